@@ -18,7 +18,7 @@ from hangdoc.commands.looking import described, look_at_hosts, look_here
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.observe import Options
 from hangdoc.phrases import numbers
-from hangdoc.reasoning.engine import DEFAULT_PATIENCE, examine
+from hangdoc.reasoning.engine import DEFAULT_PATIENCE, asked_for, examine
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.redact import Locals
 from hangdoc.render.words import job_names
@@ -68,13 +68,15 @@ class Look:
         """The job with this id; without an id the only job, or the only hung one. Raises CommandError if that is not one job."""
         pairs = list(zip(self.diagnosis.jobs, self.runs, strict=True))
         hung = [pair for pair in pairs if pair[0].verdict == "hung"]
-        found = (
-            [pair for pair in pairs if pair[0].id == name] if name is not None else hung if len(hung) == 1 else pairs
-        )
+        if name is not None:
+            wanted = {run.id for run in asked_for(self.runs, name)}
+            found = [pair for pair in pairs if pair[0].id in wanted]
+        else:
+            found = hung if len(hung) == 1 else pairs
         if len(found) == 1:
             return found[0]
         known = _listed(self.diagnosis)
-        if name is not None:
+        if name is not None and not found:
             raise CommandError(f"look {self.number} has no job {name[:100]!r}. Its jobs are: {known}.", USAGE)
         raise CommandError(f"look {self.number} has {len(pairs)} jobs. Name one of them as `job`: {known}.", USAGE)
 
@@ -138,10 +140,11 @@ class Looks:
         """Diagnose a snapshot and keep the look. Raises CommandError for a job that does not exist."""
         diagnosis, runs = examine(snapshot, patience=patience)
         if job is not None:
-            wanted = [at for at, run in enumerate(runs) if run.id == job]
-            if not wanted:
-                raise CommandError(f"there is no job {job[:100]!r}. The jobs are: {_listed(diagnosis)}.", USAGE)
-            (at,) = wanted
+            wanted = [run.id for run in asked_for(runs, job)]
+            if len(wanted) != 1:
+                many = f"{len(wanted)} users have a job {job[:100]!r}" if wanted else f"there is no job {job[:100]!r}"
+                raise CommandError(f"{many}. The jobs are: {_listed(diagnosis)}.", USAGE)
+            at = [run.id for run in runs].index(wanted[0])
             only = diagnosis.jobs[at]
             diagnosis = msgspec.structs.replace(diagnosis, jobs=(only,), verdict=only.verdict)
             runs = (runs[at],)

@@ -217,13 +217,12 @@ class _Reporter:
 def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     """The hangs of these jobs. A report that another node did not write may be several looks late."""
     from hangdoc.watch.confirm import Confirmed
-    from hangdoc.watch.hangs import hang_of
+    from hangdoc.watch.hangs import hang_of, observed_in
 
-    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.changes.began} | {
-        hang.job: hang for hang in seen.hangs
-    }
+    known = {hang.job: hang for hang in seen.hangs if not hang.looks_without}
     now = time.monotonic()
-    return [Confirmed(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
+    observed = observed_in(seen.snapshot, now)
+    return [Confirmed(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at, observed), job) for job in jobs]
 
 
 def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] | None":

@@ -81,8 +81,10 @@ def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapsh
         if len(claimed) > 1:
             found |= {name: _contradicted(found[name], claimed) for name in claimed}
     names = Counter(host.name for host in found.values())
+    # A host may call itself as it likes: nobody's name changes another's, or is one by which another was reached.
+    unclear = {h.name for name, h in found.items() if names[h.name] > 1 or (h.name != name and h.name in found)}
     renamed = (
-        msgspec.structs.replace(h, name=h.asked_as or h.name) if names[h.name] > 1 else h for h in found.values()
+        msgspec.structs.replace(h, name=h.asked_as or h.name) if h.name in unclear else h for h in found.values()
     )
     merged = merge((Snapshot(hangdoc=__version__, hosts=tuple(renamed)),))
     return msgspec.structs.replace(merged, unreached=tuple(unreached), gathered_seconds=round(elapsed, 3))

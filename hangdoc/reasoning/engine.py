@@ -1,6 +1,6 @@
 """From a snapshot to a diagnosis, step by step. Pure: the same bundle gives the same answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -25,8 +25,8 @@ _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
 def diagnose(snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Diagnosis:
-    """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id. Never raises for a valid
-    snapshot: a rule that fails is a problem in the answer."""
+    """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id (`asked_for`). Never raises for a
+    valid snapshot: a rule that fails is a problem in the answer."""
     return examine(snapshot, patience=patience, job=job)[0]
 
 
@@ -36,7 +36,7 @@ def examine(
     """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
     problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
     problems += [f"{one.host}: {one.why}" for one in snapshot.unreached]
-    runs = tuple(_examined(run) for run in build.runs(snapshot, patience) if job is None or run.id == job)
+    runs = tuple(map(_examined, asked_for(build.runs(snapshot, patience), job)))
     found = [_job(run, problems) for run in runs]
     verdicts = {one.verdict for one in found}
     answer = Diagnosis(
@@ -50,6 +50,15 @@ def examine(
         problems=tuple(dict.fromkeys(problems)),
     )
     return answer, runs
+
+
+def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
+    """The runs that a person means by a job's id: that with this id or full id. If other users' runs have taken the name since,
+    all with this name: an id from an earlier look stays valid. None means all."""
+    every = list(runs)
+    if job is None:
+        return every
+    return [run for run in every if job in (run.id, run.full_id)] or [run for run in every if run.name == job]
 
 
 def _examined(run: Run) -> Run:

@@ -200,6 +200,7 @@ class Run:
     """One run, made whole at once: nothing is filled in later."""
 
     id: str
+    """Unique in its look (`hangdoc.reasoning.runs.job_ids`)."""
     hosts: tuple[Host, ...]
     launchers: tuple[Placed, ...]
     launcher: str | None
@@ -209,6 +210,10 @@ class Run:
     ranks: dict[int, Rank]
     unseen: dict[int, Unlooked]
     patience: float
+    full_id: str = ""
+    """The id with what no other user can claim. Accepted wherever `id` is."""
+    name: str | None = None
+    """What its launcher and variables say. Runs of several users may have one name."""
     below: dict[tuple[str, int | None], list[Process]] = field(default_factory=dict)
     """The helper processes of each rank, by its host and pid."""
     ledger: Ledger = field(default_factory=Ledger)

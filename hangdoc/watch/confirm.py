@@ -1,13 +1,14 @@
 """Decides when a hang is confirmed and when it is over: after two looks in a row, and a hang must have lasted long enough.
 Pure."""
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.watch.hangs import Ending, Hang, Place, errors, hang_of, places
+from hangdoc.watch.hangs import Ending, Hang, Observed, Place, errors, hang_of, processes_of
 
 _LOOKS = 2
 
@@ -26,7 +27,7 @@ class Resolved:
 
     hang: Hang
     job: Job | None
-    """The job as it is now; None if it is gone, or if another run has its name."""
+    """The job as it is now; None if it is gone."""
     ending: Ending
 
 
@@ -50,73 +51,110 @@ class Confirmation:
 
     def __init__(self, patience: float, hangs: Iterable[Hang] = ()) -> None:
         self._patience = patience
-        self._hangs = {hang.job: hang for hang in hangs}
+        self._hangs = list(hangs)
 
     @property
     def hangs(self) -> tuple[Hang, ...]:
         """All hangs that are not over, also those that are not confirmed yet."""
-        return tuple(self._hangs.values())
+        return tuple(self._hangs)
 
-    def add(
-        self,
-        diagnosis: Diagnosis,
-        now: float,
-        hosts: Collection[str] | None = None,
-        unread: Collection[Place] = (),
-    ) -> Changes:
+    def add(self, diagnosis: Diagnosis, now: float, observed: Observed | None = None) -> Changes:
         """What this look changed. A hang is confirmed once, and again if it returns after its end. `now` in seconds of a
-        monotonic clock. `hosts` are those that were observed (None: all), `unread` processes that are there and could not be
-        read: the run of an unobserved host or process is not gone."""
-        over, soon = [], False
-        jobs = {job.id: job for job in diagnosis.jobs}
-        for hang in list(self._hangs.values()):
-            observed = (hosts is None or hang.hosts <= set(hosts)) and set(unread).isdisjoint(hang.processes)
-            ended, again = self._ended(hang, jobs.get(hang.job), observed=observed)
-            soon = soon or again
-            over += ended
-        began = []
-        for job in jobs.values():
-            if job.verdict != "hung":
+        monotonic clock, when the look had ended. `observed`: what it proves about processes (None: nothing but their pids). The
+        run of an unobserved host or process is not gone."""
+        observed = observed or Observed()
+        jobs = diagnosis.jobs
+        kept: list[Hang] = []
+        of_job: dict[int, list[Hang]] = {}
+        over: list[Resolved] = []
+        soon = False
+        for hang, at in zip(self._hangs, _jobs_of(self._hangs, jobs, observed), strict=True):
+            if at is not None and jobs[at].verdict == "hung":
+                of_job.setdefault(at, []).append(hang)
                 continue
-            confirmed, again = self._seen(job, now, diagnosis.taken_at)
-            soon = soon or again
-            began += confirmed
+            after, end = _after(hang, jobs[at] if at is not None else None, observed)
+            kept += [after] if after is not None else []
+            over += [end] if end is not None else []
+            soon = soon or (after is not None and after.looks_without > hang.looks_without)
+        began = []
+        for at, job in enumerate(jobs):
+            if job.verdict == "hung":
+                hang, confirmed, again = self._seen(job, of_job.get(at, []), now, diagnosis.taken_at, observed)
+                kept.append(hang)
+                soon = soon or again
+                began += [Confirmed(hang, job)] if confirmed else []
+        self._hangs = kept
         return Changes(began, over, soon)
 
-    def _ended(self, hang: Hang, job: Job | None, *, observed: bool) -> tuple[list[Resolved], bool]:
-        """Whether a hang is over; and whether one more look may show that it is. `observed`: its processes would have been
-        seen."""
-        if job is None and not observed:
-            return [], False
-        replaced = job is not None and not hang.is_of(job)
-        if job is not None and not replaced and (job.verdict == "hung" or (hang.reported and job.verdict == "unknown")):
-            return [], False  # one look that could not observe enough does not end a hang
-        if not hang.reported:
-            del self._hangs[hang.job]
-            return [], False
-        if not replaced and hang.looks_without + 1 < _LOOKS:
-            self._hangs[hang.job] = replace(hang, looks_without=hang.looks_without + 1)
-            return [], True
-        del self._hangs[hang.job]
-        if job is None or replaced:
-            return [Resolved(hang, None, "ended")], False
-        return [Resolved(hang, job, "goes-on")], False
-
-    def _seen(self, job: Job, now: float, taken_at: str) -> tuple[list[Confirmed], bool]:
-        """Whether this look confirmed the hang of a job; and whether one more look may."""
-        known = self._hangs.get(job.id)
+    def _seen(
+        self, job: Job, known: list[Hang], now: float, taken_at: str, observed: Observed
+    ) -> tuple[Hang, bool, bool]:
+        """The hang of a job; whether this look confirmed it; and whether one more look may. `known` are the hangs of its
+        processes in earlier looks: several if runs turn out to be one."""
         found = errors(job)
-        if known is None or not (known.reported or known.findings & found):
-            known = hang_of(job, now, taken_at)
-        known = replace(
-            known,
-            findings=known.findings & found if known.findings & found else found,
-            processes=tuple(sorted(places(job))) or known.processes,
-            looks=known.looks + 1,
+        first = min(known, key=lambda hang: (not hang.reported, hang.since), default=None)
+        if first is None or not (first.reported or first.findings & found):
+            first = hang_of(job, now, taken_at, observed)
+        processes, starter, users = processes_of(job, observed)
+        hang = replace(
+            first,
+            job=job.id,
+            findings=first.findings & found if first.findings & found else found,
+            processes=processes or first.processes,
+            starter=starter or first.starter,
+            users=users or first.users,
+            seen=now,
+            looks=first.looks + 1,
             looks_without=0,
         )
-        young = max(now - known.since, job.hung_for_seconds or 0.0) < self._patience
-        confirmed = not known.reported and not young and known.looks >= _LOOKS
-        self._hangs[job.id] = replace(known, reported=known.reported or confirmed)
-        soon = not known.reported and not young and not confirmed
-        return ([Confirmed(self._hangs[job.id], job)] if confirmed else []), soon
+        young = max(now - hang.since, job.hung_for_seconds or 0.0) < self._patience
+        confirmed = not hang.reported and not young and hang.looks >= _LOOKS
+        soon = not hang.reported and not young and not confirmed
+        return replace(hang, reported=hang.reported or confirmed), confirmed, soon
+
+
+def _after(hang: Hang, job: Job | None, observed: Observed) -> tuple[Hang | None, Resolved | None]:
+    """A hang after a look that does not show it, None if it is dropped; and its end. `job`: of its processes in this look."""
+    if job is None and not _are_gone(hang, observed):
+        return hang, None
+    if job is not None and hang.reported and job.verdict == "unknown":
+        return hang, None  # one look that could not observe enough does not end a hang
+    if not hang.reported:
+        return None, None
+    if hang.looks_without + 1 < _LOOKS:
+        return replace(hang, looks_without=hang.looks_without + 1), None
+    return None, Resolved(hang, job, "ended" if job is None else "goes-on")
+
+
+def _are_gone(hang: Hang, observed: Observed) -> bool:
+    """Whether the processes of a hang, which are in no job, would have been seen if they were there."""
+    if observed.hosts is not None and not hang.hosts <= observed.hosts:
+        return False
+    if not observed.unread.isdisjoint(hang.places):
+        return False
+    return not any(place in observed.alive and hang.is_alive(place, observed) for place in hang.places)
+
+
+def _jobs_of(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> list[int | None]:
+    """The position of the job that has the processes of each hang; None if no job has them."""
+    if not hangs:
+        return []
+    ranks: dict[Place, int] = {}
+    starters: dict[Place, int] = {}
+    for at, job in enumerate(jobs):
+        places, starter = observed.places(job), observed.starter(job)
+        ranks.update(dict.fromkeys(places, at))
+        if starter is not None:
+            starters.setdefault(starter, at)
+    with_ranks = set(ranks.values())
+    found = []
+    for hang in hangs:
+        shared = Counter(ranks[place] for place in hang.processes if place in ranks and hang.is_alive(place, observed))
+        at = shared.most_common(1)[0][0] if shared else None
+        if at is None and hang.starter is not None and hang.is_alive(hang.starter, observed):
+            # While one of the two looks showed no process of a rank, the launcher stands for the run. A launcher with new ranks
+            # has started them again, and that is another attempt.
+            at = starters.get(hang.starter)
+            at = at if at is None or not hang.processes or at not in with_ranks else None
+        found.append(at)
+    return found

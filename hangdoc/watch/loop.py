@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch.confirm import Changes, Confirmation
-from hangdoc.watch.hangs import Hang, Place
+from hangdoc.watch.hangs import Hang, observed_in
 
 _MOST_OF_A_CORE = 0.05
 _SOON_SECONDS = 2.0
@@ -51,9 +51,7 @@ class Watch(NamedTuple):
             began, used = time.monotonic(), self.spent()
             snapshot = self.look()
             diagnosis = self.diagnose(snapshot)
-            hosts = {host.name for host in snapshot.hosts}
-            unread = {Place(host.name, pid) for host in snapshot.hosts for pid in host.unread}
-            changes = confirmation.add(diagnosis, time.monotonic(), hosts, unread)
+            changes = confirmation.add(diagnosis, time.monotonic(), observed_in(snapshot, began))
             yield Seen(snapshot, diagnosis, changes, time.monotonic() - began, confirmation.hangs)
             if not first:  # the first one also imports modules
                 costs.append(self.spent() - used)

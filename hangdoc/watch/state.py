@@ -53,7 +53,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the state file."""
 
     hangs: tuple[Hang, ...]
-    """`since` in Unix seconds."""
+    """`since` and `seen` in Unix seconds."""
     queues: dict[str, tuple[Message, ...]]
     """By target, the oldest first."""
     counts: Counts
@@ -154,5 +154,12 @@ def _decoded(raw: bytes, path: Path) -> State:
 
 
 def _shifted(hangs: tuple[Hang, ...], seconds: float) -> tuple[Hang, ...]:
-    """The hangs with `since` converted to another clock."""
-    return tuple(msgspec.structs.replace(hang, since=round(hang.since + seconds, 3)) for hang in hangs)
+    """The hangs with `since` and `seen` converted to another clock."""
+    return tuple(
+        msgspec.structs.replace(
+            hang,
+            since=round(hang.since + seconds, 3),
+            seen=round(hang.seen + seconds, 3) if hang.seen is not None else None,
+        )
+        for hang in hangs
+    )

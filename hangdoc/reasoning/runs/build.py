@@ -1,7 +1,6 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import chain
 
 from msgspec import structs
@@ -23,6 +22,7 @@ from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.calls import ledger_of
 from hangdoc.reasoning.runs.gathered import Gathered
+from hangdoc.reasoning.runs.job_ids import JobId, ids_of, name_of
 from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
@@ -32,23 +32,16 @@ _RAYLET = "RAY_RAYLET_PID"
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
-    """All runs in a snapshot, in the order of their ids. Of runs that are called alike, left-overs come last; each after the
-    first gets a number."""
-    parts = sorted(gather.gather(snapshot), key=lambda part: (_id(part), part.left_over, _lost_its_launcher(part)))
-    found = [_run(snapshot, part, patience) for part in parts]
-    seen: Counter[str] = Counter()
-    for at, run in enumerate(found):
-        seen[run.id] += 1
-        if seen[run.id] > 1:
-            found[at] = replace(run, id=f"{run.id}#{seen[run.id]}")
-    return found
+    """All runs in a snapshot, in the order of their names. Of runs that are called alike, left-overs come last."""
+    parts = sorted(gather.gather(snapshot), key=lambda part: (name_of(part), part.left_over, _lost_its_launcher(part)))
+    return [_run(snapshot, part, called, patience) for part, called in zip(parts, ids_of(parts), strict=True)]
 
 
 def _lost_its_launcher(part: Gathered) -> bool:
     return bool(part.members) and all(process.launcher_gone for _, process in part.members)
 
 
-def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
+def _run(snapshot: Snapshot, run: Gathered, called: JobId, patience: float) -> Run:
     members = run.by_rank
     world = _world_size(run)
     if world is not None and not 0 < world <= launch.MAX_RANKS:
@@ -59,7 +52,9 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
     ranks = _ranks(members, below, pairs_of(members, run.master))
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
-        id=_id(run),
+        id=called.shown,
+        full_id=called.full,
+        name=called.name,
         hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
         launchers=tuple(run.launchers),
         launcher=_launcher(run),
@@ -92,12 +87,6 @@ def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
     return next(
         (h for h in snapshot.hosts if not is_loopback(address) and interface_with(h, None, address) is not None), None
     )
-
-
-def _id(run: Gathered) -> str:
-    if run.run_id is not None and run.run_id.startswith(("mpi:", "slurm:")):
-        return run.run_id
-    return f"{run.run_id or 'run'}@{run.master}" if run.master is not None else run.name
 
 
 def _world_size(run: Gathered) -> int | None:

@@ -33,7 +33,7 @@ def _by_user(snapshot: Snapshot) -> list[Snapshot]:
         return [snapshot]
     users = [{pid: _user_of(process, processes) for pid, process in processes.items()} for processes in by_host]
     parts = []
-    for user in sorted({user for owned in users for user in owned.values()}, key=str):
+    for user in sorted({user for owned in users for user in owned.values()}, key=lambda uid: (uid is not None, uid)):
         hosts = (
             replace(host, processes=tuple(process for process in host.processes if owned[process.pid] == user))
             for host, owned in zip(snapshot.hosts, users, strict=True)
