@@ -62,13 +62,10 @@ class Result(Diagnosis, frozen=True, kw_only=True, dict=True, gc=True):
 
     def text(self, width: int = 100) -> str:
         """The report that `hangdoc diagnose` prints, in lines of at most `width` characters."""
-        import io
-
-        from rich.console import Console
-
+        from hangdoc.render.console import record_console
         from hangdoc.render.text import report
 
-        console = Console(width=width, record=True, file=io.StringIO())
+        console = record_console(width)
         report(self, console)
         return console.export_text()
 

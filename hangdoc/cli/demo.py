@@ -62,11 +62,10 @@ def command(name: str, list_them: bool, hold: bool) -> int:
             diagnosis = diagnose(snapshot, patience=scenario.patience)
     except RuntimeError as error:
         raise CommandError(str(error), USAGE) from None
-    from rich.console import Console
-
+    from hangdoc.render.console import make_console
     from hangdoc.render.text import report
 
-    report(diagnosis, Console())
+    report(diagnosis, make_console())
     return exit_code(diagnosis)
 
 

@@ -97,11 +97,10 @@ def _show(diagnosis: Diagnosis, as_json: bool, *, verbose: bool) -> None:
     if as_json:
         _print_json(diagnosis)
         return
-    from rich.console import Console
-
+    from hangdoc.render.console import make_console
     from hangdoc.render.text import report
 
-    report(diagnosis, Console(soft_wrap=False), verbose=verbose)
+    report(diagnosis, make_console(), verbose=verbose)
 
 
 def _print_json(diagnosis: Diagnosis) -> None:

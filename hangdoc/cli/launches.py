@@ -23,11 +23,10 @@ def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
     if as_json:
         show(documents.text(found))
     else:
-        from rich.console import Console
-
+        from hangdoc.render.console import make_console
         from hangdoc.render.launch import comparison
 
-        comparison(found.lines, found.rows, tuple(found.derived.items()), Console(soft_wrap=False), whole)
+        comparison(found.lines, found.rows, tuple(found.derived.items()), make_console(), whole)
     return int(any(row.wrong for row in found.rows))
 
 
@@ -35,14 +34,13 @@ def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
 @click.argument("line", metavar="FILE|'COMMAND'")
 def explain(line: str) -> int:
     """Explain the layers and the options of one launch line."""
-    from rich.console import Console
-
     from hangdoc.commands.launches import read
     from hangdoc.launch.compare import compare
     from hangdoc.launch.derived import derived
+    from hangdoc.render.console import make_console
     from hangdoc.render.launch import explanation
 
-    console = Console(soft_wrap=False)
+    console = make_console()
     for at, (_, found) in enumerate(read(line)):
         if at:
             console.print()

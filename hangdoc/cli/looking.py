@@ -58,11 +58,13 @@ def _preload_rules() -> None:
 
 
 def _spinner(stack: ExitStack) -> Callable[[str], None]:
-    from rich.console import Console
+    from rich.text import Text
 
-    console = Console(stderr=True)
+    from hangdoc.render.console import make_console
+
+    console = make_console(stderr=True)
     status = stack.enter_context(console.status("looking for ranks"))
-    return lambda text: status.update(text)
+    return lambda text: status.update(Text(text))  # a string would be markup
 
 
 def check_writable(path: Path | None) -> None:

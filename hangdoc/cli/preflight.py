@@ -113,10 +113,9 @@ def show(done: Preflight, as_json: bool) -> int:
     if as_json:
         output.show(documents.text(done))
     else:
-        from rich.console import Console
-
+        from hangdoc.render.console import make_console
         from hangdoc.render.preflight import report
 
         silent = sum(check.name == "reached" for check in done.checks)
-        report(done.checks, len(done.nodes) + silent, Console(soft_wrap=False))
+        report(done.checks, len(done.nodes) + silent, make_console())
     return int(any(check.status == "fail" for check in done.checks))

@@ -25,10 +25,11 @@ def command(name: str | None, as_json: bool) -> int:
 
 
 def _page(page: str) -> None:
-    from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console()
+    from hangdoc.render.console import make_console
+
+    console = make_console()
     if console.is_terminal:
         console.print(Markdown(page))
     else:
@@ -37,10 +38,11 @@ def _page(page: str) -> None:
 
 def _list(found: Rules) -> None:
     """Print one line per rule, wrapped on a terminal."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from hangdoc.render.console import make_console
+
+    console = make_console(highlight=False)
     if not console.is_terminal:
         for rule in found.rules:
             show(f"{rule.code}  {rule.name:24} {rule.says}")

@@ -26,7 +26,7 @@ def comparison(
     table.add_column("what", overflow="fold")
     table.add_column("standing", no_wrap=True)
     for name in names:
-        table.add_column(clean(name), overflow="fold")
+        table.add_column(Text(clean(name)), overflow="fold")
     alike = 0
     for row in rows:
         if not (row.differs or row.wrong or row.standing == "suspicious" or whole):

@@ -20,7 +20,7 @@ def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
     """Print the report. `verbose` adds all evidence and every rank that was not observed."""
     with console.capture() as captured:
         for block in blocks(diagnosis, verbose=verbose):
-            console.print(block, highlight=False)
+            console.print(block, highlight=False, markup=False, emoji=False)
     # Tables pad their cells with blanks, which a pasted report should not have.
     console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
@@ -29,7 +29,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
     """The parts of the report."""
     names = words.job_names(diagnosis.jobs)
     if len(names) > 1:
-        yield f"{len(names)} runs"
+        yield Text(f"{len(names)} runs")
         yield _indented(_overview(diagnosis, names), 2)
         yield ""
     for job in words.worst_first(diagnosis.jobs):
@@ -58,7 +58,7 @@ def _overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
         first = next(iter(job.findings), None)
         found = f"{first.code} {first.name}" if first is not None else ""
         found += f", {ranks(first.culprits)}" if first is not None and first.culprits else ""
-        table.add_row(verdict, " · ".join(part for part in (names[job.id], found) if part))
+        table.add_row(verdict, Text(" · ".join(part for part in (names[job.id], found) if part)))
         table.add_row("", Text(words.origin(job), style="dim"))
     return table
 
@@ -130,7 +130,7 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False, wh
         text = evidence.text + (f"  [{evidence.probe}]" if probes else "")
         table.add_row("evidence" if index == 0 else "", who + Text(words.clean(text), style="not bold"))
     if len(finding.evidence) > len(shown):
-        table.add_row("", f"... {len(finding.evidence) - len(shown)} more (--verbose)")
+        table.add_row("", Text(f"... {len(finding.evidence) - len(shown)} more (--verbose)"))
     table.add_row("to do", Text(words.clean(finding.remedy)))
     for command in finding.commands:
         table.add_row("", Text(f"$ {words.clean(command)}", style="cyan"))
@@ -148,12 +148,12 @@ def _ranks(job: Job) -> Table:
         style = words.LABEL_STYLE[first.label]
         table.add_row(
             Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
-            _shorten(words.hosts(group), 16),
-            f"{first.pid or '-'}{'…' if len(group) > 1 else ''}",
+            Text(_shorten(words.hosts(group), 16)),
+            Text(f"{first.pid or '-'}{'…' if len(group) > 1 else ''}"),
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
-            words.cpu(group),
-            words.batches(first),
-            words.silence(group),
+            Text(words.cpu(group)),
+            Text(words.batches(first)),
+            Text(words.silence(group)),
         )
         details.append((table.row_count, _detail(first)))
     return _with_details(table, details)

@@ -1,7 +1,6 @@
 """The evidence of hangs on disk: bundle, report and page. If its size is limited, the oldest hangs are removed first."""
 
 import contextlib
-import io
 import os
 import re
 import shutil
@@ -11,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from hangdoc import codec, file_writer
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.render.console import record_console
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
 
@@ -46,7 +45,7 @@ class EvidenceDirectory:
         """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
         one, until the rest is within the limit. What can't be written is missing in the result: a full disk must not delay
         the messages about a hang."""
-        console = Console(width=shutil.get_terminal_size((100, 24)).columns, record=True, file=io.StringIO())
+        console = record_console(shutil.get_terminal_size((100, 24)).columns)
         report(diagnosis, console)
         text = console.export_text()
         stem = time.strftime(f"hangdoc-hang-%Y%m%d-%H%M%S-{hang}", time.gmtime())

@@ -1,6 +1,5 @@
 """What a person can do in the app: the actions of the keys and of the command palette."""
 
-import io
 import os
 import signal
 import threading
@@ -10,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.content import Content
@@ -20,6 +18,7 @@ from textual.widgets import Input, TabbedContent
 
 from hangdoc import codec
 from hangdoc.reasoning.detail import details
+from hangdoc.render.console import record_console
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
 from hangdoc_tui import keys, pages, signals
@@ -231,7 +230,7 @@ class Actions(App[None]):
         if self.poll is not None:
             from hangdoc.render.html import page  # slow to import: it needs the template engine
 
-            console = Console(width=100, record=True, file=io.StringIO())
+            console = record_console(100)
             report(self.poll.diagnosis, console, verbose=True)
             self._written("report", "txt", console.export_text().encode())
             shown = page(self.poll.diagnosis, details(self.poll.diagnosis, self.poll.runs), self.timelines())
@@ -242,7 +241,7 @@ class Actions(App[None]):
         findings = self.model.job.findings if self.model is not None else ()
         command = next((command for finding in findings for command in finding.commands), None)
         if command is None:
-            self.notify("no finding has a command to copy")
+            self.notify("no finding has a command to copy", markup=False)
         else:
             self.copy_to_clipboard(command)
             self.notify(f"copied: {command}", markup=False)
@@ -271,7 +270,7 @@ class Actions(App[None]):
 
     def _ask(self, what: Callable[[ViewModel], signals.SignalAction | str]) -> None:
         if not self.allow_signals or self.source.length is not None:
-            self.notify("signals are off: start hangdoc top with --allow-signals", severity="warning")
+            self.notify("signals are off: start hangdoc top with --allow-signals", severity="warning", markup=False)
             return
         action = what(self.model) if self.model is not None else "no rank is selected"
         if isinstance(action, str):

@@ -82,8 +82,8 @@ class Top(Actions):
 
     def compose(self) -> ComposeResult:
         """Header, finding, views, keys."""
-        yield Static(id="job")
-        yield Static(id="cost")
+        yield Static(id="job", markup=False)
+        yield Static(id="cost", markup=False)
         if self._is_series():
             yield Slider()
         yield Strip()
@@ -92,8 +92,8 @@ class Top(Actions):
                 with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
                     yield widget()
         yield Input(placeholder="filter: words that a row must contain", id="filter")
-        yield Static("hangdoc top needs a terminal of at least 60 columns and 16 lines.", id="small")
-        yield Static(self.keys_line(), id="keys")
+        yield Static("hangdoc top needs a terminal of at least 60 columns and 16 lines.", id="small", markup=False)
+        yield Static(self.keys_line(), id="keys", markup=False)
 
     def _is_series(self) -> bool:
         return self.source.length is not None and self.source.length > 1

@@ -65,7 +65,11 @@ class Batches(Vertical):
             Column("batches done of those expected", least=10, flexible=True),
             Column(""),
         )
-        self._bars, self._title, self._plot = Grid("bars", columns), Static(id="plot-title"), PlotextPlot()
+        self._bars, self._title, self._plot = (
+            Grid("bars", columns),
+            Static(id="plot-title", markup=False),
+            PlotextPlot(),
+        )
         self._model: ViewModel | None = None
 
     def compose(self) -> ComposeResult:

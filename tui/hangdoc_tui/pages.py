@@ -37,7 +37,7 @@ class Page(ModalScreen[None]):
         with VerticalScroll(id="page") as box:
             box.border_title = self._title
             box.border_subtitle = keys.hint(self.BINDINGS if self._command is not None else self.BINDINGS[:1])
-            yield Static(self._content)
+            yield Static(self._content, markup=False)
 
     def action_copy(self) -> None:
         """Copy the command to the terminal's clipboard."""
@@ -103,7 +103,7 @@ class Question(ModalScreen[bool]):
         """One box."""
         with VerticalScroll(id="question") as box:
             box.border_subtitle = keys.hint(self.BINDINGS)
-            yield Static(Text(self._text))
+            yield Static(self._text, markup=False)
 
     def action_answer(self, yes: bool) -> None:
         """Close with this answer."""

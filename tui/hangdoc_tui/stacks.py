@@ -27,7 +27,7 @@ class StackView(VerticalScroll):
     def __init__(self) -> None:
         super().__init__(id="stack")
         self.native, self.locals, self.compared_to = False, True, "nothing"
-        self._shown = Static(id="stack-text")
+        self._shown = Static(id="stack-text", markup=False)
         self._placed: int | None = None
         """The rank for which the view was last scrolled. Afterwards, a person scrolls."""
 
