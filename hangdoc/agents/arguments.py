@@ -21,8 +21,8 @@ Hosts = Annotated[
     Meta(
         min_length=1,
         max_length=2000,
-        description="Diagnose the ranks of these hosts over ssh: `node[0-63]`, `@group`, `slurm:JOBID` (ClusterShell node sets). "
-        "hangdoc must be installed there. Leave it out for this host.",
+        description="Diagnose the ranks of these hosts over ssh: names and ranges, as `node[0-63],login`. Groups and Slurm jobs "
+        "only as the server was started with. hangdoc must be installed there. Leave it out for this host.",
     ),
 ]
 Job = Annotated[

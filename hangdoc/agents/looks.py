@@ -95,7 +95,7 @@ class Looks:
 
     confined: Confined
     hosts: Hosts
-    """How to reach other hosts. If its `hosts` are set, agents may name only these."""
+    """How to reach other hosts. If its `hosts` are set, agents may name only these: the names that they have at the start."""
     locals: Locals = "used"
     native: str = "auto"
     """See hangdoc.observe.observe.Options."""
@@ -105,6 +105,10 @@ class Looks:
     """Ids of findings, and the first look with each."""
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     _memory: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        if self.hosts.hosts is not None:
+            self.hosts = msgspec.structs.replace(self.hosts, expanded=self.hosts.names())
 
     def observe(
         self, pids: Sequence[int], hosts: str | None, window: float, native: str | None = None
@@ -126,8 +130,10 @@ class Looks:
     def fleet(self, hosts: str | None, window: float = 0.0) -> Hosts:
         """How to reach the hosts. Raises CommandError for hosts that may not be observed."""
         enough = max(self.hosts.host_timeout, window + _BESIDE_WINDOW_SECONDS / 2)
-        asked = msgspec.structs.replace(self.hosts, hosts=hosts, host_timeout=enough)
-        if hosts is not None and self.hosts.hosts is not None:
+        if hosts is None:
+            return msgspec.structs.replace(self.hosts, hosts=None, expanded=None, host_timeout=enough)
+        asked = msgspec.structs.replace(self.hosts.naming(hosts), host_timeout=enough)
+        if self.hosts.hosts is not None:
             forbidden = set(asked.names()) - set(self.hosts.names())
             if forbidden:
                 raise CommandError(

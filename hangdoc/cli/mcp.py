@@ -39,13 +39,12 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     missing = next((path for path in bundles if not path.exists()), None)
     if missing is not None:
         raise CommandError(f"--bundles {missing}: no such file or directory.", USAGE)
-    if fleet.hosts is not None:
-        fleet.names()  # report an invalid hosts file now, not during a session
     if sys.stdin.isatty():
         tell("hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).")
     end_at_once()  # an exception could not stop the thread that reads standard input
+    looks = Looks(Confined(bundles), fleet, locals_, native)  # raises for invalid hosts now, not during a session
     try:
-        serve(Looks(Confined(bundles), fleet, locals_, native))
+        serve(looks)
     except BaseExceptionGroup as group:  # the SDK writes to standard output in a task of its own
         errors = _leaves(group)
         if not all(isinstance(error, OSError) for error in errors):

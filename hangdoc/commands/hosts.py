@@ -20,6 +20,8 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     remote_command: str
     fanout: int
     host_timeout: float
+    expanded: tuple[str, ...] | None = None
+    """The names of `hosts`, where they are known already."""
 
     @property
     def slurm_job(self) -> str | None:
@@ -30,8 +32,22 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
         """The names of the hosts. Raises CommandError for an invalid node set."""
         from hangdoc.fleet.hosts import HostsError, expand
 
+        if self.expanded is not None:
+            return self.expanded
         try:
             return expand(self.hosts or "")
+        except HostsError as error:
+            raise CommandError(str(error), USAGE) from None
+
+    def naming(self, text: str) -> "Hosts":
+        """The same with the hosts that somebody else than the user names: as `--hosts` has them, or plain names. Raises
+        CommandError for other text."""
+        from hangdoc.fleet.hosts import HostsError, expand_plain
+
+        if text == self.hosts:
+            return self
+        try:
+            return msgspec.structs.replace(self, hosts=text, expanded=expand_plain(text))
         except HostsError as error:
             raise CommandError(str(error), USAGE) from None
 

@@ -1,12 +1,18 @@
-"""Expands node sets, groups and Slurm jobs to host names."""
+"""Expands node sets, groups and Slurm jobs to host names.
+
+ClusterShell finds the members of a group by an upcall: it runs a command of the site's configuration in a shell, with the name of
+the group in it. So only the user's own command line may name groups (`expand`), nobody else's text (`expand_plain`).
+"""
 
 import re
 import subprocess
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
 """A host name or address, optionally with a user. A leading `-` would be an option of ssh."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.:,\[\]-]+")
+"""A node set of names, numbers and ranges alone."""
 _BRACKET = re.compile(r"\[([^\]]*)")
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 _DIGITS = 18
@@ -19,17 +25,35 @@ class HostsError(Exception):
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The hosts of `node[0-63],@group`, or of `slurm:JOBID`; raises HostsError."""
+    """The hosts of `node[0-63],@group`, or of `slurm:JOBID`, that the user has written; raises HostsError."""
     if text.startswith("slurm:"):
-        text = _nodes_of_job(text.removeprefix("slurm:"))
+        return _names(_nodes_of_job(text.removeprefix("slurm:")), groups=False)
+    return _names(text, groups=True)
+
+
+def expand_plain(text: str) -> tuple[str, ...]:
+    """The hosts of `node[0-63],login`. Runs nothing, whatever the text is. Raises HostsError."""
+    if _PLAIN.fullmatch(text) is None or text.startswith("slurm:"):
+        raise HostsError(
+            f"hosts {text[:60]!r}: only names and ranges are allowed here, for example node[0-63]. Groups and Slurm jobs can be "
+            "given with --hosts when the server is started."
+        )
+    return _names(text, groups=False)
+
+
+def _names(text: str, *, groups: bool) -> tuple[str, ...]:
     _check_ranges(text)
     try:
-        nodes = NodeSet(text)
-        if len(nodes) > MAX_HOSTS:
-            raise HostsError(f"--hosts {text[:60]} has {len(nodes)} hosts. The limit is {MAX_HOSTS}.")
-        names = tuple(map(str, nodes))
-    except NodeSetException as error:
-        raise HostsError(f"--hosts {text[:60]!r} cannot be read ({error}). Examples: node[0-63], @group.") from None
+        nodes = NodeSet(text, resolver=None if groups else RESOLVER_NOGROUP)
+        size = len(nodes)
+        names = tuple(map(str, nodes)) if size <= MAX_HOSTS else ()
+    except (
+        Exception
+    ) as error:  # the classes of ClusterShell's errors have no common base: node sets, groups, their sources
+        why = " ".join(str(error).split())[:200]
+        raise HostsError(f"--hosts {text[:60]!r} cannot be read ({why}). Examples: node[0-63], @group.") from None
+    if size > MAX_HOSTS:
+        raise HostsError(f"--hosts {text[:60]} has {size} hosts. The limit is {MAX_HOSTS}.")
     if not names:
         raise HostsError(f"--hosts {text[:60]!r} has no hosts. Is the group defined? `nodeset -l` lists the groups.")
     invalid = next((name for name in names if not _NAME.fullmatch(name)), None)

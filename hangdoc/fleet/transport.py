@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ClusterShell.Event import EventHandler
-from ClusterShell.NodeSet import NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from ClusterShell.Task import Task, task_self, task_terminate
 from ClusterShell.Task import TimeoutError as TaskTimeout
 from ClusterShell.Worker.Exec import ExecWorker
@@ -161,7 +161,7 @@ def schedule(
     for stream in ("stdout_msgtree", "stderr_msgtree"):
         task.set_default(stream, False)  # else ClusterShell keeps a second copy of all that is sent
     remote = shlex.join((*transport.remote_command, *arguments))
-    nodes = NodeSet.fromlist(hosts)
+    nodes = NodeSet.fromlist(hosts, resolver=RESOLVER_NOGROUP)
     if transport.via is None:
         task.set_info("ssh_options", shlex.join(transport.ssh_options) or None)
         task.set_info("connect_timeout", max(1, int(transport.host_timeout // 2)))
