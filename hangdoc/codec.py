@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from hangdoc import file_writer, shared_frames, shared_parts, shared_ranks, untrusted
+from hangdoc.host_bounds import bounded
 from hangdoc.snapshot import SCHEMA, Host, Snapshot, Unreached
 from hangdoc.untrusted import UntrustedError
 
@@ -92,13 +93,14 @@ def decode(
         _check_schema(plain, name)
     if nonces is not None and found.nonce not in nonces:
         raise BundleError(f"{name} does not answer this request: it was saved earlier. Take a new look.")
+    hosts = tuple(map(bounded, found.hosts))
     most = _ALWAYS + 2 * len(plain)
     try:
         # Also without a table: then a position in it is damage, which must not be written again.
         table, parts = bytes(found.table), bytes(found.parts)
-        shared_frames.resolve(found.hosts, shared_frames.table_of(table) if table else (), found.locals, most)
-        shared_parts.resolve(found.hosts, shared_parts.parts_of(parts) if parts else ())
-        shared_ranks.resolve(found.hosts, most)
+        shared_frames.resolve(hosts, shared_frames.table_of(table) if table else (), found.locals, most)
+        shared_parts.resolve(hosts, shared_parts.parts_of(parts) if parts else ())
+        shared_ranks.resolve(hosts, most)
     except UntrustedError as error:
         raise BundleError(f"{name} {error}. Copy or write it again.") from None
     except (LookupError, ValueError, OverflowError) as error:
@@ -106,7 +108,7 @@ def decode(
     except (MemoryError, RecursionError):
         raise BundleError(f"{name} is damaged: it does not fit into the memory.") from None
     return Snapshot(
-        hangdoc=found.hangdoc, hosts=found.hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds
+        hangdoc=found.hangdoc, hosts=hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds
     )
 
 

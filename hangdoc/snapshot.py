@@ -689,8 +689,8 @@ class Listener(Value, frozen=True, kw_only=True):
     started_seconds_ago: float | None = None
 
 
-class Connections(Reading, frozen=True, kw_only=True):
-    """All TCP sockets of the observed processes."""
+class Connections(Reading, frozen=True, kw_only=True, gc=True, dict=True):
+    """All TCP sockets of the observed processes. The reasoning keeps an index of them with it (`dict`)."""
 
     connections: tuple[Connection, ...]
     listeners: tuple[Listener, ...] = ()

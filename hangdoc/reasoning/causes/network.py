@@ -8,6 +8,7 @@ import msgspec
 
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.runs.links import connections_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Host, Interface, Machine, Process
 
@@ -149,7 +150,7 @@ def named_interface(rank: Rank) -> tuple[str, str] | None:
 def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:
     """The connections in a state of the run's own processes."""
     pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
-    for host in run.hosts:
-        for c in known.connections(host):
-            if c.state == state and (host.name, c.pid) in pids:
+    for host, found in connections_of(run.hosts, pids):
+        for c in found:
+            if c.state == state:
                 yield host, c

@@ -1,15 +1,15 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
 from collections import Counter
+from collections.abc import Collection
 from itertools import chain
 
 from msgspec import structs
 
 from hangdoc.parse import natural
-from hangdoc.reasoning import helpers
-from hangdoc.reasoning.causes.network import interface_with
+from hangdoc.reasoning.causes.network import interfaces
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.helpers import Helpers
+from hangdoc.reasoning.helpers import HelperIndex, Helpers
 from hangdoc.reasoning.model import LoopView, Placed, Rank, Run, State
 from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.ranks.counters import common_loop, loop_view
@@ -34,28 +34,52 @@ _RAYLET = "RAY_RAYLET_PID"
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
     """All runs in a snapshot, in the order of their names. Of runs that are called alike, left-overs come last."""
     parts = sorted(gather.gather(snapshot), key=lambda part: (name_of(part), part.left_over, _lost_its_launcher(part)))
-    return [_run(snapshot, part, called, patience) for part, called in zip(parts, ids_of(parts), strict=True)]
+    hosts = _Hosts(snapshot)
+    return [_run(snapshot, hosts, part, called, patience) for part, called in zip(parts, ids_of(parts), strict=True)]
+
+
+class _Hosts:
+    """The hosts of a snapshot, found in constant time: one snapshot may have many runs."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.by_name = {host.name: host for host in snapshot.hosts}
+        self.helpers = HelperIndex()
+        self._position = {host.name: at for at, host in enumerate(snapshot.hosts)}
+        self._with_address: dict[str, Host] = {}
+        for host in snapshot.hosts:
+            for interface in interfaces(host, None):
+                for address in interface.addresses:
+                    self._with_address.setdefault(address, host)
+
+    def named(self, names: Collection[str]) -> tuple[Host, ...]:
+        """In the order of the snapshot."""
+        return tuple(self.by_name[name] for name in sorted(names, key=self._position.__getitem__))
+
+    def at(self, master: str | None) -> Host | None:
+        """The host of a rendezvous endpoint."""
+        address = (master or "").rpartition(":")[0]
+        return self._with_address.get(address) if not is_loopback(address) else None
 
 
 def _lost_its_launcher(part: Gathered) -> bool:
     return bool(part.members) and all(process.launcher_gone for _, process in part.members)
 
 
-def _run(snapshot: Snapshot, run: Gathered, called: JobId, patience: float) -> Run:
+def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, patience: float) -> Run:
     members = run.by_rank
     world = _world_size(run)
     if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
     hosts = {host.name for host, _ in run.processes}
     own = {(host.name, process.pid) for host, process in members.values()}
-    below = helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, pairs_of(members, run.master))
+    below = known_hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
+    ranks = _ranks(members, below, pairs_of(members, run.master, below))
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=called.shown,
         full_id=called.full,
         name=called.name,
-        hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
+        hosts=known_hosts.named(hosts),
         launchers=tuple(run.launchers),
         launcher=_launcher(run),
         backend=backends.of_run(process for _, process in run.members),
@@ -64,9 +88,9 @@ def _run(snapshot: Snapshot, run: Gathered, called: JobId, patience: float) -> R
         ranks=ranks,
         unseen=unseen,
         patience=patience,
-        meeting_host=_meeting_host(snapshot, run.master),
+        meeting_host=known_hosts.at(run.master),
         below=below,
-        ledger=ledger_of(ranks.values(), {host.name: host for host in snapshot.hosts}),
+        ledger=ledger_of(ranks.values(), known_hosts.by_name),
         classes=classes_of(ranks.values()),
     )
 
@@ -80,13 +104,6 @@ def _launcher(run: Gathered) -> str | None:
     if tool is None and source == "os.environ" and all(_RAYLET in known.environment(one) for _, one in run.members):
         return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
-
-
-def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
-    address = (master or "").rpartition(":")[0]
-    return next(
-        (h for h in snapshot.hosts if not is_loopback(address) and interface_with(h, None, address) is not None), None
-    )
 
 
 def _world_size(run: Gathered) -> int | None:

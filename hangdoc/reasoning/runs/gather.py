@@ -19,6 +19,8 @@ from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.strayed import join_strayed
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 
+_MOST_ANCESTORS = 16
+
 
 def gather(snapshot: Snapshot) -> list[Gathered]:
     """All runs of a snapshot. Processes of two users of one host are never one run: anybody can give a process the variables of
@@ -31,15 +33,15 @@ def _by_user(snapshot: Snapshot) -> list[Snapshot]:
     by_host = [{process.pid: process for process in host.processes} for host in snapshot.hosts]
     if all(len({process.uid for process in processes.values()} - {None}) < 2 for processes in by_host):
         return [snapshot]
-    users = [{pid: _user_of(process, processes) for pid, process in processes.items()} for processes in by_host]
-    parts = []
-    for user in sorted({user for owned in users for user in owned.values()}, key=lambda uid: (uid is not None, uid)):
-        hosts = (
-            replace(host, processes=tuple(process for process in host.processes if owned[process.pid] == user))
-            for host, owned in zip(snapshot.hosts, users, strict=True)
-        )
-        parts.append(replace(snapshot, hosts=tuple(hosts)))
-    return parts
+    parts: dict[int | None, dict[str, tuple[Host, list[Process]]]] = {}
+    for host, processes in zip(snapshot.hosts, by_host, strict=True):
+        for process in host.processes:
+            user = _user_of(process, processes)
+            parts.setdefault(user, {}).setdefault(host.name, (host, []))[1].append(process)
+    return [
+        replace(snapshot, hosts=tuple(replace(host, processes=tuple(mine)) for host, mine in parts[user].values()))
+        for user in sorted(parts, key=lambda uid: -1 if uid is None else uid)
+    ]
 
 
 def _user_of(process: Process, processes: dict[int, Process]) -> int | None:
@@ -102,7 +104,8 @@ def _set_copies_apart(run: Gathered) -> None:
     # An orphan has no launcher among its ancestors.
     copies = [place for place in run.members if place[1].owner is None and _is_copy(place[1])]
     if 0 < len(copies) < len(run.members):
-        run.members = [place for place in run.members if place not in copies]
+        copied = set(map(id, copies))
+        run.members = [place for place in run.members if id(place) not in copied]
         run.copies = {place[1].identity.rank: place for place in copies if place[1].identity is not None}
 
 
@@ -189,10 +192,11 @@ def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
     alone: dict[str, Gathered] = {}
     for host in snapshot.hosts:
         owners = by_owner.get(host.name, {})
+        above = _above_launchers(host, owners)
         for process in host.processes:
             if process.role != "launcher":
                 continue
-            run = owners.get(process.pid) or _above_a_launcher(process, host, owners)
+            run = owners.get(process.pid) or above.get(process.pid)
             if run is None:
                 run = _from_launch_line(alone, host, process)
             run.launchers.append((host, process))
@@ -204,16 +208,18 @@ def is_agent(process: Process) -> bool:
     return process.launch is not None and process.launch.tool in ("torchrun", "accelerate", "deepspeed", "fabric")
 
 
-def _above_a_launcher(process: Process, host: Host, owners: dict[int | None, Gathered]) -> Gathered | None:
-    """The run of a launcher above another launcher (srun above torchrun)."""
+def _above_launchers(host: Host, owners: dict[int | None, Gathered]) -> dict[int, Gathered]:
+    """The run of each process above a launcher of ranks (srun above torchrun), by its pid."""
     by_pid = {other.pid: other for other in host.processes}
+    found: dict[int, Gathered] = {}
     for owner, run in owners.items():
-        pid, seen = owner, 0
-        while pid is not None and pid in by_pid and seen < 16:
-            if by_pid[pid].ppid == process.pid:
-                return run
-            pid, seen = by_pid[pid].ppid, seen + 1
-    return None
+        pid = owner
+        for _ in range(_MOST_ANCESTORS):
+            if pid is None or pid not in by_pid:
+                break
+            pid = by_pid[pid].ppid
+            found.setdefault(pid, run)
+    return found
 
 
 def _from_launch_line(alone: dict[str, Gathered], host: Host, process: Process) -> Gathered:
@@ -233,18 +239,36 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
     """An agent that still waits for its node belongs to the run whose endpoint it was given; not to one that has all of its
     ranks, nor to the left-overs of an earlier one. Where an elastic run has all of its ranks, the agents that wait in the same
     rendezvous are spare."""
-    for agents in [run for run in runs if not run.members and run.master is not None]:
-        for run in runs:
+    called: dict[tuple[str | None, str | None], int] = {}
+    given: dict[_Meeting, int] = {}
+    for at, run in enumerate(runs):
+        if run.members:
             left_over = all(process.launcher_gone for _, process in run.members) or _is_complete(run)
-            called = run.master == agents.master and run.alone_on == agents.alone_on and not left_over
-            if run.members and (called or _rendezvous(run) & _rendezvous(agents)):
-                run.launchers += agents.launchers
-                runs.remove(agents)
-                break
+            if not left_over:
+                called.setdefault((run.master, run.alone_on), at)
+            for meeting in _rendezvous(run):
+                given.setdefault(meeting, at)
+    joined: set[int] = set()
+    for agents in runs:
+        if agents.members or agents.master is None:
+            continue
+        meetings = _rendezvous(agents)
+        places = [called.get((agents.master, agents.alone_on)), *map(given.get, meetings)]
+        at = min((place for place in places if place is not None), default=None)
+        if at is not None:
+            runs[at].launchers += agents.launchers
+            for meeting in meetings:
+                given[meeting] = min(at, given.get(meeting, at))
+            joined.add(id(agents))
+    runs[:] = [run for run in runs if id(run) not in joined]
 
 
-def _rendezvous(run: Gathered) -> set[tuple[str | None, str, str]]:
-    """The rendezvous that the launchers of a run have in their launch lines: the loopback network, endpoint, id."""
+_Meeting = tuple[str | None, str, str]
+"""The loopback network, endpoint and id of a rendezvous."""
+
+
+def _rendezvous(run: Gathered) -> set[_Meeting]:
+    """The rendezvous that the launchers of a run have in their launch lines."""
     return {
         (_loopback_of(host, process, asked.endpoint.rpartition(":")[0]), asked.endpoint, asked.run_id)
         for host, process in run.launchers

@@ -7,6 +7,9 @@ from hangdoc.reasoning.runs.absent import has_met
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.snapshot import Process
 
+_MOST_COMPARED = 64
+"""Earlier runs of one name with which a rank is compared. Those of more are shown one by one."""
+
 
 def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) -> list[list[Placed]]:
     """The ranks of the run, and after them those of each earlier one. `stores`: ports of its stores."""
@@ -15,7 +18,7 @@ def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) 
     # Ranks whose launcher is alive first, the youngest first: what is left over is an earlier run.
     for part in sorted(parts, key=lambda part: min((p.launcher_gone, p.started_seconds_ago) for _, p in part)):
         found = _Layer.of(part)
-        layer = next((layer for layer in layers if layer.fits(found)), None)
+        layer = next((layer for layer in layers[:_MOST_COMPARED] if layer.fits(found)), None)
         if layer is None:
             layers.append(found)
         else:

@@ -1,11 +1,12 @@
 """Connections between ranks, and how long they have been silent."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from hangdoc.parse import natural
+from hangdoc.reasoning.helpers import Helpers
 from hangdoc.reasoning.model import Placed
-from hangdoc.reasoning.ranks import known
 from hangdoc.snapshot import Connection, Connections, Host
 
 End = tuple[str, str, int, str, int]
@@ -26,6 +27,63 @@ class Links(NamedTuple):
 Connected = dict[int, Links]
 
 
+class ConnectionIndex:
+    """The connections of a host by process. It is made once, because a host may have many runs."""
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        self._of: dict[int, list[tuple[int, Connection]]] = {}
+        for at, c in enumerate(connections):
+            self._of.setdefault(c.pid, []).append((at, c))
+        self._all = connections
+
+    def of(self, pids: Iterable[int]) -> list[Connection]:
+        """Those of some processes, in their order."""
+        found = [one for pid in set(pids) for one in self._of.get(pid, ())]
+        return [c for _, c in sorted(found, key=lambda one: one[0])]
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """The host's own addresses of all connections."""
+        return frozenset(c.local_address for c in self._all)
+
+    @cached_property
+    def live_addresses(self) -> frozenset[str]:
+        """Those of the established ones."""
+        return frozenset(c.local_address for c in self._all if c.state == "ESTABLISHED")
+
+    @cached_property
+    def live_ends(self) -> frozenset[End]:
+        """The ends of the established ones."""
+        return frozenset(end(c) for c in self._all if c.state == "ESTABLISHED")
+
+
+_NONE = ConnectionIndex(())
+
+
+def index_of(host: Host) -> ConnectionIndex:
+    """The index of a host's connections, which is kept with them."""
+    if not isinstance(host.connections, Connections):
+        return _NONE
+    kept = host.connections.__dict__
+    if "index" not in kept:
+        kept["index"] = ConnectionIndex(host.connections.connections)
+    found: ConnectionIndex = kept["index"]
+    return found
+
+
+def connections_of(
+    hosts: Iterable[Host], who: Iterable[tuple[str, int | None]]
+) -> Iterator[tuple[Host, list[Connection]]]:
+    """Each host with the connections of some processes (host, pid)."""
+    pids: dict[str, list[int]] = {}
+    for name, pid in who:
+        if pid is not None:
+            pids.setdefault(name, []).append(pid)
+    for host in hosts:
+        if host.name in pids:
+            yield host, index_of(host).of(pids[host.name])
+
+
 def peers_by_connection(
     hosts: tuple[Host, ...], wanted: set[tuple[str, int]], stores: set[int]
 ) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
@@ -33,23 +91,21 @@ def peers_by_connection(
     store: a new rank can join the store of an earlier run. `stores`: ports that are known to be stores' already."""
     stores = stores | store_ports(hosts, wanted)
     owner: dict[End, tuple[tuple[str, int], Connection]] = {}
-    for host in hosts:
-        for c in known.connections(host):
-            who = (host.name, c.pid)
-            if who in wanted and c.state == "ESTABLISHED" and not _of_store(c, stores):
-                owner[end(c)] = who, c
+    for host, mine in connections_of(hosts, wanted):
+        for c in mine:
+            if c.state == "ESTABLISHED" and not _of_store(c, stores):
+                owner[end(c)] = (host.name, c.pid), c
     for who, c in owner.values():
         peer = owner.get(other_end(c))
         if peer is not None and peer[0] != who:
             yield who, peer[0]
 
 
-def store_ports(hosts: Iterable[Host], pids: Collection[tuple[str, int | None]]) -> set[int]:
+def store_ports(hosts: Iterable[Host], pids: Iterable[tuple[str, int | None]]) -> set[int]:
     """Ports at which processes, (host, pid) of `pids`, serve a store. Whoever serves a TCPStore is also its client
     (torch/csrc/distributed/c10d/TCPStore.cpp), so it has a connection to itself; no backend connects a rank to itself."""
     found = set()
-    for host in hosts:
-        mine = [c for c in known.connections(host) if (host.name, c.pid) in pids]
+    for _, mine in connections_of(hosts, pids):
         listening = {(c.pid, c.local_port) for c in mine if c.state == "LISTEN"}
         if not listening:
             continue
@@ -78,22 +134,24 @@ def _scope(c: Connection) -> str:
     return c.namespace if c.local_address[:4] == "127." else ""
 
 
-def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
-    """Each rank's connections. Helpers inherit copies of them."""
+def pairs_of(members: dict[int, Placed], master: str | None, below: Helpers) -> Connected:
+    """Each rank's connections. Helpers, which are `below` the ranks, inherit copies of them."""
     hosts = {host.name: host for host, _ in members.values()}
     rank_of: dict[tuple[str, int | None], int] = {(host.name, p.pid): rank for rank, (host, p) in members.items()}
+    helper_of = {
+        (name, helper.pid): rank
+        for (name, pid), rank in rank_of.items()
+        for helper in below.get((name, pid), ())
+        if helper.role == "helper"
+    }
     stores = store_ports(hosts.values(), rank_of.keys()) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     helpers: dict[int, list[Connection]] = {}
     to_stores: dict[int, list[Connection]] = {}
-    local_addresses: set[str] = set()
-    for host in hosts.values():
-        name = host.name
-        parent = {process.pid: process.owner for process in host.processes if process.role == "helper"}
-        for c in known.connections(host):
-            local_addresses.add(c.local_address)
-            of = rank_of.get((name, c.pid))
+    for host, found in connections_of(hosts.values(), [*rank_of, *helper_of]):
+        for c in found:
+            of = rank_of.get((host.name, c.pid))
             if _of_store(c, stores):
                 if of is not None and c.remote_port in stores:
                     to_stores.setdefault(of, []).append(c)
@@ -101,18 +159,21 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
             if of is not None:
                 mine[of].append(c)
                 owners[end(c)] = of
-            elif (of := rank_of.get((name, parent.get(c.pid)))) is not None:
-                helpers.setdefault(of, []).append(c)
+            else:
+                helpers.setdefault(helper_of[host.name, c.pid], []).append(c)
+    local = [index_of(host).addresses for host in hosts.values()]
     return {
-        rank: Links(
-            *_parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses), tuple(to_stores.get(rank, ()))
-        )
+        rank: Links(*_parted(rank, mine[rank], helpers.get(rank, ()), owners, local), tuple(to_stores.get(rank, ())))
         for rank in members
     }
 
 
 def _parted(
-    rank: int, own: list[Connection], of_helpers: Sequence[Connection], owners: dict[End, int], local: set[str]
+    rank: int,
+    own: list[Connection],
+    of_helpers: Sequence[Connection],
+    owners: dict[End, int],
+    local: Sequence[frozenset[str]],
 ) -> tuple[tuple[Connection, ...], tuple[Connection, ...]]:
     """(to other ranks, to the world)."""
     kept, others = [], []
@@ -122,7 +183,7 @@ def _parted(
             continue
         peer = owners.get(other_end(c))
         # The other end is an observed rank, or may be a rank on a host that was not observed.
-        if peer != rank if peer is not None else c.remote_address not in local:
+        if peer != rank if peer is not None else not any(c.remote_address in some for some in local):
             kept.append(c)
         if peer is None:
             others.append(c)
@@ -136,13 +197,12 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
     hosts = {host.name: host for host, _ in members.values()}
     if not all(isinstance(host.connections, Connections) for host in hosts.values()):
         return None
-    mine = {(host.name, process.pid) for host, process in members.values()}
+    mine = [(host.name, process.pid) for host, process in members.values()]
     stores = stores | store_ports(hosts.values(), mine)
-    for host in hosts.values():
-        live = _live(host)
-        ends, here = {end(c) for c in live}, {c.local_address for c in live}
-        ours = (c for c in live if (host.name, c.pid) in mine and c.remote_address in here)
-        if any(other_end(c) not in ends and not _of_store(c, stores) for c in ours):
+    for host, found in connections_of(hosts.values(), mine):
+        index = index_of(host)
+        ours = (c for c in found if c.state == "ESTABLISHED" and c.remote_address in index.live_addresses)
+        if any(other_end(c) not in index.live_ends and not _of_store(c, stores) for c in ours):
             return True
     return False
 
@@ -150,14 +210,13 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
 def lead_to_other_hosts(members: dict[int, Placed]) -> bool:
     """Whether a live connection of a rank leads to an address that is on no host of the run that was observed."""
     hosts = {host.name: host for host, _ in members.values()}
-    mine = {(host.name, process.pid) for host, process in members.values()}
-    live = [(host.name, c) for host in hosts.values() for c in _live(host)]
-    here = {c.local_address for _, c in live}
-    return any((name, c.pid) in mine and c.remote_address not in here for name, c in live)
-
-
-def _live(host: Host) -> list[Connection]:
-    return [c for c in known.connections(host) if c.state == "ESTABLISHED"]
+    mine = [(host.name, process.pid) for host, process in members.values()]
+    here = [index_of(host).live_addresses for host in hosts.values()]
+    return any(
+        c.state == "ESTABLISHED" and not any(c.remote_address in some for some in here)
+        for _, found in connections_of(hosts.values(), mine)
+        for c in found
+    )
 
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:

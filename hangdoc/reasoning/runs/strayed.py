@@ -1,5 +1,6 @@
 """Launches of one run with different rendezvous endpoints or run ids, which cannot complete the rendezvous."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from hangdoc.parse import natural
@@ -7,6 +8,9 @@ from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.snapshot import Connections
+
+_MOST_ON_A_HOST = 64
+"""Agents of one program that wait on one host. Nobody's mistake starts more, and each is compared with each."""
 
 
 def join_strayed(runs: list[Gathered]) -> None:
@@ -16,10 +20,9 @@ def join_strayed(runs: list[Gathered]) -> None:
     for run in runs:
         if _waits_for_the_rest(run):
             waiting.setdefault((_program(run), _world(run)), []).append(run)
+    gone: set[int] = set()
     for (program, _), parts in waiting.items():
-        together = [
-            run for run in parts if program and all(_complete(run, other) for other in parts if other is not run)
-        ]
+        together = _that_complete_each_other(parts) if program else []
         on_one_host = len({host.name for run in together for host, _ in run.processes}) < len(together)
         shared = all(_same_but_for_its_id(run, together[0]) for run in together[1:])
         if len(together) < 2 or (on_one_host and not shared and not any(_nobody_listens(run) for run in together)):
@@ -29,7 +32,30 @@ def join_strayed(runs: list[Gathered]) -> None:
             first.members += run.members
             first.launchers += run.launchers
             first.zombies += run.zombies
-            runs.remove(run)
+            gone.add(id(run))
+    runs[:] = [run for run in runs if id(run) not in gone]
+
+
+def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
+    """The parts that can belong to one run with each of the others."""
+    if len({bool(run.members) for run in parts}) > 1:
+        return []
+    if parts[0].members:
+        times = Counter(number for run in parts for number in run.numbers)
+        return [run for run in parts if all(times[number] == 1 for number in run.numbers)]
+    on_host: dict[str, list[Gathered]] = {}
+    for run in parts:
+        for name in {host.name for host, _ in run.launchers}:
+            on_host.setdefault(name, []).append(run)
+    if any(len(here) > _MOST_ON_A_HOST for here in on_host.values()):
+        return []
+    apart = {
+        id(run)
+        for here in on_host.values()
+        for run in here
+        if not all(_complete(run, other) for other in here if other is not run)
+    }
+    return [run for run in parts if id(run) not in apart]
 
 
 def _waits_for_the_rest(run: Gathered) -> bool:
@@ -51,18 +77,11 @@ def _world(run: Gathered) -> int | None:
 
 
 def _complete(one: Gathered, other: Gathered) -> bool:
-    """Whether two parts can belong to one run: they have no rank or node in common. Agents on one host must state their node
-    ranks, or have the same launch line except for the run id; agents on several hosts need not."""
-    if bool(one.members) != bool(other.members):
-        return False
-    if one.members:
-        return not one.numbers & other.numbers
+    """Whether agents on one host can belong to one run: they state their node ranks and have none in common, or they have the
+    same launch line except for the run id. Agents on several hosts need not."""
     nodes, others = list(_nodes(one)), list(_nodes(other))
-    hosts, other_hosts = ({host.name for host, _ in run.launchers} for run in (one, other))
-    if hosts & other_hosts:
-        named = None not in nodes + others and not set(nodes) & set(others)
-        return named or _same_but_for_its_id(one, other)
-    return True
+    named = None not in nodes + others and not set(nodes) & set(others)
+    return named or _same_but_for_its_id(one, other)
 
 
 def _same_but_for_its_id(one: Gathered, other: Gathered) -> bool:
