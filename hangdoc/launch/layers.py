@@ -60,7 +60,7 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
     if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in layers):
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
     if environment:
-        shown = " ".join(f"{name}={value}" for name, value in environment.items())
+        shown = simple.scope.expansion.count(" ".join(f"{name}={value}" for name, value in environment.items()))
         cursor.layers.append(Layer(shown, "environment variables"))
     if simple.redirection:
         cursor.layers.append(Layer(simple.redirection, _describe_output(simple.redirection)))
@@ -69,9 +69,9 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
         name = PurePath(cursor.words[0]).name
         if (inner := _nested(name, cursor)) is not None:
             scope = (
-                Scope()
+                Scope(expansion=simple.scope.expansion)
                 if cursor.host != host
-                else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder)
+                else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder, simple.scope.expansion)
             )
             for one in commands(inner, scope):
                 yield from _unwrap(one, cursor.host, tuple(cursor.layers), depth)

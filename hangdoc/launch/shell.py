@@ -11,11 +11,41 @@ from tree_sitter import Node
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 200
+_MOST_IN_A_WORD = 64 << 10
+"""Characters that variables may put into one word or value. A variable that contains another ten times, nine times over, is a
+billion times as long."""
+_MOST_IN_ALL = 4 << 20
+"""The same for a whole text."""
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
 class ShellError(Exception):
     """Text that can't be parsed as shell. The message is one sentence."""
+
+
+class Expansion:
+    """How much variables have put into a text so far."""
+
+    def __init__(self) -> None:
+        self._in_word = self._in_all = 0
+
+    def begin_word(self) -> None:
+        """The next value belongs to another word."""
+        self._in_word = 0
+
+    def take(self, value: str) -> str:
+        """The value of a variable. Raises ShellError if there are too many."""
+        self._in_word += len(value)
+        if self._in_word > _MOST_IN_A_WORD:
+            raise ShellError(f"its variables expand to more than {_MOST_IN_A_WORD >> 10} KiB in one word")
+        return self.count(value)
+
+    def count(self, value: str) -> str:
+        """A text that contains values of variables. Raises ShellError if all of these are too long together."""
+        self._in_all += len(value)
+        if self._in_all > _MOST_IN_ALL:
+            raise ShellError(f"its variables expand to more than {_MOST_IN_ALL >> 20} MiB")
+        return value
 
 
 @dataclass
@@ -26,6 +56,12 @@ class Scope:
     exported: set[str] = field(default_factory=set)
     folder: str = ""
     """The working directory, from `cd`; empty for the initial one."""
+    expansion: Expansion = field(default_factory=Expansion)
+    """Shared by all scopes of a text."""
+
+    def copy(self) -> "Scope":
+        """The same state, for changes that do not come back."""
+        return Scope(dict(self.variables), set(self.exported), self.folder, self.expansion)
 
     def environment(self) -> dict[str, str]:
         """The exported variables, which a command inherits."""
@@ -74,9 +110,9 @@ def _walk(node: Node, scope: Scope, redirection: str, depth: int) -> Iterator[Si
         scope.variables[name] = value
     elif kind == "unset_command":
         for child in node.named_children:
-            scope.variables.pop(_text(child, scope), None)
+            scope.variables.pop(_word(child, scope), None)
     elif kind == "subshell":
-        inner = Scope(dict(scope.variables), set(scope.exported), scope.folder)
+        inner = scope.copy()
         for child in node.named_children:
             yield from _walk(child, inner, redirection, depth + 1)
     elif kind == "redirected_statement":
@@ -103,7 +139,7 @@ def _command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple]:
             name, value = _assignment(child, scope)
             own[name] = value
         elif child.type == "command_name":
-            words.append(_text(child.named_children[0], scope) if child.named_children else _raw(child))
+            words.append(_word(child.named_children[0], scope) if child.named_children else _raw(child))
         elif child.type.endswith("redirect"):
             redirection = f"{_raw(child)} {redirection}".strip()
         elif child.type != "comment":
@@ -118,12 +154,12 @@ def _command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple]:
         if "-a" in words[1:2]:
             scope.exported |= set(scope.variables)
     else:
-        yield Simple(tuple(words), own, Scope(dict(scope.variables), set(scope.exported), scope.folder), redirection)
+        yield Simple(tuple(words), own, scope.copy(), redirection)
 
 
 def _words(node: Node, scope: Scope) -> list[str]:
     """The words of a node: an unquoted variable may expand to several."""
-    text = _text(node, scope)
+    text = _word(node, scope)
     if node.type == "simple_expansion" and _variable(node) in scope.variables:
         return text.split()
     return [text]
@@ -147,7 +183,7 @@ def _declare(node: Node, scope: Scope) -> None:
 
 def _assignment(node: Node, scope: Scope) -> tuple[str, str]:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-    return (_raw(name) if name is not None else "", _text(value, scope) if value is not None else "")
+    return (_raw(name) if name is not None else "", _word(value, scope) if value is not None else "")
 
 
 def _raw(node: Node) -> str:
@@ -161,8 +197,14 @@ def _variable(node: Node) -> str:
     return _raw(found) if found is not None else ""
 
 
+def _word(node: Node, scope: Scope) -> str:
+    """The word as the shell would pass it to a command. Raises ShellError for a huge one."""
+    scope.expansion.begin_word()
+    return _text(node, scope)
+
+
 def _text(node: Node, scope: Scope) -> str:
-    """The word as the shell would pass it to a command."""
+    """A word or a part of one."""
     kind = node.type
     if kind == "raw_string":
         return _raw(node)[1:-1]
@@ -176,7 +218,8 @@ def _text(node: Node, scope: Scope) -> str:
         return "".join(_text(child, scope) for child in node.children)
     if kind in ("simple_expansion", "expansion"):
         plain = kind == "simple_expansion" or len(node.named_children) == 1
-        return scope.variables.get(_variable(node), _raw(node)) if plain else _raw(node)
+        value = scope.variables.get(_variable(node)) if plain else None
+        return scope.expansion.take(value) if value is not None else _raw(node)
     return _raw(node)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import email.utils
 import http.client
 import os
+import re
 import signal
 import subprocess
 import time
@@ -28,6 +29,8 @@ HOOK_SECONDS = 10
 _MAX_REPORT_BYTES = 16 << 20
 _LATER = {408, 425, 429, 500, 502, 503, 504}
 """HTTP status codes after which a retry may succeed (RFC 9110, RFC 6585)."""
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_LONGEST_DATE, _MOST_SECONDS = 64, 86_400.0
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -87,13 +90,15 @@ def webhook(url: str) -> Callable[[Message], None]:
 
 
 def _retry_after(header: str | None) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date (RFC 9110)."""
-    if header is None:
+    """Seconds of a Retry-After header, which is a number or a date (RFC 9110), at most a day. None for anything else: the
+    receiver may write what it likes, and the message is then delivered at the usual time."""
+    if header is None or len(header) > _LONGEST_DATE:
         return None
-    if header.strip().isdigit():
-        return float(header)
-    with contextlib.suppress(TypeError, ValueError):
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+    if _SECONDS.fullmatch(header.strip()):
+        return min(float(header), _MOST_SECONDS)
+    with contextlib.suppress(Exception):  # dates raise TypeError, ValueError, OverflowError, IndexError
+        seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
+        return min(max(0.0, seconds), _MOST_SECONDS)
     return None
 
 
