@@ -3,6 +3,8 @@
 from itertools import takewhile
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.reasoning import next_steps
+from hangdoc.reasoning.command_lines import Command
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.place import short
@@ -42,10 +44,10 @@ def places(run: Run, rank: Rank) -> list[Evidence]:
     ]  # fmt: skip
 
 
-def look(run: Run, rank: Rank) -> tuple[str, ...]:
+def look(run: Run, rank: Rank) -> tuple[Command, ...]:
     """The command that shows the stack of one of those; none for none."""
     first = next((pids[0] for pids in by_place(run, rank).values()), None)
-    return (f"py-spy dump --pid {first}",) if first is not None else ()
+    return next_steps.stack_of(first) if first is not None else ()
 
 
 def _children(run: Run, rank: Rank) -> list[Process]:

@@ -9,6 +9,7 @@ from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starte
 from hangdoc.reasoning import blockages, call_views, call_words, ids, past, standstill, waits
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import disagreements, launches
+from hangdoc.reasoning.command_lines import is_host
 from hangdoc.reasoning.ledger.compare import next_timeout
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import batches
@@ -175,7 +176,9 @@ def _with_places(run: Run, one: Finding) -> Finding:
     commands = []
     for command, some in words.items():
         host = next((hosts[word] for word in some if word in hosts), None)
-        commands.append(f"{command}   # on {host}" if host is not None and "#" not in command else command)
+        commands.append(
+            f"{command}   # on {host}" if host is not None and is_host(host) and "#" not in command else command
+        )
     return msgspec.structs.replace(one, commands=tuple(commands))
 
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
+from hangdoc.reasoning.command_lines import Command, command
 from hangdoc.reasoning.model import Rank
 from hangdoc.snapshot import Process
 
 
-def show(pids: Iterable[int]) -> tuple[str, ...]:
+def show(pids: Iterable[int]) -> tuple[Command, ...]:
     """The command that shows some processes; none for no process."""
     listed = ",".join(map(str, pids))
-    return (f"ps -o pid,ppid,stat,etime,args -p {listed}",) if listed else ()
+    return (command("ps", "-o", "pid,ppid,stat,etime,args", "-p", listed),) if listed else ()
 
 
 RESUME = {
@@ -20,14 +21,19 @@ RESUME = {
 """The remedy for a stopped process, by what stopped it (`holds.Stopped.by`)."""
 
 
-def resume(processes: Sequence[Process], by: str) -> tuple[str, ...]:
+def resume(processes: Sequence[Process], by: str) -> tuple[Command, ...]:
     """The command that continues processes of one host, or shows what stopped them; none for the freezer."""
     tracers = sorted({one.tracer_pid for one in processes if one.tracer_pid})
     if by == "tracer" and tracers:
-        return (f"ps -p {','.join(map(str, tracers))} -o pid,user,args",)
-    return (f"kill -CONT {' '.join(str(one.pid) for one in processes)}",) if by == "signal" and processes else ()
+        return (command("ps", "-p", ",".join(map(str, tracers)), "-o", "pid,user,args"),)
+    return (command("kill", "-CONT", *(str(one.pid) for one in processes)),) if by == "signal" and processes else ()
 
 
-def look_again(which: Rank | Process) -> tuple[str, ...]:
+def look_again(which: Rank | Process) -> tuple[Command, ...]:
     """The command that shows the stack of a process."""
-    return (f"py-spy dump --pid {which.pid}",) if which.pid is not None else ()
+    return stack_of(which.pid) if which.pid is not None else ()
+
+
+def stack_of(pid: int) -> tuple[Command, ...]:
+    """The same for a pid."""
+    return (command("py-spy", "dump", "--pid", str(pid)),)

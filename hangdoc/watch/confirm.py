@@ -147,14 +147,14 @@ def _jobs_of(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> 
         if starter is not None:
             starters.setdefault(starter, at)
     with_ranks = set(ranks.values())
-    found = []
+    found: list[int | None] = []
     for hang in hangs:
         shared = Counter(ranks[place] for place in hang.processes if place in ranks and hang.is_alive(place, observed))
-        at = shared.most_common(1)[0][0] if shared else None
-        if at is None and hang.starter is not None and hang.is_alive(hang.starter, observed):
+        best = shared.most_common(1)[0][0] if shared else None
+        if best is None and hang.starter is not None and hang.is_alive(hang.starter, observed):
             # While one of the two looks showed no process of a rank, the launcher stands for the run. A launcher with new ranks
             # has started them again, and that is another attempt.
-            at = starters.get(hang.starter)
-            at = at if at is None or not hang.processes or at not in with_ranks else None
-        found.append(at)
+            started = starters.get(hang.starter)
+            best = started if not hang.processes or started not in with_ranks else None
+        found.append(best)
     return found

@@ -8,6 +8,7 @@ from msgspec import Struct
 from hangdoc.diagnosis import Evidence, Finding, FirstDifference, Severity
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.cause import Cause
+from hangdoc.reasoning.command_lines import Command
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Hold
 
@@ -21,7 +22,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     summary: str
     evidence: Iterable[Evidence]
     remedy: str
-    commands: Iterable[str] = ()
+    commands: Iterable[Command] = ()
     severity: Severity | None = None
     culprits: Iterable[int] | None = None
     victims: Iterable[int] | None = None
@@ -63,7 +64,7 @@ def finding(
         summary=draft.summary,
         evidence=(*calls, *draft.evidence),
         remedy=draft.remedy,
-        commands=tuple(draft.commands),
+        commands=tuple(one.line for one in draft.commands),
         first_difference=draft.first_difference,
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
     )

@@ -63,13 +63,12 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
-import shlex
-
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
+from hangdoc.reasoning.command_lines import Command, operand
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import left_loop
@@ -154,9 +153,9 @@ def _amounts(difference: amounts.Difference) -> str:
     return f"{difference.fewer}{unit} vs. {difference.more}"
 
 
-def _commands(short: Rank, more: Rank) -> tuple[str, ...]:
+def _commands(short: Rank, more: Rank) -> tuple[Command, ...]:
     commands = [
-        f"ls {shlex.quote(source.path)} | wc -l" + (f"   # on {rank.host}" if short.host != more.host else "")
+        Command(("ls", operand(source.path)), into=("wc", "-l"), host=rank.host if short.host != more.host else "")
         for few, many in amounts.common_sources(short, more)
         if few.digest != many.digest
         for rank, source in ((short, few), (more, many))

@@ -51,6 +51,7 @@ not have been started yet. It is then reported as "dead or not started".
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.command_lines import constant
 from hangdoc.reasoning.kinds import Ended
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import Dead
@@ -80,7 +81,7 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy="Read the dead rank's last output and the kernel log. Then restart the run; it cannot continue.",
-        commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),
+        commands=(constant("dmesg -T | grep -i -E 'oom|killed process' | tail"),),
     )
 
 

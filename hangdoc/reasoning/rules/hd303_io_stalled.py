@@ -58,11 +58,10 @@ observation count as progress. Before the patience has passed, the finding is an
 - pipe(7), fifo(7): https://man7.org/linux/man-pages/man7/pipe.7.html
 """
 
-import shlex
-
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.command_lines import Command, command, operand
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import BlocksItsChild, InFile
 from hangdoc.reasoning.ranks.movement import kernel_thread
@@ -96,7 +95,7 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     holds = (run.ranks[number].hold for number in blockage.culprits)
     several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
     stuck = f"{words.are(blockage.culprits)} stuck on {'files such as ' if several else ''}{_named(file)} {words.place(first)}"
-    stat = (f"timeout 5 stat {shlex.quote(file.name)}",) if file is not None and file.kind == "path" else ()
+    stat = (command("timeout", "5", "stat", operand(file.name)),) if file is not None and file.kind == "path" else ()
     return Draft(
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
         summary=f"{stuck}{f': {reason}' if reason else ''}; {words.victims_wait(blockage) or 'no rank is making progress'}",
@@ -162,9 +161,9 @@ def _readers(file: AwaitedFile | None, own: int | None) -> list[int]:
     return [one.pid for one in (file.holders if file is not None else None) or () if one.pid != own]
 
 
-def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:
+def _kernel_stack(pid: int | None, state: str) -> tuple[Command, ...]:
     """How to see where a process waits that no tool can attach to."""
-    return (f"cat /proc/{pid}/wchan", f"sudo cat /proc/{pid}/stack") if state == "D" else ()
+    return (command("cat", f"/proc/{pid}/wchan"), command("sudo", "cat", f"/proc/{pid}/stack")) if state == "D" else ()
 
 
 def _described(file: AwaitedFile | None) -> str:

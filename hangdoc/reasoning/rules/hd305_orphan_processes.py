@@ -52,6 +52,7 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.orphaned import Orphaned
+from hangdoc.reasoning.command_lines import Command, command
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft, about
@@ -108,6 +109,6 @@ def _processes(run: Run, orphans: tuple[int, ...]) -> list[Evidence]:
     ]
 
 
-def _commands(run: Run, orphans: tuple[int, ...]) -> tuple[str, ...]:
+def _commands(run: Run, orphans: tuple[int, ...]) -> tuple[Command, ...]:
     pids = ",".join(str(run.processes[rank].pid) for rank in orphans[:16])
-    return (f"ps -o pid,ppid,etime,rss,args -p {pids}",)
+    return (command("ps", "-o", "pid,ppid,etime,rss,args", "-p", pids),)

@@ -54,6 +54,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
+from hangdoc.reasoning import next_steps
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.rules.draft import Draft
@@ -80,7 +81,7 @@ def check(run: Run) -> Iterator[Draft]:
             for p in waiting[:8]
         ],
         remedy="Training is over on this node. Check the other nodes; if they are gone, terminate this launcher.",
-        commands=(f"py-spy dump --pid {waiting[0].pid}",),
+        commands=next_steps.stack_of(waiting[0].pid),
     )
 
 

@@ -59,6 +59,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.command_lines import Command, to_host
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model import Class, Run, numbers_of
 from hangdoc.reasoning.ranks import known, meeting_call, torch_names
@@ -201,8 +202,8 @@ def _only_here(run: Run) -> list[Evidence]:
     return [Evidence(None, "environment", text)] if host is not None and is_loopback(host) else []
 
 
-def _commands(run: Run) -> tuple[str, ...]:
+def _commands(run: Run) -> tuple[Command, ...]:
     host, port = run.endpoint
     if host is not None and is_loopback(host):
         return ()
-    return (f"nc -vz {host} {port}   # on the missing node",) if port is not None else ()
+    return to_host("nc", "-vz", host, str(port), address=host, note="on the missing node") if port is not None else ()

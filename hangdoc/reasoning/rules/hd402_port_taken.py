@@ -44,13 +44,12 @@ A port forwarder or a service mesh listens in front of the real master.
   https://docs.pytorch.org/docs/stable/elastic/rendezvous.html
 """
 
-import shlex
-
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.meeting import PortTaken
+from hangdoc.reasoning.command_lines import command
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -58,7 +57,7 @@ from hangdoc.reasoning.rules.draft import Draft, about
 @about(PortTaken)
 def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
     listener, host, waiting = cause.listener, cause.host, blockage.victims
-    command = " ".join(listener.argv)[:120] or listener.name
+    shown = " ".join(listener.argv)[:120] or listener.name
     age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""
     orphan = ", an orphan" if listener.orphan else ""
     who = words.do(waiting, "connects", "connect") if waiting else "this run's launcher connects"
@@ -71,13 +70,13 @@ def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
             Evidence(
                 None,
                 "sockets",
-                f"pid {listener.pid} ({command}) listens on port {listener.port} of {host}{age}{orphan}",
+                f"pid {listener.pid} ({shown}) listens on port {listener.port} of {host}{age}{orphan}",
             ),
             *words.class_evidence(run.waiting),
         ],
         remedy="Start this run on another port. If that process is left over from an earlier run, terminate it.",
         commands=(
-            f"ps -o pid,ppid,etime,args -p {listener.pid}   # on {host}",
-            f"ss -ltnp {shlex.quote(f'sport = :{listener.port}')}",
+            command("ps", "-o", "pid,ppid,etime,args", "-p", str(listener.pid), host=host),
+            command("ss", "-ltnp", f"sport = :{listener.port}"),
         ),
     )

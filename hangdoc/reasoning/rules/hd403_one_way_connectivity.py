@@ -53,6 +53,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.meeting import NoAnswer
 from hangdoc.reasoning.causes.network import Call
+from hangdoc.reasoning.command_lines import command, to_host
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -70,6 +71,7 @@ def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
     )
     who = f"rank {first.rank}" if first.rank is not None else f"torchrun (pid {first.pid})"
     listens = ", although a process listens there" if first.listener is not None else ""
+    address = first.connection.remote_address
     return Draft(
         confidence=0.9 if first.listener is not None else 0.7,
         summary=f"{what}: {who} cannot connect to {first.target}{listens} (a firewall drops the packets, or the network is down)",
@@ -77,8 +79,17 @@ def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
         remedy=f"Allow incoming connections to {'every host' if outgoing else first.called} on {ports} from every host of the "
         f"run.{' Gloo also needs ephemeral ports in both directions.' if to_master else ''}",
         commands=(
-            f"nc -vz -w 3 {first.connection.remote_address} {first.connection.remote_port}   # on {first.host.name}",
-            f"nft list ruleset   # on {first.called}",
+            *to_host(
+                "nc",
+                "-vz",
+                "-w",
+                "3",
+                address,
+                str(first.connection.remote_port),
+                address=address,
+                host=first.host.name,
+            ),
+            command("nft", "list", "ruleset", host=first.called),
         ),
     )
 

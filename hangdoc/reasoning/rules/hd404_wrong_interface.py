@@ -51,6 +51,7 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.meeting import UnreachableAddress, UnusableInterface
+from hangdoc.reasoning.command_lines import command, to_host
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Host
@@ -65,7 +66,7 @@ def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
         f"{words.ranks(blockage.blamed)}",
         evidence=[_interfaces(host), *map(words.stack_evidence, cause.ranks[:4])],
         remedy=f"Set {cause.variable} on {host.name} to the interface that the hosts share.",
-        commands=(f"ip -brief address   # on {host.name}",),
+        commands=(command("ip", "-brief", "address", host=host.name),),
     )
 
 
@@ -92,7 +93,10 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
         ],
         remedy=f"Set GLOO_SOCKET_IFNAME on {host.name} to the interface that the hosts share"
         + (f": {shared[0]}." if shared else "."),
-        commands=(f"ip -brief address   # on {host.name}", f"ip route get {address}   # on {call.host.name}"),
+        commands=(
+            command("ip", "-brief", "address", host=host.name),
+            *to_host("ip", "route", "get", address, address=address, host=call.host.name),
+        ),
     )
 
 

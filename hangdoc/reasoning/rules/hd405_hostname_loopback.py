@@ -51,6 +51,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.meeting import LoopbackName
+from hangdoc.reasoning.command_lines import command, to_host
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -67,5 +68,5 @@ def say(run: Run, blockage: Blockage, cause: LoopbackName) -> Draft:
             *map(words.stack_evidence, cause.ranks[:4]),
         ],
         remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or correct the name in /etc/hosts.",
-        commands=(f"getent hosts {host}", "ip -brief address"),
+        commands=(*to_host("getent", "hosts", host, address=host), command("ip", "-brief", "address")),
     )

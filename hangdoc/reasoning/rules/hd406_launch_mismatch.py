@@ -52,6 +52,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.launches import LaunchesDiffer, Part
+from hangdoc.reasoning.command_lines import command
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
@@ -87,7 +88,7 @@ def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
             ),
         ],
         remedy=_remedy(found, by_agents),
-        commands=("hangdoc launch-diff FILE...   # before the next start",),
+        commands=(command("hangdoc", "launch-diff", "FILE...", note="before the next start"),),
     )
 
 

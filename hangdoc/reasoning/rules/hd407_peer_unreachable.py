@@ -46,13 +46,12 @@ recovers. The finding needs several retransmits without a reply.
 - ss(8): https://man7.org/linux/man-pages/man8/ss.8.html
 """
 
-import shlex
-
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.dead_link import DeadLink
+from hangdoc.reasoning.command_lines import to_host
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Connection
@@ -70,7 +69,10 @@ def say(run: Run, blockage: Blockage, cause: DeadLink) -> Draft:
             *words.stacks(run, run.waiting),
         ],
         remedy="Find out what drops the packets between the two hosts: check interface counters, firewall and switch.",
-        commands=(f"ping -c 3 {address}", f"ss -tnoi {shlex.quote(f'dst {address}')}"),
+        commands=(
+            *to_host("ping", "-c", "3", address, address=address),
+            *to_host("ss", "-tnoi", f"dst {address}", address=address),
+        ),
     )
 
 

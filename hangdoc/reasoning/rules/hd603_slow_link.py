@@ -51,6 +51,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import call_words, pace, words
+from hangdoc.reasoning.command_lines import to_host
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.slow_link import SlowLink, find_slow_link
@@ -81,7 +82,10 @@ def _draft(run: Run, link: SlowLink) -> Draft:
         ],
         remedy="Use the fastest interface between the hosts, or send less data: gradient accumulation, compression, larger "
         "batches.",
-        commands=(f"ip route get {c.remote_address}", f"iperf3 -c {c.remote_address}   # with `iperf3 -s` there"),
+        commands=(
+            *to_host("ip", "route", "get", c.remote_address, address=c.remote_address),
+            *to_host("iperf3", "-c", c.remote_address, address=c.remote_address, note="with `iperf3 -s` there"),
+        ),
     )
 
 

@@ -47,6 +47,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.command_lines import Command, command, constant
 from hangdoc.reasoning.kinds import SameCall, Standstill
 from hangdoc.reasoning.model import Run, numbers_of
 from hangdoc.reasoning.ranks.holds import Hold, Unreadable, Unseen
@@ -54,7 +55,10 @@ from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Unavailable
 
-_SNAPSHOT = ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc")
+_SNAPSHOT = (
+    constant("hangdoc snapshot -o $(hostname).hangdoc", note="on every host"),
+    constant("hangdoc diagnose *.hangdoc"),
+)
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
@@ -103,7 +107,7 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         else f"the state of {ranks} could not be read"
     )
     here = words.unseen(run, blockage.culprits) if unseen else words.class_evidence(blockage.awaited)
-    remedy, commands = _see_all(run) if unseen else (_DOCTOR, ("hangdoc doctor",))
+    remedy, commands = _see_all(run) if unseen else (_DOCTOR, (command("hangdoc", "doctor"),))
     return Draft(
         confidence=0.5,
         culprits=(),
@@ -115,12 +119,12 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     )
 
 
-def _see_all(run: Run) -> tuple[str, tuple[str, ...]]:
+def _see_all(run: Run) -> tuple[str, tuple[Command, ...]]:
     """(remedy, commands) to observe the other ranks of a run."""
     if any(host.restricted for host in run.hosts):
         return (
             "Run hangdoc without --pid: the ranks may be on the same host. If they are on other hosts, add --hosts.",
-            ("hangdoc diagnose",),
+            (command("hangdoc", "diagnose"),),
         )
     return (
         "Observe all hosts together with --hosts. Or take a snapshot on every host and diagnose the bundles together.",
@@ -150,4 +154,6 @@ def check(run: Run) -> Iterator[Draft]:
 
 
 def _unread(summary: str, evidence: list[Evidence]) -> Draft:
-    return Draft(confidence=0.5, summary=summary, evidence=evidence, remedy=_DOCTOR, commands=("hangdoc doctor",))
+    return Draft(
+        confidence=0.5, summary=summary, evidence=evidence, remedy=_DOCTOR, commands=(command("hangdoc", "doctor"),)
+    )

@@ -254,11 +254,11 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
             continue
         meetings = _rendezvous(agents)
         places = [called.get((agents.master, agents.alone_on)), *map(given.get, meetings)]
-        at = min((place for place in places if place is not None), default=None)
-        if at is not None:
-            runs[at].launchers += agents.launchers
+        first = min((place for place in places if place is not None), default=None)
+        if first is not None:
+            runs[first].launchers += agents.launchers
             for meeting in meetings:
-                given[meeting] = min(at, given.get(meeting, at))
+                given[meeting] = min(first, given.get(meeting, first))
             joined.add(id(agents))
     runs[:] = [run for run in runs if id(run) not in joined]
 

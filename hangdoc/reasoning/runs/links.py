@@ -57,6 +57,7 @@ class ConnectionIndex:
         return frozenset(end(c) for c in self._all if c.state == "ESTABLISHED")
 
 
+_SEARCHED = 4
 _NONE = ConnectionIndex(())
 
 
@@ -69,6 +70,11 @@ def index_of(host: Host) -> ConnectionIndex:
         kept["index"] = ConnectionIndex(host.connections.connections)
     found: ConnectionIndex = kept["index"]
     return found
+
+
+def _few(sets: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
+    """Sets to search one after the other. A run on many hosts gets one set, a small run does not copy its hosts' addresses."""
+    return sets if len(sets) <= _SEARCHED else (frozenset().union(*sets),)
 
 
 def connections_of(
@@ -161,7 +167,7 @@ def pairs_of(members: dict[int, Placed], master: str | None, below: Helpers) -> 
                 owners[end(c)] = of
             else:
                 helpers.setdefault(helper_of[host.name, c.pid], []).append(c)
-    local = [index_of(host).addresses for host in hosts.values()]
+    local = _few([index_of(host).addresses for host in hosts.values()])
     return {
         rank: Links(*_parted(rank, mine[rank], helpers.get(rank, ()), owners, local), tuple(to_stores.get(rank, ())))
         for rank in members
@@ -211,7 +217,7 @@ def lead_to_other_hosts(members: dict[int, Placed]) -> bool:
     """Whether a live connection of a rank leads to an address that is on no host of the run that was observed."""
     hosts = {host.name: host for host, _ in members.values()}
     mine = [(host.name, process.pid) for host, process in members.values()]
-    here = [index_of(host).live_addresses for host in hosts.values()]
+    here = _few([index_of(host).live_addresses for host in hosts.values()])
     return any(
         c.state == "ESTABLISHED" and not any(c.remote_address in some for some in here)
         for _, found in connections_of(hosts.values(), mine)
