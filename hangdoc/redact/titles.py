@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from hangdoc.redact.names import names_a_secret
 from hangdoc.redact.patterns import REDACTED
 from hangdoc.redact.shapes import NOT_STORED, is_plain
 from hangdoc.redact.vocabulary import WORDS
@@ -10,6 +11,7 @@ from hangdoc.regex import regex
 _PARTS = regex(r"([-_.:/#@()\[\], ]+|<str>(?: \d{1,4})?|<redacted>)")
 _RUNS = regex(r"(?P<before>[\w-]{1,40} \()(?P<function>[A-Za-z_]{1,60})\)")
 """`Thread-1 (serve)`, as threading names a thread after its function."""
+_NAMED = regex(r"(?P<name>[A-Za-z_][\w.-]{0,80})\s{0,4}[=:]")
 _OF_MACHINES = regex(
     r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd)"
     r"[_/-][A-Za-z_:/-]{0,14}\d{0,4}"
@@ -23,10 +25,13 @@ _KERNEL_LENGTH = 15
 @lru_cache(4096)
 def thread(name: str) -> str:
     """The name of a thread: those that Python, torch and the kernel give, and words of the field; `<str>` replaces others."""
-    if is_plain(name, 0) or _OF_MACHINES.fullmatch(name):
-        return name
     if len(name) > 200:
         return NOT_STORED
+    secret = next((found for found in _NAMED.finditer(name) if names_a_secret(found["name"])), None)
+    if secret is not None:  # where its value ends is not known, so the rest of the name belongs to it
+        return f"{thread(name[: secret.start()])}{secret[0]}{REDACTED}"
+    if is_plain(name, 0) or _OF_MACHINES.fullmatch(name):
+        return name
     runs = _RUNS.fullmatch(name)
     if runs is not None and is_plain(runs["function"], 3):
         return f"{thread(runs['before'][:-2])} ({runs['function']})"

@@ -35,6 +35,10 @@ _KEYWORD = regex(r"(?<![\w.])([A-Za-z_][\w.]*+)\s*+=\s*+$")
 _GIVEN = regex(r"(?P<name>[A-Za-z_][\w.]*+)\s*+=\s*+(?P<number>[-+]?\d[\d.eE+-]+)")
 _NUMBER = regex(r"[-+]?\d[\d.eE+-]*")
 _OPTION = regex(r"--?[A-Za-z][A-Za-z_.-]{0,40}")
+_JOINED = regex(r"(?<![^\s\"'])-(?P<letters>[A-Za-z][^\s\"'<>-][^\s\"'<>]*)")
+"""An option of one letter with its value, as `mysql -pX`, or several letters."""
+_LETTERS = regex(r"[A-Za-z](?:[A-Za-z]?|\d{1,2})")
+"""`-lm`, `-rf`, `-O3`, `-j16`."""
 
 
 def local(name: str, value: str, keep_all: bool = False, tested: bool = False) -> str:
@@ -153,7 +157,18 @@ def _text(content: str, level: int, keep_all: bool, depth: int = 0, *, allowed: 
         escaped = '\\"' in content
         inner = container(content.replace('\\"', '"') if escaped else content, keep_all=True, depth=depth + 1)
         return inner.replace('"', '\\"') if escaped else inner
-    return without_odd_words(text(content, strict=True))
+    return _without_joined(without_odd_words(text(content, strict=True)))
+
+
+def _without_joined(content: str) -> str:
+    """A text without values that are joined to the letter of an option."""
+    if "-" not in content:
+        return content
+    return _JOINED.sub(lambda found: found[0] if _are_options(found["letters"]) else found[0][:2] + REDACTED, content)
+
+
+def _are_options(letters: str) -> bool:
+    return _LETTERS.fullmatch(letters) is not None or (letters.isalpha() and is_plain(letters))
 
 
 def word(content: str, allowed: int) -> str:

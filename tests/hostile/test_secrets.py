@@ -269,6 +269,31 @@ def test_known_names_of_threads_stay(name: str) -> None:
     assert titles.thread(name) == name
 
 
+@pytest.mark.parametrize("value", ["A", "A B", "S27", "x S27 y", " a", "3 4", "1:B"])
+@pytest.mark.parametrize("named", ["token=", "token:", "password=", "worker-3 api_key=", "Thread-1 pin: "])
+def test_all_that_follows_the_name_of_a_secret_belongs_to_it(named: str, value: str) -> None:
+    """In the name of a thread, which has no quotes."""
+    kept = titles.thread(named + value)
+    assert kept == f"{named.rstrip()}<redacted>"
+    assert titles.thread(kept) == kept
+
+
+@pytest.mark.parametrize("secret", ["S14pw", "S14", "hunter", "S14-pw", "s1", "Tr0ub4dor&3x", "S14=pw", "abc"])
+@pytest.mark.parametrize(
+    "text", ['("mysql","-p{}")', '["mysql", "-p{}", "db"]', '"mysql -p{} db"', "'-p{}'", '{{"args": ["-p{}"]}}']
+)
+def test_with_all_locals_a_value_joined_to_its_option_is_none(text: str, secret: str) -> None:
+    """As docs/privacy.md says."""
+    assert secret not in redact.local("command", text.format(secret), keep_all=True)
+
+
+def test_with_all_locals_options_stay() -> None:
+    assert (
+        redact.local("command", '("rm","-rf","-O3","-j16","-lm","-v")', keep_all=True)
+        == '("rm","-rf","-O3","-j16","-lm","-v")'
+    )
+
+
 def test_threads_whose_names_are_not_kept_stay_apart() -> None:
     """The native stack of a thread is found by its name."""
     names = ("Xk3-one9", "Xk3-two9", "MainThread")
