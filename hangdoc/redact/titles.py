@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from hangdoc.redact.names import names_a_secret
 from hangdoc.redact.patterns import REDACTED
-from hangdoc.redact.shapes import NOT_STORED, is_plain
+from hangdoc.redact.shapes import NOT_STORED, is_plain, names_a_setting
 from hangdoc.redact.vocabulary import WORDS
 from hangdoc.regex import regex
 
@@ -29,7 +29,9 @@ def thread(name: str) -> str:
         return NOT_STORED
     secret = next((found for found in _NAMED.finditer(name) if names_a_secret(found["name"])), None)
     if secret is not None:  # where its value ends is not known, so the rest of the name belongs to it
-        return f"{thread(name[: secret.start()])}{secret[0]}{REDACTED}"
+        shown = secret["name"] if names_a_setting(secret["name"]) else NOT_STORED
+        sign = secret[0][len(secret["name"]) :]
+        return f"{thread(name[: secret.start()])}{shown}{sign}{REDACTED}"
     if is_plain(name, 0) or _OF_MACHINES.fullmatch(name):
         return name
     runs = _RUNS.fullmatch(name)
