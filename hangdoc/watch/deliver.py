@@ -90,16 +90,17 @@ def webhook(url: str) -> Callable[[Message], None]:
 
 
 def _retry_after(header: str | None) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date (RFC 9110), at most a day. None for anything else: the
+    """Seconds of a Retry-After header, which is a number or a date (RFC 9110) of at most a day. None for anything else: the
     receiver may write what it likes, and the message is then delivered at the usual time."""
     if header is None or len(header) > _LONGEST_DATE:
         return None
+    seconds = None
     if _SECONDS.fullmatch(header.strip()):
-        return min(float(header), _MOST_SECONDS)
-    with contextlib.suppress(Exception):  # dates raise TypeError, ValueError, OverflowError, IndexError
-        seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
-        return min(max(0.0, seconds), _MOST_SECONDS)
-    return None
+        seconds = float(header)
+    else:
+        with contextlib.suppress(Exception):  # dates raise TypeError, ValueError, OverflowError, IndexError
+            seconds = max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+    return seconds if seconds is not None and seconds <= _MOST_SECONDS else None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,15 +15,14 @@ from hangdoc.watch.state import Message
 
 _ODD = (
     "\xb2", "9" * 400, "1" * 5000, "Mon, 01 Jan 0001 00:00:00 +2359", "inf", "nan", "-5", "1e9", "", "\u0663", "1_000",
-    "Fri, 31 Dec 9999 23:59:59 -2359", "99999999999999", "Mon, 32 Jan 2026 00:00:00 GMT",
+    "Fri, 31 Dec 9999 23:59:59 -2359", "99999999999999", "99999999", "Mon, 32 Jan 2026 00:00:00 GMT",
     "Wed, 21 Oct 99999999999999999999 07:28:00 GMT", "Mon, 01 Jan 2026 00:00:00 +99999999999",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("value", _ODD)
-def test_an_odd_value_is_a_bounded_number_or_none(value: str) -> None:
-    seconds = _retry_after(value)
-    assert seconds is None or 0.0 <= seconds <= 86_400.0
+def test_an_odd_value_is_as_none(value: str) -> None:
+    assert _retry_after(value) in (None, 0.0)  # 0.0: a date of the past
 
 
 def test_numbers_and_dates_are_read() -> None:
@@ -55,7 +54,7 @@ def receiver(value: str) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("value", ["\xb2", "9" * 400])
+@pytest.mark.parametrize("value", ["\xb2", "9" * 400, "99999999"])
 def test_a_message_is_delivered_later(value: str) -> None:
     with receiver(value) as url, pytest.raises(Unreachable) as caught:
         webhook(url)(Message(delivery="d", about="a", body="{}"))
