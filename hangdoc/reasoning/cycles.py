@@ -96,6 +96,8 @@ def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], 
             if ahead is behind or named or not awaited:
                 continue
             first = run.ranks[awaited[0]]
+            if run.ledger.has_made_as_often(first.rank, behind.first.rank):
+                continue
             if (left := _uneven(first, behind.first)) is None:
                 continue
             loop = left.loop

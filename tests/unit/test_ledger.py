@@ -323,3 +323,17 @@ def test_few_calls_have_no_pace() -> None:
 def test_pending_call_without_history() -> None:
     calls = RankCalls(0, "h0", made=3, pending=(Pending(3, Call("barrier")),))
     assert pace(GroupCalls(None, (0,), {0: calls})) is None
+
+
+def test_who_has_made_a_call_as_often_was_not_kept_from_it() -> None:
+    """A rank that skipped its first call is a number ahead, and not out of the loop early."""
+    first = CallForm(op="all_reduce", inputs=("float32[8, 8]",), frames=frames(("train.py", 7, "scale")))
+    complete = [(1, first, False), *((n, REDUCE, n == 201) for n in range(2, 202))]
+    ahead = [*((n, REDUCE, False) for n in range(1, 201)), (201, BARRIER, True)]
+    shifted = ledger(ahead, complete)
+    assert shifted.has_made_as_often(0, 1)
+    assert not shifted.has_made_as_often(1, 0), "it has never made the barrier"
+    early = ledger([*made(150), (151, BARRIER, True)], [*made(150), (151, REDUCE, True)])
+    assert not early.has_made_as_often(0, 1)
+    overwritten = ledger(ahead, complete, kept=50)
+    assert not overwritten.has_made_as_often(0, 1), "what is older than the record is unknown"

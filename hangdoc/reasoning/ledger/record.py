@@ -135,6 +135,11 @@ class RankCalls(NamedTuple):
         """Its calls. Of several with one number (coalesced ones), the first."""
         return dict(zip(reversed(self.numbers), reversed(self.calls), strict=True))
 
+    def count_like(self, call: Call) -> int | None:
+        """How often it has made a call at the same lines, the pending one included; None if its record is not whole."""
+        wanted = signature(call)
+        return sum(signature(other) == wanted for other in self.calls) if self.whole and call.sites else None
+
 
 class GroupCalls(NamedTuple):
     """A process group with the calls of its ranks."""
@@ -160,6 +165,16 @@ class Ledger(NamedTuple):
     def of_rank(self, rank: int) -> list[tuple[GroupCalls, RankCalls]]:
         """The groups in which a rank's calls are known."""
         return [(group, group.ranks[rank]) for group in self.groups if rank in group.ranks]
+
+    def has_made_as_often(self, rank: int, waiting: int) -> bool:
+        """Whether a rank has made the call in which another one waits as often as that one, by their whole records. Then it was
+        not kept from it in the present round: the calls of the two have met others than their own since some earlier one."""
+        for group, calls in self.of_rank(waiting):
+            if calls.pending and rank in group.ranks:
+                theirs = calls.count_like(calls.pending[0].call)
+                ours = group.ranks[rank].count_like(calls.pending[0].call)
+                return theirs is not None and ours is not None and 0 < theirs <= ours
+        return False
 
 
 class Part(NamedTuple):
