@@ -11,15 +11,12 @@ import ctypes
 import errno
 import functools
 import os
-import queue
 import socket
 import stat
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import NamedTuple, TypeVar
 
+from hangdoc.observe.abandonable import NotEnded, Threads, TooMany
 from hangdoc.observe.owner_rights import Refused, Rights, rights_of, take_on
 from hangdoc.private_directory import reason_against
 from hangdoc.procfs import Gone, ProcFS
@@ -190,14 +187,26 @@ class ProcessFiles:
         """The result of `action`, which runs in a thread with the rights of the owner. Raises what it raises, and Refused if it
         takes longer or the rights can't be had."""
         own = os.dup(self._root)  # an abandoned thread still uses it
+        begun = False
 
         def act() -> T:
+            nonlocal begun
+            begun = True
             try:
                 return action(Root(own))
             finally:
                 os.close(own)
 
-        return _threads.run(self.view.rights, act, seconds)
+        try:
+            return _threads.run(self.view.rights, act, seconds)
+        except NotEnded:
+            begun = True  # the thread closes it when it comes to it
+            raise NoAnswer(f"it could not be read within {seconds:.1f} s (a dead mount?)") from None
+        except TooMany:
+            raise NoAnswer(f"{_MOST_THREADS} files of its owner do not answer") from None
+        finally:
+            if not begun:  # the rights can't be had
+                os.close(own)
 
 
 @contextlib.contextmanager
@@ -243,70 +252,7 @@ def own_root() -> Root:
     return Root(os.open("/", _PLACE | os.O_DIRECTORY))
 
 
-# --- threads -------------------------------------------------------------------------------------------------------------------
-
-
-class _Thread:
-    """A thread that has taken on the rights of one owner."""
-
-    def __init__(self, rights: Rights, idle: Callable[["_Thread"], None]) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Future[object], Callable[[], object]]] = queue.SimpleQueue()
-        self._rights, self._idle = rights, idle
-        # A daemon: one that never returns from a dead file system must not keep hangdoc from ending.
-        threading.Thread(target=self._work, name=f"files of uid {rights.uid}", daemon=True).start()
-
-    def submit(self, action: Callable[[], T]) -> "Future[T]":
-        job: Future[T] = Future()
-        self._jobs.put((job, action))  # type: ignore[arg-type]  # the result of each job has its own type
-        return job
-
-    def _work(self) -> None:
-        problem: Refused | None = None
-        try:
-            take_on(self._rights)
-        except Refused as error:
-            problem = error
-        while True:
-            job, action = self._jobs.get()
-            try:
-                if problem is not None:
-                    raise Refused(problem.reason)
-                job.set_result(action())
-            except BaseException as error:
-                job.set_exception(error)
-            del job, action
-            self._idle(self)
-
-
-class _Threads:
-    """The threads of all owners. One that was abandoned is used again if it comes back."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: dict[Rights, list[_Thread]] = {}
-        self._count: dict[Rights, int] = {}
-
-    def run(self, rights: Rights, action: Callable[[], T], seconds: float) -> T:
-        try:
-            return self._take(rights).submit(action).result(max(0.0, seconds))
-        except FutureTimeout:
-            raise NoAnswer(f"it could not be read within {seconds:.1f} s (a dead mount?)") from None
-
-    def _take(self, rights: Rights) -> _Thread:
-        with self._lock:
-            if idle := self._idle.get(rights):
-                return idle.pop()
-            if self._count.get(rights, 0) >= _MOST_THREADS:
-                raise NoAnswer(f"{_MOST_THREADS} files of its owner do not answer")
-            self._count[rights] = self._count.get(rights, 0) + 1
-        return _Thread(rights, lambda thread: self._give_back(rights, thread))
-
-    def _give_back(self, rights: Rights, thread: _Thread) -> None:
-        with self._lock:
-            self._idle.setdefault(rights, []).append(thread)
-
-
-_threads = _Threads()
+_threads: Threads[Rights] = Threads("files of an owner", _MOST_THREADS, take_on)
 
 # --- paths ---------------------------------------------------------------------------------------------------------------------
 
