@@ -18,15 +18,21 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from hangdoc.observe.abandonable import Threads, TooMany
 from hangdoc.observe.owner_rights import Refused, Rights, lend_ptrace
+from hangdoc.procfs import ProcFS
 
 _CHUNK = 1 << 16
 _KEPT_COMPLAINT = 1 << 16
 """Bytes of its stderr that are kept. The rest is read and dropped."""
+_START_SECONDS = 5.0
+"""For the start of a child, which takes some milliseconds. None depends on a process of another user."""
+_MOST_LENDERS = 16
 _END_SECONDS = 1.0
 """How long to wait for a child that was killed. It may be blocked in the kernel."""
 
@@ -43,15 +49,19 @@ class Finished(NamedTuple):
     complaint: bytes
 
 
+_lenders: Threads[None] = Threads("lender", _MOST_LENDERS, lambda key: lend_ptrace())
+"""They start programs as other users."""
+_HERE = ProcFS()
+
+
 @functools.cache
-def _lenders() -> ThreadPoolExecutor | None:
-    """Threads that start programs as other users; None if hangdoc may not."""
+def _may_lend() -> bool:
+    """Whether hangdoc may start programs as other users that keep CAP_SYS_PTRACE."""
     try:
-        with ThreadPoolExecutor(1) as trial:
-            trial.submit(lend_ptrace).result()
+        _lenders.run(None, lambda: None, _START_SECONDS)
     except Refused:
-        return None
-    return ThreadPoolExecutor(4, thread_name_prefix="lender", initializer=lend_ptrace)
+        return False
+    return True
 
 
 def _begin(command: Sequence[str], arguments: dict[str, Any]) -> "subprocess.Popen[bytes]":
@@ -59,11 +69,37 @@ def _begin(command: Sequence[str], arguments: dict[str, Any]) -> "subprocess.Pop
 
 
 def _begin_as(owner: Rights, command: Sequence[str], arguments: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    lenders = _lenders()
-    if lenders is None:
-        return _begin(command, arguments)
-    arguments = arguments | {"user": owner.uid, "group": owner.gid, "extra_groups": list(owner.groups)}
-    return lenders.submit(_begin, command, arguments).result()
+    """Start a command that becomes another user before its exec. From then on that user may stop it, or send it any other signal
+    (kill(2) looks at the real and the saved uid). So nothing may wait for the exec, and the child may hold nothing for which
+    anybody waits. While it is still root's, it closes all that it has inherited: the pipe by whose end Popen learns of the exec,
+    which makes Popen return, and the pipes of other children, whose readers would wait for this one too."""
+    prepare = arguments.get("preexec_fn")
+    kept = {0, 1, 2, *arguments["pass_fds"]}
+
+    def become_owner() -> None:
+        for descriptor in map(int, _HERE.links("self/fd")):
+            if descriptor not in kept:
+                os.closerange(descriptor, descriptor + 1)
+        if prepare is not None:
+            prepare()
+        os.setgroups(owner.groups)
+        os.setresgid(owner.gid, owner.gid, owner.gid)
+        os.setresuid(owner.uid, owner.uid, owner.uid)
+
+    try:
+        begun = _lenders.begin(None, lambda: _begin(command, arguments | {"preexec_fn": become_owner}))
+    except TooMany:
+        raise subprocess.SubprocessError(f"{_MOST_LENDERS} earlier ones have not begun") from None
+    try:
+        return begun.result(_START_SECONDS)
+    except FutureTimeout:
+        begun.add_done_callback(_kill)
+        raise subprocess.SubprocessError(f"it had not begun after {_START_SECONDS:.0f} s") from None
+
+
+def _kill(begun: "Future[subprocess.Popen[bytes]]") -> None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        begun.result().kill()
 
 
 class BoundedChild:
@@ -92,7 +128,10 @@ class BoundedChild:
                 "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0,
                 "start_new_session": True, "pass_fds": (theirs, *inherited),
             }  # fmt: skip
-            self._child = _begin(command, arguments) if owner is None else _begin_as(owner, command, arguments)
+            if owner is not None and _may_lend():
+                self._child = _begin_as(owner, command, arguments)
+            else:
+                self._child = _begin(command, arguments)
             self.pid = self._child.pid
             fcntl.fcntl(theirs, fcntl.F_SETOWN, self.pid)
         except BaseException:
