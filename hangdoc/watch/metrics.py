@@ -1,12 +1,19 @@
 """Metrics of the last look and of the watch itself, as OpenMetrics (prometheus_client). Names follow Prometheus' conventions:
-base units as suffixes, `_total` for counters. The label of a run is `run`, because Prometheus uses `job` for targets."""
+base units as suffixes, `_total` for counters. The label of a run is `run`, because Prometheus uses `job` for targets.
 
+Any user of the host may connect. So one thread answers one connection after the other, and each has a time limit.
+"""
+
+import contextlib
+import math
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from wsgiref.simple_server import WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -20,6 +27,8 @@ from hangdoc.watch.state import Counts
 VERDICTS = ("healthy", "waiting", "hung", "unknown")
 LABELS = ("computing", "blocked", "dead", "unknown")
 TARGETS = ("webhook", "on-hang")
+_CONNECTION_SECONDS = 2.0
+"""For one connection. A scrape takes some milliseconds."""
 
 
 class Exposed(Collector):
@@ -107,6 +116,46 @@ class Exposed(Collector):
         yield from (hangs, verdict, labels, unseen, finding, silent, done)
 
 
+class _Handler(WSGIRequestHandler):
+    """Writes no log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+class _Server(WSGIServer):
+    """One thread. The kernel keeps a connection to itself until the client has sent something."""
+
+    request_queue_size = 16
+
+    def server_activate(self) -> None:
+        """Listen."""
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, math.ceil(_CONNECTION_SECONDS))
+        super().server_activate()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer one connection. It is ended when its time is over, however slowly the client sends or reads."""
+        end = threading.Timer(_CONNECTION_SECONDS, _shut_down, (request,))
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request(request, client_address)
+        finally:
+            end.cancel()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a client that goes away is no news."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def serve(address: str, port: int) -> tuple[Exposed, int, Callable[[], None]]:
     """Serve the metrics on an address. Returns them, the port (a free one if `port` is 0), and a function that stops the server.
     Raises OSError."""
@@ -114,6 +163,8 @@ def serve(address: str, port: int) -> tuple[Exposed, int, Callable[[], None]]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(exposed)
     ProcessCollector(registry=registry)
-    server, _ = start_http_server(port, address, registry)
-    assert isinstance(server, WSGIServer)  # noqa: S101
+    family, *_, (host, *_) = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    kind = _Server6 if family == socket.AF_INET6 else _Server
+    server = make_server(str(host), port, make_wsgi_app(registry), kind, _Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return exposed, server.server_port, server.shutdown
