@@ -7,6 +7,8 @@ gone, permission is denied, or the file is unreadable.
 """
 
 import os
+import sys
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +17,8 @@ _MOST_BYTES = 16 << 20
 """The largest files are maps and mountinfo, whose size the process decides."""
 _MOST_WORDS_BYTES = 256 << 10
 """Of cmdline and environ. Those of a job on a cluster have up to 50 KiB."""
+_AT_SECURE = 23
+"""include/uapi/linux/auxvec.h."""
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
@@ -104,7 +108,8 @@ class ProcFS:
         """All links in the directory `name`, without those that vanish during the read. Raises ProcError for the directory, also
         if it has more than `most`."""
         try:
-            names = os.listdir(f"{self._root}/{name}")
+            with os.scandir(f"{self._root}/{name}") as entries:
+                names = [entry.name for entry in islice(entries, None if most is None else most + 1)]
         except OSError as error:
             raise _translate(error, f"{self._root}/{name}") from error
         if most is not None and len(names) > most:
@@ -127,6 +132,13 @@ class ProcFS:
             return os.stat(f"{self._root}/{pid}/fd/{descriptor}")
         except OSError as error:
             raise _translate(error, f"{self._root}/{pid}/fd/{descriptor}") from error
+
+    def program_mode(self, task: str) -> int:
+        """The mode of the file that a process executes, as stat(2) says. Raises ProcError."""
+        try:
+            return os.stat(f"{self._root}/{task}/exe").st_mode
+        except OSError as error:
+            raise _translate(error, f"{self._root}/{task}/exe") from error
 
     def stat(self, task: str) -> Stat:
         """The stat of `PID` or `PID/task/TID`; raises ProcError."""
@@ -172,6 +184,26 @@ class ProcFS:
             value = raw[at + len(name) + 2 : end if end >= 0 else None]
             found.append(value.decode("utf-8", "replace").strip() if at >= 0 else None)
         return found
+
+    def user(self, pid: int) -> int | None:
+        """The real uid of a process; None if it can't be read."""
+        try:
+            (uids,) = self.fields(str(pid), "Uid")
+            return int((uids or "").split(None, 1)[0])
+        except (ProcError, ValueError, IndexError):
+            return None
+
+    def is_secure(self, task: str) -> bool:
+        """Whether the program of a process was started with more rights than those of whoever started it (AT_SECURE in
+        getauxval(3)): it has the set-user-ID or set-group-ID bit, or capabilities, or a security module says so. Raises
+        ProcError."""
+        raw = self.read(f"{task}/auxv")
+        word = 8 if raw[4:8] == b"\0" * 4 else 4  # the first key is small: its upper half is 0 in a 64-bit process
+        order = sys.byteorder
+        for at in range(0, len(raw) - 2 * word + 1, 2 * word):
+            if int.from_bytes(raw[at : at + word], order) == _AT_SECURE:
+                return int.from_bytes(raw[at + word : at + 2 * word], order) != 0
+        return False
 
     def io(self, pid: int) -> dict[str, int]:
         """/proc/PID/io: bytes by the names of proc_pid_io(5). Raises ProcError."""

@@ -16,6 +16,7 @@ from hangdoc.observe import identity, process_table
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.owner_rights import runs_set_user_id
 from hangdoc.observe.process_table import Entry, ProcessTable
 from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
 from hangdoc.observe.slurm import tasks_of
@@ -52,8 +53,10 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     """Every rank, launcher and helper in the scope."""
     scope = scope or Scope()
     table = process_table.read(proc)
-    search = Search(proc, table, _wanted(table, scope), launchers_of(table))
+    launchers = {pid: launch for pid, launch in launchers_of(table).items() if not runs_set_user_id(proc, str(pid))}
+    search = Search(proc, table, _wanted(table, scope), launchers)
     find(search, deadline)
+    search.ranks = {pid: who for pid, who in search.ranks.items() if not runs_set_user_id(proc, str(pid))}
     restricted = bool(scope.pids) and scope.run_of is None and _may_have_ranks_outside(search)
     if scope.run_of is not None:
         # A run that has a name is searched for on the whole host.

@@ -7,6 +7,7 @@ process, so that system call is made directly. A thread that has taken on rights
 import ctypes
 import os
 import platform
+import stat
 from typing import NamedTuple
 
 from hangdoc.procfs import ProcError, ProcFS
@@ -52,10 +53,20 @@ def rights_of(proc: ProcFS, task: str) -> Rights:
         capabilities = int(effective or "0", 16)
     except ValueError as error:
         raise ProcError(f"{proc.root}/{task}/status has an unknown format") from error
-    if len(users) != 1 or len(main_groups) != 1:
+    if len(users) != 1 or len(main_groups) != 1 or runs_set_user_id(proc, task):
         raise Refused("the process runs with the rights of several users")
     same_namespace = proc.link(f"{task}/ns/user") == proc.link("self/ns/user")
     return Rights(users.pop(), main_groups.pop(), others, capabilities if same_namespace else 0)
+
+
+def runs_set_user_id(proc: ProcFS, task: str) -> bool:
+    """Whether a process runs a set-user-ID or set-group-ID program that another user started. It may have all ids of its new
+    user by now, but its environment, arguments and working directory are the choice of the other one. False for one that can't be
+    read."""
+    try:
+        return proc.is_secure(task) and bool(proc.program_mode(task) & (stat.S_ISUID | stat.S_ISGID))
+    except ProcError:
+        return False
 
 
 def take_on(rights: Rights) -> None:
