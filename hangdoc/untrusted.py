@@ -30,7 +30,7 @@ class UntrustedError(ValueError):
     """What was received can't be used. The text is one clause: `is truncated`, `is damaged (...)`."""
 
 
-def decode(raw: bytes | bytearray, kind: type[T], limit: int, *, strict: bool = True) -> T:
+def decode(raw: bytes | bytearray | msgspec.Raw, kind: type[T], limit: int, *, strict: bool = True) -> T:
     """The value of this type in JSON of at most `limit` bytes. `strict` as in msgspec. Raises UntrustedError."""
     if len(raw) > limit:
         raise UntrustedError(f"has more than {size(limit)}")

@@ -4,12 +4,13 @@ import contextlib
 import os
 import posixpath
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from hangdoc.observe import attach, process_table
+from hangdoc.observe import attach, isolation, process_table
+from hangdoc.observe.shares import Turns
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Holder
 
@@ -78,24 +79,31 @@ def open_files(proc: ProcFS) -> Iterator[tuple[int, dict[str, str] | None]]:
 
 
 def each_of_host(proc: ProcFS, read: Callable[[int], S], most: int) -> Iterator[tuple[int, S | None]]:
-    """`read` of every process of the host; None for one that can't be read. The processes of one user may have `most` in all
-    (elements, bytes), so that they can't use up the time in which others are read."""
+    """`read` of every process of the host; None for one that can't be read, or not in the time that `isolation.searching` gives.
+    The processes of one user may have `most` in all (elements, bytes), and users take turns, so that they can't use up the time
+    in which others are read."""
     taken: Counter[int | None] = Counter()
-    for pid in proc.pids():
-        user = process_table.user_of(proc, pid)
-        if taken[user] > most and user != 0:
-            yield pid, None
-            continue
-        try:
-            result = read(pid)
-        except Gone:
-            continue
-        except ProcError:
-            taken[user] += _REFUSED
-            yield pid, None
-        else:
-            taken[user] += len(result)
-            yield pid, result
+    seconds: defaultdict[int | None, float] = defaultdict(float)
+    turns = Turns(proc.pids())
+    with isolation.searching() as search:
+        users = {pid: process_table.user_of(proc, pid) for pid in turns.waiting()}
+        turns.share_out(users.__getitem__)
+        while (pid := turns.take(seconds)) is not None:
+            user, began = users[pid], time.monotonic()
+            if search.remaining() <= 0 or (taken[user] > most and user != 0):
+                yield pid, None
+                continue
+            try:
+                result = read(pid)
+            except Gone:
+                continue
+            except ProcError:
+                taken[user] += _REFUSED
+                yield pid, None
+            else:
+                taken[user] += len(result)
+                yield pid, result
+            seconds[user] += time.monotonic() - began
 
 
 def of_lock(proc: ProcFS, wanted: Identity) -> tuple[Holder, ...] | None:

@@ -77,10 +77,11 @@ def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stac
         for target in targets:
             observation.deadline.miss("native stack", target.pid)
         return {target.pid: Unavailable(reason="no time left") for target in targets}
-    stacks = observation.each(
-        lambda t: attach.dump(observation.proc, t.pid, observation.deadline, native=True, locals_=False), targets
+    stacks = observation.read_together(
+        targets,
+        lambda t: attach.dump(observation.proc, t.pid, observation.deadline, native=True, locals_=False),
     )
-    return {target.pid: validated(stack) for target, stack in zip(targets, stacks, strict=True)}
+    return {pid: validated(stack) for pid, stack in stacks.items()}
 
 
 def validated(native: Stack | Unavailable) -> Stack | Unavailable:

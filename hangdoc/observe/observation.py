@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -18,7 +17,6 @@ from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 _AT_REST_SECONDS = 1.0
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -62,7 +60,6 @@ class Observation(msgspec.Struct):
     native: str
     """`auto`, `never` or `always`."""
     targets: dict[int, Target]
-    pool: ThreadPoolExecutor
     problems: list[str] = msgspec.field(default_factory=list)
     _images: dict[int, Image] = msgspec.field(default_factory=dict)
     _locating: dict[int, threading.Lock] = msgspec.field(default_factory=dict)
@@ -91,6 +88,7 @@ class Observation(msgspec.Struct):
     def forget_images(self, new: set[int]) -> None:
         """Keep only the interpreters of targets, and drop those of `new` processes, which have taken over the pids of others."""
         isolation.shared.forget(new)
+        isolation.searches.forget(new)
         for table in (self._images, self._locating, self._budgets):
             for pid in [pid for pid in table if pid in new or pid not in self.targets]:
                 del table[pid]
@@ -108,16 +106,37 @@ class Observation(msgspec.Struct):
         return [target for target in self.targets.values() if target.state not in "ZX"]
 
     def read_each(
-        self, targets: Iterable[Target], read: Callable[[Target], R], each_seconds: float | None = None
+        self,
+        targets: Iterable[Target],
+        read: Callable[[Target], R],
+        each_seconds: float | None = None,
+        *,
+        always: bool = False,
     ) -> dict[int, R | Unavailable]:
         """`read` of every target by pid, one after the other, so that each can spoil only its own evidence. One may take
-        `each_seconds`; None: as long as a reading should take."""
-        by_pid = {target.pid: target for target in targets}
-        return isolation.shared.read_each(by_pid, lambda pid: read(by_pid[pid]), self.deadline, each_seconds)
+        `each_seconds`; None: as long as a reading should take. `always`: also for users who have taken their share of
+        the look."""
+        by_pid = self._by_pid(targets)
+        return isolation.shared.read_each(
+            by_pid, lambda pid: read(by_pid[pid]), self.deadline, each_seconds, always=always
+        )
 
-    def each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """`function` of every item, computed in parallel, in the order of the items."""
-        return list(self.pool.map(function, items))
+    def _by_pid(self, targets: Iterable[Target]) -> dict[int, Target]:
+        isolation.shared.about(self.targets, self.deadline)
+        return {target.pid: target for target in targets}
+
+    def read_together(self, targets: Iterable[Target], read: Callable[[Target], R]) -> dict[int, R | Unavailable]:
+        """As `read_each`, several at the same time, for readings that end with the look by themselves."""
+        by_pid = self._by_pid(targets)
+        return isolation.shared.read_together(by_pid, lambda pid: read(by_pid[pid]), self.deadline)
+
+    def search_each(
+        self, targets: Iterable[Target], search: Callable[[Target], R], each_seconds: float
+    ) -> dict[int, R | Unavailable]:
+        """As `read_each`, for what is searched in the rest of the host on behalf of a target: if that takes too long, the target
+        is still read."""
+        by_pid = self._by_pid(targets)
+        return isolation.searches.read_each(by_pid, lambda pid: search(by_pid[pid]), self.deadline, each_seconds)
 
 
 ProbeResult = tuple[int | None, str, object]

@@ -14,6 +14,7 @@ import msgspec
 
 from hangdoc import redact
 from hangdoc.observe import arrivals, isolation, lock_files, naps, natives, outside, process_table
+from hangdoc.observe.abandonable import NotEnded, Threads, TooMany
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -72,8 +73,8 @@ _NAPS_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
 _CLOSE_BEFORE = 0.7
 """The probes must close before this share of the time limit has passed."""
-_BUILD_SECONDS = 15.0
-"""For the last readings of one process, which watch for some seconds whether others are at work."""
+_SEARCH_SECONDS = 15.0
+"""For the searches on behalf of one process, which watch for some seconds whether others are at work."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _MIN_SECONDS = 0.5
 
@@ -112,22 +113,17 @@ def observe(
     taken_at = datetime.datetime.now(datetime.UTC)
     progress("looking for ranks")
     found = discover(proc, deadline, options.scope)
-    pool = ThreadPoolExecutor(16, thread_name_prefix="hangdoc")
     observation = Observation(
         proc=proc,
         deadline=deadline,
         window=options.window,
         native=options.native,
         targets=found.targets,
-        pool=pool,
         problems=list(found.problems),
     )
     evidence: dict[int | None, dict[str, Any]] = {}
     if observation.targets:
-        try:
-            evidence = _run(observation, progress, meanwhile)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        evidence = _run(observation, progress, meanwhile)
     wall_us = time.time_ns() // 1000
     processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
     host = Host(
@@ -206,19 +202,17 @@ def _run(
                 f"the {name} probe was abandoned: it had not ended {grace.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
-    abandonable = _AbandonableThread()
     # Stacks take longest, so they are read first. The clocks are read last, exactly at the end of the window.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
-        abandonable.bounded(observation, probe, probe.close)
+        _bounded(observation, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in abandonable.bounded(observation, probe, _evidence_of(probe)) or ():
+        for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
-    abandonable.close()
     try:
         for pid, native in natives.read(observation, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
@@ -240,30 +234,19 @@ def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
     return lambda observation: list(probe.evidence(observation))
 
 
-class _AbandonableThread:
-    """A thread for actions that may not return. After one was abandoned, the next action gets a new thread."""
+def _bounded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
+    """As `_guarded`, but abandons an action that does not end before the deadline."""
+    try:
+        seconds = observation.deadline.remaining() + _MIN_SECONDS
+        return _threads.run(None, lambda: _guarded(observation, probe, action), seconds)
+    except (NotEnded, TooMany):
+        observation.problems.append(
+            f"the {probe.name} probe was skipped: no time was left; allow more time with --timeout"
+        )
+        return None
 
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
 
-    def bounded(self, observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-        """As `_guarded`, but abandons an action that does not end before the deadline."""
-        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="abandonable")
-        try:
-            job = self._pool.submit(_guarded, observation, probe, action)
-            return job.result(observation.deadline.remaining() + _MIN_SECONDS)
-        except FutureTimeout:
-            observation.problems.append(
-                f"the {probe.name} probe was skipped: no time was left; allow more time with --timeout"
-            )
-            self.close()
-            return None
-
-    def close(self) -> None:
-        """End the thread, without waiting for it."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
+_threads: Threads[None] = Threads("probes", 64)
 
 
 def _guarded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
@@ -289,16 +272,24 @@ def _process_of(observation: Observation, target: Target, evidence: dict[str, An
 
 
 def each_process(observation: Observation, build: Callable[[Target], Process]) -> tuple[Process, ...]:
-    """`build` of every target, by pid. A process that spoils its evidence stays without it."""
-    targets = (observation.targets[pid] for pid in sorted(observation.targets))
-    built = observation.read_each(targets, build, each_seconds=_BUILD_SECONDS)
-    processes = []
-    for pid, result in built.items():
+    """`build` of every target, by pid, with what is searched in the rest of the host. A process that spoils its evidence stays
+    without it; one whose searches take too long stays without what they would have found."""
+    targets = [observation.targets[pid] for pid in sorted(observation.targets)]
+    processes: dict[int, Process] = {}
+    for pid, result in observation.read_each(targets, build, always=True).items():
         if isinstance(result, Unavailable):
             observation.problems.append(f"the evidence of pid {pid}: {result.reason}")
             result = _bare(observation, observation.targets[pid], result)
-        processes.append(result)
-    return tuple(sorted(processes, key=lambda process: process.pid))
+        processes[pid] = result
+    searched = observation.search_each(
+        targets, lambda target: _with_others(observation, target, processes[target.pid]), _SEARCH_SECONDS
+    )
+    for pid, result in searched.items():
+        if isinstance(result, Unavailable):
+            observation.problems.append(f"pid {pid}: {result.reason}")
+        else:
+            processes[pid] = result
+    return tuple(processes[pid] for pid in sorted(processes))
 
 
 def _bare(observation: Observation, target: Target, why: Unavailable) -> Process:
@@ -360,20 +351,6 @@ def process(
         fields["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
     except ProcError:
         pass
-    if isinstance(stack := evidence.get("stack"), Stack) and isinstance(clocks := evidence.get("clocks"), Clocks):
-        of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
-        is_rank = target.role == "rank"
-        evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
-        if is_rank:
-            polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks)
-            fields["polled_lock"] = outside.with_lock(proc, pid, polled, of_runs)
-            others = outside.beside(proc, pid, clocks, stack, of_runs)
-            fields["others_at_work"] = tuple(one for one in others if one.works)
-            fields["others_asleep"] = tuple(one for one in others if not one.works)
-            fields["arrival"] = arrivals.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
-        if target.role in ("rank", "launcher"):
-            starting = outside.starting_beside(proc, pid, stack, of_runs)
-            fields["others_at_work"] = fields.get("others_at_work") or starting
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):
@@ -386,3 +363,25 @@ def process(
         **fields,
         **evidence,
     )
+
+
+def _with_others(observation: Observation, target: Target, process: Process) -> Process:
+    """A process with those for which it waits, or which may end its wait: they are searched on the whole host."""
+    proc, pid, stack, clocks = observation.proc, target.pid, process.stack, process.clocks
+    if not isinstance(stack, Stack) or not isinstance(clocks, Clocks):
+        return process
+    of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
+    is_rank = target.role == "rank"
+    clocks = outside.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
+    fields: dict[str, Any] = {"clocks": clocks}
+    if is_rank:
+        polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks)
+        fields["polled_lock"] = outside.with_lock(proc, pid, polled, of_runs)
+        others = outside.beside(proc, pid, clocks, stack, of_runs)
+        fields["others_at_work"] = tuple(one for one in others if one.works)
+        fields["others_asleep"] = tuple(one for one in others if not one.works)
+        fields["arrival"] = arrivals.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
+    if target.role in ("rank", "launcher"):
+        starting = outside.starting_beside(proc, pid, stack, of_runs)
+        fields["others_at_work"] = fields.get("others_at_work") or starting
+    return msgspec.structs.replace(process, **fields)

@@ -12,7 +12,6 @@ import datetime
 import resource
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -74,7 +73,6 @@ class Polling:
             window=options.window,
             native=options.native,
             targets={},
-            pool=ThreadPoolExecutor(16, thread_name_prefix="hangdoc"),
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
@@ -127,9 +125,8 @@ class Polling:
         return snapshot
 
     def close(self) -> None:
-        """End the polling, and release its sockets and threads."""
+        """End the polling, and release its sockets."""
         self._sockets.release()
-        self._observation.pool.shutdown(wait=False, cancel_futures=True)
 
     # --- targets ---------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from hangdoc.observe import isolation
 from hangdoc.observe.deadline import Deadline
-from hangdoc.parse import natural
 from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.snapshot import Unavailable
 
@@ -64,11 +63,7 @@ class ProcessTable(dict[int, Entry]):
 
 def user_of(proc: ProcFS, pid: int) -> int | None:
     """The real uid of a process; None if it can't be read."""
-    try:
-        (uids,) = proc.fields(str(pid), "Uid")
-        return natural((uids or "").split(None, 1)[0])
-    except (ProcError, IndexError):
-        return None
+    return proc.user(pid)
 
 
 def read(proc: ProcFS) -> ProcessTable:

@@ -9,11 +9,13 @@ import functools
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from hangdoc import untrusted
+from hangdoc.observe import isolation
 from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
 from hangdoc.observe.owner_rights import Rights
 from hangdoc.observe.process_files import own_root
@@ -21,8 +23,12 @@ from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
 """Pids of the py-spy children of this process. As tracers of a rank they do not count as other observers."""
-_MAX_OUTPUT_BYTES = 32 << 20
+_MAX_OUTPUT_BYTES = 16 << 20
 """100 threads of 60 frames take 9 MB."""
+_MAX_FRAMES = 6_000
+"""Of one process, all threads together."""
+_MAX_CHARACTERS = 4 << 20
+"""In the frames of one process. Half of it is for variables."""
 _MEMORY_BYTES = {False: 512 << 20, True: 2 << 30}
 """What py-spy may allocate, without and with native frames. It takes 2 and 17 MiB for a rank with the CPU build of torch."""
 _MAX_TEXT = 240
@@ -52,7 +58,7 @@ class _Thread(msgspec.Struct):
     os_thread_id: int | None = None
     active: bool = False
     owns_gil: bool = False
-    frames: list[_Frame] = []
+    frames: list[msgspec.Raw] = []
 
 
 def executable() -> str | None:
@@ -145,7 +151,14 @@ def parse(out: bytes, at: float) -> Stack:
         threads = untrusted.decode(out, list[_Thread], _MAX_OUTPUT_BYTES)
     except untrusted.UntrustedError as error:
         raise Refused(f"py-spy's output {error}") from error
-    return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
+    room = _Room()
+    main_first = sorted(range(len(threads)), key=lambda number: threads[number].thread_name != "MainThread")
+    try:
+        read = {number: _thread(threads[number], room) for number in main_first if room.frames > 0}
+    except untrusted.UntrustedError as error:
+        raise Refused(f"py-spy's output {error}") from error
+    isolation.charge_bytes(2 * (_MAX_CHARACTERS - room.characters))
+    return Stack(at_seconds=at, threads=tuple(read[number] for number in sorted(read)))
 
 
 def _raise_priority(pid: int) -> None:
@@ -162,17 +175,36 @@ def _enter(root: str) -> None:
     os.chdir("/")
 
 
-def _thread(thread: _Thread) -> PythonThread:
+class _Room:
+    """What may still be kept of one process. Its innermost frames come first."""
+
+    def __init__(self) -> None:
+        self.frames, self.characters = _MAX_FRAMES, _MAX_CHARACTERS
+
+    def keep(self, frames: Iterable[msgspec.Raw]) -> Iterator[Frame]:
+        """The frames for which there is room, without variables when those have taken their part. Raises UntrustedError."""
+        for raw in frames:
+            frame = _frame(
+                untrusted.decode(raw, _Frame, _MAX_OUTPUT_BYTES), variables=self.characters > _MAX_CHARACTERS // 2
+            )
+            size = len(frame.function) + len(frame.file) + sum(len(one.name) + len(one.text) for one in frame.locals)
+            self.frames, self.characters = self.frames - 1, self.characters - size
+            if min(self.frames, self.characters) < 0:
+                return
+            yield frame
+
+
+def _thread(thread: _Thread, room: _Room) -> PythonThread:
     return PythonThread(
         tid=thread.os_thread_id,
         name=thread.thread_name[:_MAX_NAME] if thread.thread_name is not None else None,
         active=thread.active,
         owns_gil=thread.owns_gil,
-        frames=tuple(_frame(frame) for frame in thread.frames),
+        frames=tuple(room.keep(thread.frames)),
     )
 
 
-def _frame(frame: _Frame) -> Frame:
+def _frame(frame: _Frame, *, variables: bool) -> Frame:
     # In native frames, py-spy gives no line, and the shared object instead of the source file.
     native = not frame.line and (frame.filename.endswith(".py") is False)
     return Frame(
@@ -181,7 +213,7 @@ def _frame(frame: _Frame) -> Frame:
         line=frame.line,
         native=native,
         library=native or is_library(frame.filename),
-        locals=tuple(_local(local) for local in (frame.locals or [])[:_MAX_LOCALS]),
+        locals=tuple(_local(local) for local in (frame.locals or [])[:_MAX_LOCALS]) if variables else (),
     )
 
 
@@ -219,5 +251,7 @@ def _refusal(complaint: str, code: int, owner: Rights | None) -> Refused:
         return Refused("py-spy needed more memory than it may use")
     if "failed to find python version" in lowered or "no python" in lowered:
         return Refused("not a Python process")
+    if not lowered and code == 255:  # what subprocess's child returns if its exec fails
+        return Refused("py-spy can't be started" + (f" by uid {owner.uid}" if owner is not None else ""))
     last = [line.strip() for line in complaint.splitlines() if line.strip()]
     return Refused(f"py-spy failed: {(last[0] if last else f'exit code {code}')[:160]}")

@@ -216,13 +216,10 @@ def helpers_of(observation: Observation, rank: Target) -> list[Target]:
 
 def dump_each(observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> dict[int, Stack | Unavailable]:
     """The stacks of some processes, read in parallel. Those in `off_cpu` are read without a pause (`attach.dump`)."""
-    targets = list(targets)
-
-    def dump(pid: int) -> Stack | Unavailable:
-        return attach.dump(observation.proc, pid, observation.deadline, off_cpu=pid in off_cpu)
-
-    stacks = observation.each(lambda target: dump(target.pid), targets)
-    return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
+    return observation.read_together(
+        targets,
+        lambda target: attach.dump(observation.proc, target.pid, observation.deadline, off_cpu=target.pid in off_cpu),
+    )
 
 
 def annotate_each(

@@ -53,8 +53,7 @@ def observed(*pids: int) -> Iterator[Observation]:
         pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
         for pid in pids
     }
-    with ThreadPoolExecutor(2) as pool:
-        yield Observation(proc, Deadline(60), 0.1, "never", targets, pool)
+    yield Observation(proc, Deadline(60), 0.1, "never", targets)
 
 
 @pytest.mark.parametrize("program", [ENDLESS, LARGE_ENVIRONMENT], ids=["objects", "environment"])
@@ -198,8 +197,8 @@ def test_objects_are_storable() -> None:
     """The memory of a real process, unchanged, gives the evidence that it should."""
     seen = recording()
     target = Target(seen.pid, 1, "rank", "python", (), "S", 0, environment={})
-    with fake_memory.memory_of(seen.pages), ThreadPoolExecutor(1) as pool:
-        observation = Observation(ProcFS(seen.root), Deadline(30), 0.1, "never", {seen.pid: target}, pool)
+    with fake_memory.memory_of(seen.pages):
+        observation = Observation(ProcFS(seen.root), Deadline(30), 0.1, "never", {seen.pid: target})
         found = InterpreterState().read(observation, target)
     assert isinstance(found, Interpreter)
     storable(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import beacon
-from hangdoc.observe import attach, isolation
+from hangdoc.observe import attach, isolation, shares
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.isolation import Isolation
 from hangdoc.procfs import ProcFS
@@ -161,7 +161,7 @@ def test_hangdoc_stops_reading_at_its_ceiling(monkeypatch: pytest.MonkeyPatch) -
     readings = Isolation(ProcFS())
     look = Deadline(5)
     assert readings.read_each([1], lambda pid: pid, look) == {1: 1}
-    monkeypatch.setattr(isolation, "resident_bytes", lambda: 10 << 30)
+    monkeypatch.setattr(shares, "resident_bytes", lambda: 10 << 30)
     assert readings.read_each([1], lambda pid: pid, Deadline(5)) == {1: 1}, (
         "what the program used before does not count"
     )

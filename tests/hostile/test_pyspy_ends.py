@@ -124,7 +124,7 @@ def test_a_child_that_needs_too_much_memory_fails() -> None:
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("yes", "py-spy printed more than 32 MiB"),
+        ("yes", "py-spy printed more than 16 MiB"),
         (
             "echo 'memory allocation of 4096 bytes failed' >&2; kill -ABRT $$",
             "py-spy needed more memory than it may use",

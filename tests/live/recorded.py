@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from hangdoc.observe.deadline import Deadline
@@ -42,8 +41,7 @@ def observed(*pids: int) -> Iterator[Observation]:
         pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
         for pid in pids
     }
-    with ThreadPoolExecutor(2) as pool:
-        yield Observation(proc, Deadline(60), 0.1, "never", targets, pool)
+    yield Observation(proc, Deadline(60), 0.1, "never", targets)
 
 
 def calls_of(pid: int, entries: int | None = None) -> Calls:

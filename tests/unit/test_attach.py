@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -115,12 +114,11 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
         7 + n: Target(pid=7 + n, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=0)
         for n in range(len(seen_of))
     }
-    with ThreadPoolExecutor(2) as pool:
-        observation = Observation(
-            proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets, pool=pool
-        )  # fmt: skip
-        gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
-        return natives.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+    observation = Observation(
+        proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets
+    )  # fmt: skip
+    gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
+    return natives.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))

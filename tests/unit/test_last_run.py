@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,17 +73,15 @@ def test_a_short_stop_is_observed_until_it_has_lasted() -> None:
     def seconds(age: float) -> float:
         stopped = Target(pid=2**22 + 1, ppid=1, role="rank", name="python3", argv=(), state="T", start_ticks=0)
         stopped.last_run = time.monotonic() - age
-        with ThreadPoolExecutor(1) as pool:
-            return seconds_until_settled(
-                Observation(
-                    proc=PROC,
-                    deadline=Deadline(60),
-                    window=0.1,
-                    native="never",
-                    targets={stopped.pid: stopped},
-                    pool=pool,
-                )
+        return seconds_until_settled(
+            Observation(
+                proc=PROC,
+                deadline=Deadline(60),
+                window=0.1,
+                native="never",
+                targets={stopped.pid: stopped},
             )
+        )
 
     assert seconds(2.0) == pytest.approx(4.0, abs=0.2)
     assert seconds(60.0) == 0.0
@@ -104,11 +101,10 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
             rank = Target(pid=child.pid, ppid=1, role="rank", name="cat", argv=(), state="S", start_ticks=0)
             began = time.monotonic()
             rank.last_run = began - age
-            with ThreadPoolExecutor(1) as pool:
-                observation = Observation(
-                    proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}, pool=pool
-                )
-                wait_until_settled(observation, 10.0)
+            observation = Observation(
+                proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}
+            )
+            wait_until_settled(observation, 10.0)
             return time.monotonic() - began
 
         try:
@@ -124,11 +120,11 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
 
 def test_an_own_pause_does_not_end_the_wait() -> None:
     """A poll that had to stop the process knows that it ran for that reason only."""
-    with asleep() as child, ThreadPoolExecutor(1) as pool:
+    with asleep() as child:
         try:
             target = Target(pid=child.pid, ppid=1, role="rank", name="python3", argv=(), state="S", start_ticks=0)
             observation = Observation(
-                proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={child.pid: target}, pool=pool
+                proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={child.pid: target}
             )
             time.sleep(1.2)
             ages = []

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -195,12 +194,11 @@ def look(pids: list[int]) -> tuple[list[object], list[str]]:
         pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
         for pid in pids
     }
-    with ThreadPoolExecutor(2) as pool:
-        observation = Observation(proc, Deadline(10), 0.1, "never", targets, pool)
-        probe = InterpreterState()
-        for step in (probe.open, probe.during, probe.close):
-            step(observation)
-        return [value for _, _, value in probe.evidence(observation)], observation.problems
+    observation = Observation(proc, Deadline(10), 0.1, "never", targets)
+    probe = InterpreterState()
+    for step in (probe.open, probe.during, probe.close):
+        step(observation)
+    return [value for _, _, value in probe.evidence(observation)], observation.problems
 
 
 def test_a_layout_that_is_not_understood_is_a_problem_once(strangers: list[int]) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +55,6 @@ def waits_on(pid: int, kind: str) -> AwaitedFile:
 def observation(*targets: Target) -> Observation:
     return Observation(
         proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={t.pid: t for t in targets},
-        pool=ThreadPoolExecutor(1),
     )  # fmt: skip
 
 

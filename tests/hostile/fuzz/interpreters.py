@@ -6,7 +6,6 @@ import shutil
 import struct
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -147,23 +146,22 @@ def recording() -> Recording:
 def read_everything(proc: ProcFS, pid: int, main: dict[str, int]) -> None:
     """What probes read of a process, and every reader of a single object on every variable of `main`."""
     target = Target(pid, 1, "rank", "python", (), "S", 0, environment={})
-    with ThreadPoolExecutor(1) as pool:
-        observation = Observation(proc, Deadline(30), 0.1, "never", {pid: target}, pool)
-        found = InterpreterState().read(observation, target)
-        if isinstance(found, Interpreter):
-            storable(found)
-        reading = TrainingLoops().read(observation, target)
-        storable(joined(reading, reading))
-        try:
-            with observation.memory(pid) as memory:
-                modules = Modules(memory, observation.image(pid))
-                for name, module in modules.namespace("os", "torch.distributed.distributed_c10d").items():
-                    read_module(memory, name, module)
-                for name, address in main.items():
-                    read_object(memory, name, address)
-                    read_iterator(memory, observation.image(pid), address)
-        except Unreadable:
-            pass
+    observation = Observation(proc, Deadline(30), 0.1, "never", {pid: target})
+    found = InterpreterState().read(observation, target)
+    if isinstance(found, Interpreter):
+        storable(found)
+    reading = TrainingLoops().read(observation, target)
+    storable(joined(reading, reading))
+    try:
+        with observation.memory(pid) as memory:
+            modules = Modules(memory, observation.image(pid))
+            for name, module in modules.namespace("os", "torch.distributed.distributed_c10d").items():
+                read_module(memory, name, module)
+            for name, address in main.items():
+                read_object(memory, name, address)
+                read_iterator(memory, observation.image(pid), address)
+    except Unreadable:
+        pass
 
 
 def read_iterator(memory: Memory, image: Image, address: int) -> None:
