@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -79,7 +78,7 @@ def _observation(pids: list[int]) -> Observation:
         pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
         for pid in pids
     }
-    return Observation(proc, Deadline(600), 0.1, "never", targets, ThreadPoolExecutor(1))
+    return Observation(proc, Deadline(600), 0.1, "never", targets)
 
 
 def _print_reading(pids: list[int]) -> None:

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -115,8 +114,7 @@ def observed(*pids: int) -> Iterator[Observation]:
         pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
         for pid in pids
     }
-    with ThreadPoolExecutor(2) as pool:
-        yield Observation(proc, Deadline(60), 0.1, "never", targets, pool)
+    yield Observation(proc, Deadline(60), 0.1, "never", targets)
 
 
 @pytest.mark.skipif(sys.version_info[:2] not in LAYOUTS or LAYOUT.own_objects, reason="another version of Python")
@@ -144,8 +142,8 @@ def test_loops_of_a_recorded_process() -> None:
     """The memory of a real process, unchanged, gives the evidence that it should."""
     seen = recording()
     target = Target(seen.pid, 1, "rank", "python", (), "S", 0, environment={})
-    with fake_memory.memory_of(seen.pages), ThreadPoolExecutor(1) as pool:
-        observation = Observation(ProcFS(seen.root), Deadline(30), 0.1, "never", {seen.pid: target}, pool)
+    with fake_memory.memory_of(seen.pages):
+        observation = Observation(ProcFS(seen.root), Deadline(30), 0.1, "never", {seen.pid: target})
         reading = TrainingLoops().read(observation, target)
     assert not isinstance(reading, Unavailable)
     assert [count.done for count in reading.counts] == [3]
