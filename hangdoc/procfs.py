@@ -194,7 +194,7 @@ class ProcFS:
             return None
 
     def is_secure(self, task: str) -> bool:
-        """Whether the program of a process was started with more rights than those of whoever started it (AT_SECURE in
+        """Whether the program of a process was started with more rights than its starter has (AT_SECURE in
         getauxval(3)): it has the set-user-ID or set-group-ID bit, or capabilities, or a security module says so. Raises
         ProcError."""
         raw = self.read(f"{task}/auxv")

@@ -1,6 +1,6 @@
 """Threads for actions that may never return: a read from a dead mount, or of a process that the kernel holds up.
 
-No thread can be ended from outside. So whoever waits for one stops waiting, and the thread stays behind as a daemon, which does
+No thread can be ended from outside. So the caller stops waiting for it, and the thread stays behind as a daemon, which does
 not keep hangdoc from ending. One that comes back is used again.
 """
 
@@ -87,7 +87,7 @@ class _Thread:
                     result = action()
                 except BaseException as error:
                     raised = error
-            self._idle(self)  # before the result is there: whoever gets it may begin the next action at once
+            self._idle(self)  # before the result is there: the caller may begin the next action at once
             if raised is None:
                 job.set_result(result)
             else:

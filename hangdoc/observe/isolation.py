@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from hangdoc.observe.abandonable import Threads, TooMany
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.shares import SHARE_TAKEN, Account, Accounts, Turns, User, group
+from hangdoc.observe.shares import SHARE_TAKEN, Account, Accounts, Turns, User, group, is_share_taken
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Unavailable
 
@@ -163,8 +163,8 @@ class Isolation:
         """`waiting`: the users of processes that wait to be read, once that matters; None if no user is refused."""
         account = reading.account
         try:
-            if waiting or (waiting is not None and account.is_short()):
-                refusal = account.refusal(reading.user, waiting)
+            if waiting or (waiting is not None and account.is_short(reading.used_before)):
+                refusal = account.refusal(reading.user, waiting, reading.used_before)
                 if refusal is not None:
                     return Unavailable(reason=self._refuse(reading.user, refusal))
             _here.reading, reading.problems = reading, self._problems
@@ -189,7 +189,7 @@ class Isolation:
     def take_problems(self) -> list[str]:
         """Sentences about what was not read, for the report."""
         self._abandoned = {pid: one for pid, one in self._abandoned.items() if one.holds()}
-        late = {pid: one.why.reason for pid, one in self._abandoned.items() if one.why.reason != SHARE_TAKEN}
+        late = {pid: one.why.reason for pid, one in self._abandoned.items() if not is_share_taken(one.why.reason)}
         sentences = [f"pid {pid}: {reason}" for pid, reason in late.items()]
         sentences += self._problems
         self._problems.clear()
@@ -202,6 +202,7 @@ class _Reading:
     def __init__(self, pid: int, account: Account) -> None:
         self.pid, self.account = pid, account
         self.began = time.monotonic()
+        self.used_before = account.used_bytes()
         self.extra_seconds = 0.0
         """For searches, which do not count."""
         self.over = False
@@ -212,8 +213,12 @@ class _Reading:
         return self.account.user(self.pid)
 
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """How long it has taken so far."""
         return time.monotonic() - self.began
+
+    def charge(self) -> None:
+        """Charge its user what it has taken."""
+        self.account.charge(self.pid, self.seconds(), self.used_before)
 
 
 class _Batch(Generic[R]):
@@ -243,7 +248,7 @@ class _Batch(Generic[R]):
                 if self._abandoned:
                     return
                 self.results[pid] = result
-                self._account.charge(pid, reading.seconds())
+                reading.charge()
 
     def wait(self, seconds_each: Callable[[User], float]) -> _Reading | None:
         """Wait for the end. Returns the reading that took too long; then the thread is abandoned, and `results` has what came
@@ -259,7 +264,7 @@ class _Batch(Generic[R]):
                     left = seconds_each(reading.user) + reading.extra_seconds - reading.seconds()
                     if left <= 0:
                         self._abandoned = True
-                        self._account.charge(reading.pid, reading.seconds())
+                        reading.charge()
                         return reading
                 self._changed.wait(max(0.001, left))
         return None

@@ -26,6 +26,7 @@ from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
 from hangdoc.observe.progress import Beacons, counters
+from hangdoc.observe.shares import is_share_taken
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
@@ -285,10 +286,10 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
         targets, lambda target: _with_others(observation, target, processes[target.pid]), _SEARCH_SECONDS
     )
     for pid, result in searched.items():
-        if isinstance(result, Unavailable):
-            observation.problems.append(f"pid {pid}: {result.reason}")
-        else:
+        if not isinstance(result, Unavailable):
             processes[pid] = result
+        elif not is_share_taken(result.reason):
+            observation.problems.append(f"pid {pid}: {result.reason}")
     return tuple(processes[pid] for pid in sorted(processes))
 
 

@@ -1,10 +1,10 @@
 """What the processes of each user may take of a look: time and memory.
 
-Any user may have any number of processes, and make each of them slow and large. So users take turns, whoever has taken least
-first, and what is read of a process is charged to its user. Nobody is refused while there is plenty: a run of 64 ranks takes more
-than the one of a single rank beside it. Once a quarter of the look's time has passed, a user who has taken a share is not read
-any further, where the shares of all users who compete are equal and make up half of the time: the other half is for what follows.
-Once half of the look's memory is in use, the same is true of a user who has taken a share of the whole memory.
+Any user may have any number of processes, and make each of them slow and large. So users take turns: next comes a process of the
+user who has taken least. What is read of a process is charged to its user. Nobody is refused while there is plenty: a run of 64
+ranks takes more than a single rank beside it. Once a quarter of the look's time has passed, a user who has taken a share is not
+read any further. The shares of all users who compete are equal and make up half of the time: the other half is for what follows.
+Once half of the look's memory is in use, a user who has taken a share of the whole memory is not read any further either.
 """
 
 import os
@@ -18,11 +18,12 @@ from hangdoc.procfs import ProcError, ProcFS
 
 User = int | None
 """A uid; None for processes whose user can't be read."""
-SHARE_TAKEN = "the processes of its user have taken their share of the time of this look"
+_SHARE_TAKEN = "the processes of its user have taken their share"
+SHARE_TAKEN = f"{_SHARE_TAKEN} of the time of this look"
 _COMMON_TIME, _SHARED_TIME = 0.25, 0.5
-"""The parts of a look's time that are there for whoever comes first, and for all users together."""
+"""The parts of a look's time that are there for those who come first, and for all users together."""
 _COMMON_MEMORY = 0.5
-"""The part of a look's memory that is there for whoever comes first."""
+"""The part of a look's memory that is there for those who come first."""
 _COMPETES = 0.01
 """A user who has taken more than this part of the look's time competes for it, also without a process that waits to be read."""
 _QUICK_SECONDS = 0.001
@@ -43,8 +44,6 @@ class Account:
         self._before = resident_bytes()
         """What this process used before: it may be a user's own program."""
         self._users: dict[int, User] = {}
-        self._used = 0
-        """How much more memory this process used at the last charge."""
         self.searched_seconds: defaultdict[User, float] = defaultdict(float)
         """What searches on behalf of each user's processes have taken."""
         self.taken_seconds: defaultdict[User, float] = defaultdict(float)
@@ -68,24 +67,25 @@ class Account:
         """Seconds since the deadline of the look."""
         return max(0.0, time.monotonic() - self._end)
 
-    def charge(self, pid: int, seconds: float) -> None:
-        """Charge a process's user the time of a reading, and the memory by which this process has grown in it."""
+    def charge(self, pid: int, seconds: float, used_before: int) -> None:
+        """Charge a process's user the time of a reading, and the memory by which this process has grown in it. `used_before`:
+        `used_bytes` when it began."""
         if seconds < _QUICK_SECONDS:
             return
-        user, used = self.user(pid), self._in_use()
+        user = self.user(pid)
         self.charge_user(user, seconds)
-        self.taken_bytes[user] += max(0, used - self._used)
-        self._used = used
+        self.taken_bytes[user] += max(0, self.used_bytes() - used_before)
 
     def charge_user(self, user: User, seconds: float) -> None:
         """Charge a user time."""
         self.taken_seconds[user] += seconds
 
-    def is_short(self) -> bool:
-        """Whether somebody may have to be refused."""
-        return self.remaining() <= 0 or self._in_use() > _COMMON_MEMORY * self.ceiling
+    def is_short(self, used: int) -> bool:
+        """Whether somebody may have to be refused, with so much memory in use."""
+        return self.remaining() <= 0 or used > _COMMON_MEMORY * self.ceiling
 
-    def _in_use(self) -> int:
+    def used_bytes(self) -> int:
+        """How much more memory this process has in use than before the look."""
         return resident_bytes() - self._before
 
     def seconds_left(self, user: User, waiting: Collection[User]) -> float:
@@ -96,24 +96,24 @@ class Account:
         common = self._started + _COMMON_TIME * self.seconds - time.monotonic()
         return min(remaining, max(common, _SHARED_TIME * self.seconds / competitors - self.taken_seconds[user]))
 
-    def refusal(self, user: User, waiting: Collection[User]) -> str | None:
-        """Why no further process of a user is read, as a clause; None if one may be."""
+    def refusal(self, user: User, waiting: Collection[User], used: int) -> str | None:
+        """Why no further process of a user is read, as a clause; None if one may be. `used`: `used_bytes`."""
         if self.remaining() <= 0:
             return "no time was left, and other processes of its user took too long" if user in self.late else None
         if self.seconds_left(user, waiting) <= 0:
             return SHARE_TAKEN
-        used = self._in_use()
-        competitors = self._competitors(user, waiting)
-        if used > self.ceiling and self.taken_bytes[user] * len(self.taken_bytes) >= self.taken_bytes.total():
+        # Readings at the same time are charged for each other's memory: a user with less than the average may have taken nothing.
+        if self.taken_bytes[user] * len(self.taken_bytes) < self.taken_bytes.total():
+            return None
+        if used > self.ceiling:
             return f"this look already takes {self.ceiling >> 20} MiB of memory, its limit"
+        competitors = self._competitors(user, waiting)
         if (
             competitors > 1
             and used > _COMMON_MEMORY * self.ceiling
             and self.taken_bytes[user] > self.ceiling / competitors
         ):
-            return (
-                f"the processes of its user have taken their share of the {self.ceiling >> 20} MiB of memory of a look"
-            )
+            return f"{_SHARE_TAKEN} of the {self.ceiling >> 20} MiB of memory of a look"
         return None
 
     def _competitors(self, user: User, waiting: Collection[User]) -> int:
@@ -123,7 +123,7 @@ class Account:
 
 
 class Accounts:
-    """The accounts of the looks that go on, by their deadlines."""
+    """The accounts of the present looks, by their deadlines."""
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
@@ -136,7 +136,7 @@ class Accounts:
 
 
 class Turns:
-    """Processes that wait to be read: in their order, or, once that matters, whoever's user has taken least first."""
+    """Processes that wait to be read: in their order or, once that matters, those of the user who has taken least first."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._waiting = list(pids)[::-1]
@@ -171,6 +171,11 @@ class Turns:
 
     def __len__(self) -> int:
         return len(self._waiting) if self._by_user is None else sum(map(len, self._by_user.values()))
+
+
+def is_share_taken(reason: str) -> bool:
+    """Whether a process was not read because of its user: the report says that once for all processes of the user."""
+    return reason.startswith(_SHARE_TAKEN)
 
 
 def group(pids: Iterable[int], user_of: Callable[[int], User]) -> dict[User, list[int]]:

@@ -20,6 +20,7 @@ from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.python_state import Variable, amounts, p2p_ops, torch_value
 from hangdoc.observe.rpc_worker import worker_info
+from hangdoc.observe.shares import is_share_taken
 from hangdoc.observe.source import Sources
 from hangdoc.procfs import ProcError
 from hangdoc.program import program
@@ -245,7 +246,7 @@ def annotate_each(
     read = [observation.targets[pid] for pid, stack in stacks.items() if isinstance(stack, Stack)]
     more = observation.read_each(read, annotate)
     for pid, stack in more.items():
-        if isinstance(stack, Unavailable):
+        if isinstance(stack, Unavailable) and not is_share_taken(stack.reason):
             observation.problems.append(f"source and variables of pid {pid}: {stack.reason}")
     return stacks | {pid: stack for pid, stack in more.items() if isinstance(stack, Stack)}
 
