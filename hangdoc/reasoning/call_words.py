@@ -83,8 +83,8 @@ def _behind(group: GroupCalls, comparison: Behind) -> Iterator[Evidence]:
 
 
 def count(number: int) -> str:
-    """`26 calls`."""
-    return f"{number} call{'s' * (number != 1)}"
+    """`26 calls`, `no call`."""
+    return f"{number} call{'s' * (number != 1)}" if number else "no call"
 
 
 def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: bool = False) -> Iterator[Evidence]:

@@ -337,3 +337,32 @@ def test_who_has_made_a_call_as_often_was_not_kept_from_it() -> None:
     assert not early.has_made_as_often(0, 1)
     overwritten = ledger(ahead, complete, kept=50)
     assert not overwritten.has_made_as_often(0, 1), "what is older than the record is unknown"
+
+
+def groups(*named: tuple[str, tuple[int, ...], bool]) -> Interpreter:
+    """The table of groups in a rank's memory: (name, members, whether it is the default group)."""
+    listed = [
+        Group(address=at, name=name, ranks=members, default=default, backend="cpu:gloo")
+        for at, (name, members, default) in enumerate(named, 1)
+    ]
+    return Interpreter(environment={}, globals=(), groups=tuple(listed))
+
+
+def test_a_group_that_a_whole_record_does_not_have_saw_no_call() -> None:
+    """Rank 0 waits in a small group, and ranks 1-2 in the default one, in which it has made no call yet."""
+    table = groups(("0", (0, 1, 2), True), ("1", (0, 1), False))
+
+    def made_by(number: int, name: str, kept: int | None = None) -> list[Part]:
+        forms: dict[CallForm, int] = {}
+        entries = [(n, REDUCE, T0_US + n, n == 20) for n in range(1, 21)]
+        group = history_of(entries, name=name, wall_us=T0_US, forms=forms, kept=kept)
+        process = rank(number, recorder=recorder(group, forms=forms), interpreter=table)
+        return list(from_recorder.parts_of(number, "h0", T0_US, process))
+
+    default = put_together([*made_by(0, "1"), *made_by(1, "0"), *made_by(2, "0")]).groups[0]
+    comparison = compare(default)
+    assert isinstance(comparison, Behind)
+    assert (comparison.number, comparison.ranks) == (20, (0,))
+    assert default.ranks[0].made == 0
+    overwritten = put_together([*made_by(0, "1", kept=5), *made_by(1, "0"), *made_by(2, "0")]).groups[0]
+    assert 0 not in overwritten.ranks, "its call in the default group may have been overwritten"

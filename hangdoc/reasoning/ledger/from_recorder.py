@@ -53,6 +53,22 @@ def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Ite
             listed.backend if listed is not None else None,
             _calls(rank, host, wall_us, recorded, forms),
         )
+    for group in _untouched(rank, process, groups):
+        none = RankCalls(rank, host, made=0, made_before=0, whole=True)
+        yield Part(None if group.default else group.name, tuple(sorted(group.ranks)), group.backend, none)
+
+
+def _untouched(rank: int, process: Process, recorded: Sequence[RecordedGroup]) -> Iterator[Group]:
+    """The groups of a rank in which it has made no call: those that its record would have, as nothing in it was overwritten and
+    it has groups of the same backend."""
+    if any(group.history is None or group.history.numbers[:1] != (1,) for group in recorded):
+        return
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    with_calls = [_listed(process, group) for group in recorded]
+    backends = {group.backend for group in with_calls if group is not None}
+    yield from (
+        group for group in groups if rank in group.ranks and group not in with_calls and group.backend in backends
+    )
 
 
 def _listed(process: Process, recorded: RecordedGroup) -> Group | None:
