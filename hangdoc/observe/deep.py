@@ -14,7 +14,6 @@ from hangdoc.observe import natives
 from hangdoc.observe.clocks import CpuClocks, Threads
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.interpreter import InterpreterState, integers
-from hangdoc.observe.loops import ReadLoops, TrainingLoops, joined
 from hangdoc.observe.machine import Runtimes
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.progress import counters
@@ -46,8 +45,6 @@ class Known:
     stack_before: Stack | Unavailable = _READ_ONCE
     read_before_at: float = 0.0
     interpreter: Interpreter | Unavailable = _NOT_LOOKED_AT
-    loops: ReadLoops | Unavailable = _NOT_LOOKED_AT
-    loops_before: ReadLoops | Unavailable | None = None
     counters: tuple[Counter, ...] = ()
     native: Stack | Unavailable = _NOT_NEEDED
     native_tried: bool = False
@@ -82,7 +79,7 @@ class Known:
                 interpreter = msgspec.structs.replace(interpreter, globals_before=integers(interpreter))
         return {
             "stack": stack, "stack_before": before, "interpreter": interpreter, "native": self.native,
-            "loops": joined(self.loops, self.loops if current else self.loops_before), **self.slow,
+            **self.slow,
         }  # fmt: skip
 
     def current_counters(self, *, current: bool) -> tuple[Counter, ...]:
@@ -99,7 +96,6 @@ class DeepReader:
         self._clocks = clocks
         self.known: dict[int, Known] = {}
         self._interpreters = InterpreterState()
-        self._loops = TrainingLoops()
         self._sources: Sources | None = None
         self._runtimes = Runtimes()
 
@@ -125,7 +121,6 @@ class DeepReader:
             stacks = annotate_each(observation, sources, stacks)
         ranks = [target for target in targets if target.role == "rank"]
         interpreters = observation.read_each(ranks, lambda target: self._interpreters.read(observation, target))
-        loops = observation.read_each(ranks, lambda target: self._loops.read(observation, target))
         at_end = {target.pid: self._clocks.readings(target.pid)[1] for target in targets}
         clocks = observation.read_each(targets, lambda target: self._clocks.read(observation.proc, target.pid))
         for target in targets:
@@ -137,7 +132,6 @@ class DeepReader:
             off = target.pid in off_cpu and not has_run(target.pid, stacks[target.pid], began, after)
             self._store(target, stacks[target.pid], interpreter, after, off_cpu=off)
             known, more = self.known[target.pid], slow.get(target.pid, {})
-            known.loops = loops.get(target.pid, _NOT_LOOKED_AT)
             known.slow_at = more.pop("at", known.slow_at)
             known.slow = {**known.slow, **more}
 
@@ -178,7 +172,6 @@ class DeepReader:
         known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
         if before is not None:
             known.stack_before, known.read_before_at = before.stack, before.read_at
-            known.loops_before = before.loops
             known.slow, known.slow_at = before.slow, before.slow_at
             if isinstance(before.stack, Stack) and isinstance(stack, Stack):
                 same = natives.location(before.stack) == natives.location(stack)

@@ -1,23 +1,29 @@
-"""Progress by what a rank itself counts: torch's record of its calls, and its loaders. Reading that takes no pause."""
+"""Progress by what a rank itself counts: torch's record of its calls. Reading that takes no pause.
+
+A loader that counts shows only that this rank moves, as in an evaluation for which the others wait: where it is matters then.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from hangdoc.snapshot import FlightRecorder, Loops
+from hangdoc.snapshot import FlightRecorder
+
+_WAITS_SECONDS = 0.1
+"""A rank that is in a call for longer may wait for another one."""
 
 
 def has_counted(fields: Mapping[str, Any]) -> bool:
-    """Whether a rank has made a call, or received a batch, in the window. `fields` are its evidence, by field of
-    snapshot.Process."""
-    record, loops = fields.get("recorder"), fields.get("loops")
-    return (isinstance(record, FlightRecorder) and record.made_in_window > 0) or (
-        isinstance(loops, Loops) and loops.moved
-    )
+    """Whether a rank has made a call in the window. `fields` are its evidence, by field of snapshot.Process."""
+    record = fields.get("recorder")
+    return isinstance(record, FlightRecorder) and record.made_in_window > 0
 
 
 def has_just_called(record: object, seconds: float) -> bool:
-    """Whether the last call in a record that was just read is at most so old."""
+    """Whether the last call in a record that was just read is at most so old, and the rank does not wait in a call for long."""
     if not isinstance(record, FlightRecorder) or record.source != "memory":
         return False
-    newest = (call for group in record.groups for call in (group.completed, *group.pending) if call is not None)
-    return any(call.age_seconds is not None and call.age_seconds <= seconds for call in newest)
+    done = [group.completed for group in record.groups if group.completed is not None]
+    pending = [call for group in record.groups for call in group.pending]
+    if any(call.age_seconds is None or call.age_seconds > _WAITS_SECONDS for call in pending):
+        return False
+    return any(call.age_seconds is not None and call.age_seconds <= seconds for call in (*done, *pending))

@@ -23,6 +23,7 @@ from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import DeepReader
 from hangdoc.observe.holds import Holds
+from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
@@ -30,11 +31,11 @@ from hangdoc.observe.observe import Options, each_process, machine_id, not_read,
 from hangdoc.observe.own_counts import has_counted, has_just_called
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
-from hangdoc.observe.stacks import helpers_of, no_stack_reason, waits_for_a_child
+from hangdoc.observe.stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import Clocks, Host, Machine, Process, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import Clocks, Host, Loops, Machine, Process, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
 _MOVING_SHARE = 0.02
@@ -56,6 +57,7 @@ _LONGEST_WINDOW = 3.0
 """After a longer gap between two polls, a new window begins: over minutes, every process has moved a little."""
 _JUST_SECONDS = 1.0
 """A rank whose last call is not older is taken to move until the first window has shown whether it does."""
+_NOT_NEEDED = Unavailable(reason="not needed")
 _IDLE = 0.10
 """A rank that only polls uses less than this share of a core."""
 
@@ -80,6 +82,7 @@ class Polling:
         self._probes = (
             self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
         )  # fmt: skip
+        self._loops = TrainingLoops()
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
         self._ended: float | None = None
@@ -117,6 +120,8 @@ class Polling:
         self._ended = time.monotonic()
         self._wall_us = time.time_ns() // 1000
         gathered = self._cheap_evidence()
+        for pid, loops in (self._guarded(self._loops.name, self._read_loops, observation) or {}).items():
+            gathered.setdefault(pid, {})["loops"] = loops
         self._just_read = set()
         self._read_deep(gathered, new)
         snapshot = self._snapshot(taken_at, began, gathered)
@@ -141,6 +146,7 @@ class Polling:
             probe.start_next_window(self._observation)
         self._swapped = swapped(self._proc)
         self._ended = time.monotonic()
+        self._guarded(self._loops.name, self._read_loops, self._observation)
         first = [
             t for t in self._observation.ranks() if t.python and t.state not in "ZX" and t.pid not in self._deep.known
         ]
@@ -180,6 +186,11 @@ class Polling:
                 if pid is None or pid in self._observation.targets:
                     found.setdefault(pid, {})[name] = value
         return found
+
+    def _read_loops(self, observation: Observation) -> dict[int, Loops | Unavailable]:
+        """The loops of all ranks. Only those whose main thread has run are read."""
+        ran = [t.pid for t in observation.ranks() if has_run(t.pid, _NOT_NEEDED, *self._clocks.readings(t.pid))]
+        return self._loops.poll(observation, ran)
 
     def _read_deep(self, gathered: dict[int | None, dict[str, Any]], new: set[int]) -> None:
         """Read stack and memory of the processes where they may be new, within the budget."""
@@ -225,7 +236,9 @@ class Polling:
     def _was_off_cpu(self, pid: int) -> bool:
         """Whether the process has not run in the window."""
         known, (first, second) = self._deep.known.get(pid), self._clocks.readings(pid)
-        return known is not None and known.was_off_cpu(first, second)  # without a stack, by its main thread alone
+        if known is None:  # by its main thread alone; the reading of its stack tests the other threads
+            return not has_run(pid, _NOT_NEEDED, first, second)
+        return known.was_off_cpu(first, second)
 
     def _is_due(self, pid: int) -> bool:
         known = self._deep.known.get(pid)

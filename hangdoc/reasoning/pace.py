@@ -9,7 +9,7 @@ from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.slow_link import find_slow_link
 from hangdoc.snapshot import Loops
 
-_LAST, _WAITED = 0.6, 0.15
+_LAST, _WAITED = 0.75, 0.25
 """Stragglers are the last in this share of the calls, and for this share of the time the others wait for a later rank."""
 _LATE_SECONDS = 0.001
 """A smaller lag is one of the scheduler."""

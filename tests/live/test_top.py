@@ -108,12 +108,12 @@ def test_a_freeze_that_forms_while_somebody_watches(terminal: list[Terminal]) ->
         pids = " ".join(f"--pid {pid}" for pid in run.pids)
         top = Terminal(120, 36, f"{HANGDOC} top {pids} --rate 1; sleep 100")
         terminal.append(top)
-        top.wait_for("HEALTHY", "base_train.py · torchrun · 2 ranks", each_rank="█")
+        top.wait_for("HEALTHY", "base_train.py · torchrun · 2 ranks", each_rank="[▂-█]")
         stopped = run.rank_pids()[1]
         os.kill(stopped, signal.SIGSTOP)
         try:
             # On a busy machine polls are rare.
-            top.wait_for("HUNG", "HD302 rank-stopped", "▼", each_rank="█.*──", seconds=90)
+            top.wait_for("HUNG", "HD302 rank-stopped", "▼", each_rank="[▂-█].*──", seconds=90)
             top.click("4 Waits")
             top.wait_for("rank 1 is the culprit: HD302 rank-stopped", "└ rank 0")
             top.click("└ rank 0")

@@ -168,7 +168,7 @@ def test_the_call_reaches_another_host(tmp_path: Path) -> None:
     assert (folders[0] / "report.txt").read_bytes() == (folders[1] / "report.txt").read_bytes()
     assert sum("HD" in page.read_text() for folder in folders for page in folder.glob("report.html")) == 1
     assert (
-        "has completed collective 20 (all_reduce) of the default group, its last one"
+        "has made 20 calls in the default group, the last one an all_reduce"
         in logs[0] + (folders[0] / "report.txt").read_text()
     )
 

@@ -14,7 +14,6 @@ from hangdoc.snapshot import (
     Recorded,
     RecordedGroup,
     Stack,
-    TrainerCount,
     Unavailable,
 )
 from tests.unit.builders import c10d, rank, snapshot, stack, train
@@ -39,11 +38,7 @@ def loops(done: int, before: int | None) -> Loops:
         ({"recorder": record(7, 7)}, False),
         ({"recorder": record(7, None)}, False),  # read once
         ({"recorder": record(None, None)}, False),
-        ({"recorder": NO, "loops": loops(5, 4)}, True),
-        ({"loops": loops(0, 40)}, True),  # the next epoch
-        ({"loops": loops(5, 5)}, False),
-        ({"loops": loops(5, None)}, False),
-        ({"loops": Loops(counts=(TrainerCount(framework="torch", name="n", done=2, done_before=1),))}, True),
+        ({"recorder": NO, "loops": loops(5, 4)}, False),  # an evaluation, for which the others wait
         ({}, False),
     ],
 )
@@ -55,6 +50,9 @@ def test_a_recent_call_lets_a_rank_be_taken_to_move() -> None:
     assert has_just_called(record(7, None, 0.5), 1.0)
     assert not has_just_called(record(7, None, 1.5), 1.0)
     assert not has_just_called(record(7, None, None), 1.0)
+    waiting = Recorded(seq=8, op="barrier", age_seconds=0.3)
+    group = replace(record(7, None, 0.4).groups[0], pending=(waiting,))
+    assert not has_just_called(replace(record(7, None), groups=(group,)), 1.0)
     assert not has_just_called(record(7, None, 0.5, source="watchdog"), 1.0)  # a dump is of another time
     assert not has_just_called(NO, 1.0)
 
