@@ -1,16 +1,17 @@
 """The settings of launchers, and whether they still wait for other nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.ranks.last_call import last_call
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process
 
 if TYPE_CHECKING:
-    from hangdoc.reasoning.model import Run
+    from hangdoc.reasoning.model import Rank, Run
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
@@ -66,8 +67,16 @@ def script(run: "Run") -> str | None:
     if name.endswith(".py"):
         return name
     file = f"/{name.replace('.', '/')}.py"  # a module, unless it is a package; a stack shows which
-    is_module = any(frame.file.endswith(file) for rank in run.ranks.values() for frame in rank.own)
+    is_module = any(frame.file.endswith(file) for rank in run.ranks.values() for frame in _frames(rank))
     return file.rpartition("/")[2] if is_module else name
+
+
+def _frames(rank: "Rank") -> Iterable[Frame]:
+    """Of the user's code in its stack, or, of a rank that moves and whose stack was not read, in its last call."""
+    if rank.own or rank.process is None:
+        return rank.own
+    call = last_call(rank.process, None)
+    return call.frames if call is not None else ()
 
 
 def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
