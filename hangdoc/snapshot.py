@@ -431,6 +431,9 @@ class RecordedGroup(Value, frozen=True, kw_only=True):
 
     name: str
     default: bool = False
+    generation: int = 1
+    """How many groups of this name the record has seen: a process may destroy a group and make it again. Only the last one is
+    here."""
     ranks: tuple[int, ...] = ()
     """Global ranks of its members; empty if the record has none, as with Gloo."""
     issued: int | None = None
@@ -458,6 +461,8 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
     """The different calls of the histories of `groups`."""
     capacity: int | None = None
     """The calls that the record keeps; older ones are overwritten. None if unknown."""
+    whole: bool = False
+    """Whether all calls that the rank has ever made were read, sends and receives included."""
 
     @property
     def made_in_window(self) -> int:

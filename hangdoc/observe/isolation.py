@@ -113,7 +113,6 @@ class Isolation:
         reading ends with the look by itself; one that does not is abandoned."""
         account = self.accounts.of_look(deadline)
         results: dict[int, R | Unavailable] = {}
-        changed = threading.Condition()
         by_user = group(self._readable(account, pids, results), account.user)
         changed = threading.Condition()
         crews = [

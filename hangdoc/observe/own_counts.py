@@ -8,6 +8,8 @@ from typing import Any
 
 from hangdoc.snapshot import FlightRecorder
 
+_HANGS_SECONDS = 2.0
+"""A rank that is in a call for longer may hang, whatever else it calls."""
 _WAITS_SECONDS = 0.1
 """A rank that is in a call for longer may wait for another one."""
 
@@ -15,7 +17,11 @@ _WAITS_SECONDS = 0.1
 def has_counted(fields: Mapping[str, Any]) -> bool:
     """Whether a rank has made a call in the window. `fields` are its evidence, by field of snapshot.Process."""
     record = fields.get("recorder")
-    return isinstance(record, FlightRecorder) and record.made_in_window > 0
+    if not isinstance(record, FlightRecorder) or record.made_in_window <= 0:
+        return False
+    # A thread of its own may make calls while the training thread hangs in one.
+    pending = (call.age_seconds for group in record.groups for call in group.pending)
+    return not any(age is None or age > _HANGS_SECONDS for age in pending)
 
 
 def has_just_called(record: object, seconds: float) -> bool:

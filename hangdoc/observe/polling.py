@@ -1,8 +1,8 @@
 """Observes this host repeatedly: clocks, sockets and states at each poll, stacks and memory only when they may be new.
 
 The stack of a rank that has not run since the last reading is still current, so hangdoc does not attach to it. A rank that has
-just stopped running is read at once, so that a freeze is reported within seconds. A rank whose record of calls, or whose loader,
-has counted since the previous poll makes progress: only its memory is read, and it is never paused. Other moving ranks are read
+just stopped running is read at once, so that a freeze is reported within seconds. A rank whose record of calls has counted
+since the previous poll makes progress: only its memory is read, and it is never paused. Other moving ranks are read
 in turns, for a bounded share of a core; older readings carry their age (`Process.deep_seconds_ago`). If no bytes pass between the
 ranks but some ranks still run (they poll or spin), all of them are read at every poll, so that their stacks are of one moment.
 Such polls cost more, and the caller paces them.

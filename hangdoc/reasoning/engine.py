@@ -199,7 +199,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         batches_done=count.done,
         batches_total=count.total,
         batches_source=count.source,
-        silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else max(ages, default=None),
+        silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else min(ages, default=None),
         stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,
         waited_share=round(waited, 3) if waited is not None else None,

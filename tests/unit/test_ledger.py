@@ -356,7 +356,8 @@ def test_a_group_that_a_whole_record_does_not_have_saw_no_call() -> None:
         forms: dict[CallForm, int] = {}
         entries = [(n, REDUCE, T0_US + n, n == 20) for n in range(1, 21)]
         group = history_of(entries, name=name, wall_us=T0_US, forms=forms, kept=kept)
-        process = rank(number, recorder=recorder(group, forms=forms), interpreter=table)
+        record = replace(recorder(group, forms=forms), whole=kept is None)
+        process = rank(number, recorder=record, interpreter=table)
         return list(from_recorder.parts_of(number, "h0", T0_US, process))
 
     default = put_together([*made_by(0, "1"), *made_by(1, "0"), *made_by(2, "0")]).groups[0]
@@ -366,3 +367,28 @@ def test_a_group_that_a_whole_record_does_not_have_saw_no_call() -> None:
     assert default.ranks[0].made == 0
     overwritten = put_together([*made_by(0, "1", kept=5), *made_by(1, "0"), *made_by(2, "0")]).groups[0]
     assert 0 not in overwritten.ranks, "its call in the default group may have been overwritten"
+
+
+def test_a_rank_that_has_not_called_the_group_since_it_was_made_again_is_unknown() -> None:
+    """After destroy_process_group, numbers begin again: those of the earlier group say nothing of the present one."""
+
+    def made_by(number: int, generation: int, count: int, pending: bool) -> list[Part]:
+        forms: dict[CallForm, int] = {}
+        entries = [(n, REDUCE, T0_US + n, pending and n == count) for n in range(1, count + 1)]
+        group = replace(history_of(entries, wall_us=T0_US, forms=forms), generation=generation)
+        return list(from_recorder.parts_of(number, "h0", T0_US, rank(number, recorder=recorder(group, forms=forms))))
+
+    value = put_together([*made_by(0, 2, 3, True), *made_by(1, 2, 3, True), *made_by(2, 1, 500, False)])
+    assert sorted(only(value).ranks) == [0, 1]
+    assert isinstance(compare(only(value)), Unfinished)
+
+
+def test_a_thread_that_waits_for_hours_makes_no_wait_older() -> None:
+    def waiting(rank: int, age: float, timeout: float) -> RankCalls:
+        return RankCalls(rank, "h0", pending=(Pending(3, Call("all_reduce"), age, timeout),))
+
+    calls = [waiting(0, 2.0, 1800), waiting(0, 7200.0, 1800), waiting(1, 2.5, 1800), waiting(1, 7200.0, 1800)]
+    assert wait_seconds(calls) == 2.0
+    limit = next_timeout(calls)
+    assert limit is not None
+    assert limit.seconds == 1797.5, "torch has not ended the run for the old one"

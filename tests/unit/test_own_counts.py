@@ -46,6 +46,15 @@ def test_what_a_rank_has_counted(fields: dict[str, object], counted: bool) -> No
     assert has_counted(fields) is counted
 
 
+def test_a_rank_that_hangs_in_a_call_while_a_thread_makes_others_is_read() -> None:
+    hanging = Recorded(seq=3, op="all_reduce", age_seconds=600.0)
+    beats = record(7, 3)
+    assert has_counted({"recorder": beats})
+    assert not has_counted(
+        {"recorder": replace(beats, groups=(*beats.groups, RecordedGroup(name="1", pending=(hanging,))))}
+    )
+
+
 def test_a_recent_call_lets_a_rank_be_taken_to_move() -> None:
     assert has_just_called(record(7, None, 0.5), 1.0)
     assert not has_just_called(record(7, None, 1.5), 1.0)
@@ -71,7 +80,7 @@ def test_the_stack_of_a_rank_that_has_counted_since_is_dropped() -> None:
     reader.drop_stack(11)  # one that was never read
 
 
-@pytest.mark.parametrize("fields", [{"loops": loops(5, 4)}, {"recorder": record(7, 3)}])
+@pytest.mark.parametrize("fields", [{"recorder": record(7, 3)}])
 def test_others_wait_for_a_rank_that_counts(fields: dict[str, object]) -> None:
     """Its stack was not read, but it makes progress: the run does not hang, and nothing is missing."""
     counting = replace(rank(1, train(9), world=3), stack=NO, stack_before=NO, **fields)

@@ -99,7 +99,10 @@ class Decoder:
     @property
     def full(self) -> bool:
         """Whether it keeps so many forms that another one should begin."""
-        return len(self._forms) > _MAX_FORMS // 2 or max(len(self._texts), len(self._groups)) > _MAX_KEPT
+        return (
+            len(self._forms) > _MAX_FORMS // 2
+            or max(len(self._texts), len(self._groups), len(self._by_bytes)) > _MAX_KEPT
+        )
 
     def decode(self, copied: Copy, last: Calls | None = None) -> Calls:
         """The entries of a copy. `last` are those of the last one, which have what is not fresh."""

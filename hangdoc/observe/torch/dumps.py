@@ -116,10 +116,15 @@ def read(raw: bytes, source: str) -> FlightRecorder:
 
 def _recorder(dump: _Dump, source: str) -> FlightRecorder:
     by_group: dict[tuple[int, str, bool], list[_Entry]] = {}
+    newest: dict[tuple[str, bool], int] = {}
+    """By name: a process may have made a group of the same name before."""
     for entry in dump.entries:
         if not entry.is_p2p:
             name, about = (*entry.process_group, "", "")[:2]
             by_group.setdefault((entry.pg_id, name, about == "default_pg"), []).append(entry)
+            newest[name, about == "default_pg"] = max(
+                entry.pg_id, newest.get((name, about == "default_pg"), entry.pg_id)
+            )
     age = max(0.0, (time.monotonic_ns() - dump.read_ns) / 1e9) if dump.read_ns is not None else 0.0
     return FlightRecorder(
         source=source,
@@ -127,6 +132,7 @@ def _recorder(dump: _Dump, source: str) -> FlightRecorder:
         groups=tuple(
             _group(name, default, sorted(entries, key=lambda e: e.collective_seq_id), dump.pg_status.get(str(number)))
             for (number, name, default), entries in islice(sorted(by_group.items()), _MAX_GROUPS)
+            if newest[name, default] == number
         ),
     )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 _WORD, _BOOL, _STRING, _COW_STRING = (8, 8), (1, 1), (32, 8), (8, 8)
 _SHARED, _VECTOR, _DIMENSIONS, _SIZES = (16, 8), (24, 8), (48, 8), (80, 8)
 _OPTIONAL_FLOAT, _OPTIONAL_TIME = (8, 4), (16, 8)
-_OLDEST_NS, _AHEAD_NS = 1_400_000_000 * 10**9, 5 * 10**9
+_OLDEST_NS, _AHEAD_NS = 1_400_000_000 * 10**9, 86_400 * 10**9
 _LONGEST_MS = 10**12
 _MAX_NUMBER = 1 << 48
 _LOWEST, _HIGHEST = 4096, 1 << 47

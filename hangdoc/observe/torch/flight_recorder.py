@@ -7,6 +7,8 @@ a dump of the watchdog or torch's worker server is read (`dumps`).
 import time
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.torch.dumps import read_dump
@@ -34,7 +36,8 @@ class FlightRecorders:
         """By pid: when the process started, and its reader."""
         self._made_before: dict[int, dict[str, int]] = {}
         self._made: dict[int, dict[str, int]] = {}
-        self._dumps: dict[int, tuple[float, FlightRecorder | Unavailable]] = {}
+        self._dumps: dict[int, tuple[float, int, FlightRecorder | Unavailable]] = {}
+        """By pid: when it was read (monotonic), when the process started, and what was read."""
         self._found: dict[int, FlightRecorder | Unavailable] = {}
 
     def open(self, observation: Observation) -> None:
@@ -70,7 +73,7 @@ class FlightRecorders:
         self._found, self._made = {}, {}
         for pid, result in records.items():
             if isinstance(result, Unavailable):
-                dump = self._dumps.get(pid, (0.0, result))[1]
+                dump = self._dump_of(observation.targets[pid], result)
                 self._found[pid] = result if isinstance(dump, Unavailable) else dump
             else:
                 self._made[pid] = {record.kind: record.made for record in result}
@@ -103,9 +106,22 @@ class FlightRecorders:
 
     def _read_dumps(self, observation: Observation, targets: list[Target]) -> None:
         now = time.monotonic()
-        due = [t for t in targets if now - self._dumps.get(t.pid, (float("-inf"), None))[0] >= _DUMP_SECONDS]
+        due = []
+        for target in targets:
+            read_at, started, _ = self._dumps.get(target.pid, (float("-inf"), None, None))
+            if started != target.start_ticks or now - read_at >= _DUMP_SECONDS:
+                due.append(target)
+        starts = {target.pid: target.start_ticks for target in due}
         for pid, found in observation.read_each(due, lambda target: read_dump(observation, target)).items():
-            self._dumps[pid] = now, found
+            self._dumps[pid] = now, starts[pid], found
+
+    def _dump_of(self, target: Target, otherwise: Unavailable) -> FlightRecorder | Unavailable:
+        """The last dump of a process, with its age; `otherwise` if there is none."""
+        read_at, started, dump = self._dumps.get(target.pid, (0.0, None, otherwise))
+        if started != target.start_ticks or isinstance(dump, Unavailable):
+            return otherwise if started != target.start_ticks else dump
+        older = time.monotonic() - read_at
+        return dump if older < 1 else replace(dump, age_seconds=round(dump.age_seconds + older, 3))
 
 
 def _living(observation: Observation) -> list[Target]:

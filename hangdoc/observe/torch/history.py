@@ -1,8 +1,11 @@
 """What a rank's records say of each process group, as values of the snapshot."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from hangdoc.observe.torch.calls import Call, Calls, Group
 from hangdoc.snapshot import CallForm, CallHistory, FlightRecorder, Recorded, RecordedGroup
@@ -32,17 +35,24 @@ def recorder_of(records: Sequence[Record], made_before: dict[str, int]) -> Fligh
     window."""
     forms: dict[CallForm, int] = {}
     groups: list[RecordedGroup] = []
-    cards = any(record.kind != "cpu" for record in records)
+    on_cards = {
+        (call.group.name, call.group.description)
+        for record in records
+        if record.kind != "cpu"
+        for call in record.calls.calls
+    }
     for record in records:
         used = sorted({call.form for call in record.calls.calls})
         positions = {number: forms.setdefault(record.calls.forms[number], len(forms)) for number in used}
+        generations = _generations(record.calls.calls)
         for group, calls in _newest_groups(record.calls.calls).items():
             # A group has one backend for tensors of the host and one for those of the card, and each counts its calls.
-            second = cards and record.kind == "cpu"
+            second = record.kind == "cpu" and (group.name, group.description) in on_cards
             before = made_before.get(record.kind)
             if before is not None and before > record.made:
                 before = None  # the record has begun again
-            groups.append(_recorded_group(record, group, calls, positions, before, second))
+            recorded = _recorded_group(record, group, calls, positions, before, second)
+            groups.append(replace(recorded, generation=generations[group.name, group.description]))
     capacities = [record.capacity for record in records]
     return FlightRecorder(
         source="memory",
@@ -50,7 +60,13 @@ def recorder_of(records: Sequence[Record], made_before: dict[str, int]) -> Fligh
         groups=tuple(sorted(groups, key=lambda group: (not group.default, group.name))[:_MAX_GROUPS]),
         forms=tuple(forms),
         capacity=max(capacities, default=None),
+        whole=all(len(record.calls.calls) == record.made for record in records),
     )
+
+
+def _generations(calls: Iterable[Call]) -> Counter[tuple[str, str]]:
+    """How many groups of each name and description have calls."""
+    return Counter((group.name, group.description) for group in {call.group for call in calls})
 
 
 def _newest_groups(calls: Iterable[Call]) -> dict[Group, list[Call]]:

@@ -6,6 +6,7 @@ from hangdoc.observe.memory import Memory, Unreadable
 
 _MAX_NODES = 1_000
 _MAX_RANKS = 1 << 17
+"""Of all groups together."""
 _MAX_TEXT = 1_000
 _NODE_BYTES, _STRING_BYTES = 32, 32
 
@@ -17,6 +18,7 @@ def read_members(memory: Memory, address: int) -> dict[tuple[str, str], tuple[in
     members: dict[tuple[str, str], tuple[int, ...]] = {}
     seen: set[int] = set()
     todo = [root] if count else []
+    left = _MAX_RANKS
     while todo and len(seen) < _MAX_NODES:
         node = todo.pop()
         if not node or node in seen:  # in memory that was made to be read, a tree may have circles
@@ -29,7 +31,8 @@ def read_members(memory: Memory, address: int) -> dict[tuple[str, str], tuple[in
             name = _text(memory, raw, _NODE_BYTES + _STRING_BYTES, node)
             first, last = struct.unpack_from("<2Q", raw, _NODE_BYTES + 2 * _STRING_BYTES)
             size = last - first
-            if 0 < size <= 8 * _MAX_RANKS and not size % 8:
+            if 0 < size <= 8 * left and not size % 8:
+                left -= size // 8
                 members[name, description] = struct.unpack(f"<{size // 8}Q", memory.read(first, size))
         except Unreadable:
             continue

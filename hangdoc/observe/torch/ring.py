@@ -6,7 +6,7 @@ then is anything decoded.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hangdoc.observe.memory import Memory, Unreadable
@@ -86,8 +86,8 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
                 raise
             continue  # the vector has moved, and its old memory may be gone
         after = read_header(memory, address)
-        overwritten = _overwritten(header, after, layout)
-        torn = 0 if overwritten is None else len(overwritten.intersection(slots))
+        overwritten = _overwritten(header, after, layout, slots)
+        torn = 0 if overwritten is None else len(overwritten)
         if overwritten is None or (2 * torn > len(slots) and attempt < _TRIES - 1):
             # The first time takes longest, because code objects are read. The last entries are overwritten last.
             wanted = max(_LEAST, min(wanted, len(slots)) // (4 if attempt else 1))
@@ -141,8 +141,8 @@ def _read_slots(memory: Memory, header: Header, layout: EntryLayout, slots: list
     )
 
 
-def _overwritten(before: Header, after: Header, layout: EntryLayout) -> set[int] | None:
-    """The slots that were written between two readings of the header; None if that may be all of them."""
+def _overwritten(before: Header, after: Header, layout: EntryLayout, slots: Iterable[int]) -> set[int] | None:
+    """Those of some slots that were written between two readings of the header; None if that may be all of them."""
     if after.begin != before.begin or after.epoch != before.epoch or after.limit != before.limit:
         return None
     count = (before.end - before.begin) // layout.size
@@ -150,8 +150,8 @@ def _overwritten(before: Header, after: Header, layout: EntryLayout) -> set[int]
     if not 0 <= written < before.limit - 1:
         return None
     if count < before.limit:  # new entries went behind those that were read, and then over the first ones
-        return set(range(max(0, count + written + 1 - before.limit)))
-    return {(before.next + index) % count for index in range(written + 1)}
+        return {slot for slot in slots if slot < count + written + 1 - before.limit}
+    return {slot for slot in slots if (slot - before.next) % count <= written}
 
 
 def _drop_torn(

@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 from hangdoc.reasoning.ledger.record import Call, GroupCalls, Pending, RankCalls, amounts, plain_name
 
-_UNRECORDED = frozenset({"monitored_barrier"})
-"""Calls that torch gives numbers and does not record (torch 2.13, Gloo)."""
-
 
 class Side(NamedTuple):
     """Ranks that are in calls that meet each other."""
@@ -142,18 +139,16 @@ def next_timeout(calls: Iterable[RankCalls]) -> Limit | None:
             Limit(max(0.0, waiting.timeout_seconds - waiting.age_seconds), waiting.timeout_seconds)
             for rank in calls
             for waiting in rank.pending
-            if waiting.timeout_seconds and waiting.age_seconds is not None
+            if waiting.timeout_seconds
+            and waiting.age_seconds is not None
+            and waiting.age_seconds < waiting.timeout_seconds  # an older one has not ended it
         ),
         default=None,
     )
 
 
 def wait_seconds(calls: Iterable[RankCalls]) -> float | None:
-    """For how long all of some ranks have waited in a call: the age of the youngest of their oldest calls that are not complete.
-    None if no age is recorded."""
-    oldest: dict[int, float] = {}
-    for rank in calls:
-        for waiting in rank.pending[:1]:
-            if waiting.age_seconds is not None:
-                oldest[rank.rank] = max(waiting.age_seconds, oldest.get(rank.rank, 0.0))
-    return min(oldest.values(), default=None)
+    """For how long all of some ranks have waited in a call; None if no age is recorded. In each group that is the oldest call
+    that is not complete. Of all ranks and groups, it is the youngest: a thread may wait for hours in a group of its own."""
+    oldest = (waiting.age_seconds for rank in calls for waiting in rank.pending[:1])
+    return min((age for age in oldest if age is not None), default=None)

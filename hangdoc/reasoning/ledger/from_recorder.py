@@ -53,16 +53,14 @@ def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Ite
             listed.backend if listed is not None else None,
             _calls(rank, host, wall_us, recorded, forms),
         )
-    for group in _untouched(rank, process, groups):
+    for group in _untouched(rank, process, groups) if recorder.whole else ():
         none = RankCalls(rank, host, made=0, made_before=0, whole=True)
         yield Part(None if group.default else group.name, tuple(sorted(group.ranks)), group.backend, none)
 
 
 def _untouched(rank: int, process: Process, recorded: Sequence[RecordedGroup]) -> Iterator[Group]:
-    """The groups of a rank in which it has made no call: those that its record would have, as nothing in it was overwritten and
-    it has groups of the same backend."""
-    if any(group.history is None or group.history.numbers[:1] != (1,) for group in recorded):
-        return
+    """The groups of a rank in which it has made no call: those that its record, which is whole, would have, because it has groups
+    of the same backend."""
     groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
     with_calls = [_listed(process, group) for group in recorded]
     backends = {group.backend for group in with_calls if group is not None}
@@ -94,7 +92,7 @@ def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, f
     if history is None or not _is_whole(history, len(forms)):
         return RankCalls(
             rank, host, made=recorded.issued, made_before=recorded.issued_before, pending=pending, last=call,
-            last_age_seconds=age,
+            last_age_seconds=age, generation=recorded.generation,
         )  # fmt: skip
     calls = tuple(forms[at] for at in history.forms)
     if wall_us is not None:
@@ -111,6 +109,7 @@ def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, f
         calls=calls,
         made_us=history.made_us,
         whole=history.numbers[0] == 1,
+        generation=recorded.generation,
     )
 
 

@@ -38,7 +38,7 @@ _BETTER_THAN_ROLES = 0.1
 _LEAST_STEPS = 2
 """A difference within the last step is a part of the hang itself."""
 _MOST_CLASSES = 32
-"""Of ranks with equal calls, the largest ones are looked at."""
+"""How many classes of ranks with equal calls are compared, the largest ones."""
 _HEAD = 5
 """Calls that agreed before."""
 
@@ -117,7 +117,9 @@ def _classes(recorded: dict[int, RankCalls], low: int, high: int) -> list[_Histo
         key = tuple(sorted(item for item in by_number.items() if low <= item[0] <= high))
         alike.setdefault(key, []).append(rank)
         columns.setdefault(key, by_number)
-    return [_History(tuple(ranks), columns[key]) for key, ranks in alike.items()]
+    classes = [_History(tuple(ranks), columns[key]) for key, ranks in alike.items()]
+    largest = sorted(classes, key=lambda history: -len(history.ranks))[:_MOST_CLASSES]
+    return sorted(largest, key=lambda history: history.ranks)
 
 
 def _reference(classes: Sequence[_History]) -> _History:

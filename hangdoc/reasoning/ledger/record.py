@@ -116,6 +116,8 @@ class RankCalls(NamedTuple):
     """By the wall clock of its host, in microseconds since 1970."""
     whole: bool = False
     """Whether the columns begin with its first call: nothing was overwritten."""
+    generation: int = 1
+    """How many groups of this name the rank has called: numbers of different ones can't be compared."""
 
     @property
     def moved(self) -> bool:
@@ -209,6 +211,9 @@ def _group(name: str | None, members: tuple[int, ...], parts: list[Part]) -> Gro
     for part in parts:
         before = ranks.get(part.calls.rank)
         ranks[part.calls.rank] = part.calls if before is None else _with_stack(before, part.calls)
+    newest = max(calls.generation for calls in ranks.values())
+    # Of a rank that has not called the group since it was made again, only calls of the earlier one are known.
+    ranks = {rank: calls for rank, calls in ranks.items() if calls.generation == newest or calls.source == "inferred"}
     backend = next((part.backend for part in parts if part.backend is not None), None)
     return GroupCalls(name, members or tuple(sorted(ranks)), dict(sorted(ranks.items())), backend)
 
@@ -216,6 +221,8 @@ def _group(name: str | None, members: tuple[int, ...], parts: list[Part]) -> Gro
 def _with_stack(first: RankCalls, second: RankCalls) -> RankCalls:
     """The record of a rank with the call in which its stack waits, if the record has no call that is not complete: torch does not
     record `monitored_barrier`, and a call is recorded only when it has been handed over."""
+    if first.source == second.source == "recorder":
+        return max(first, second, key=lambda calls: calls.generation)
     record, stack = (first, second) if first.source == "recorder" else (second, first)
     if record.pending or not stack.pending or record.source == "inferred":
         return record

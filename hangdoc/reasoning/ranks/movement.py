@@ -15,7 +15,6 @@ from hangdoc.snapshot import (
     FileBytes,
     FlightRecorder,
     KernelThread,
-    Loops,
     Process,
     PythonThread,
     Stack,
@@ -40,11 +39,11 @@ def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[C
 
 
 def own_counts(process: Process) -> str | None:
-    """What a rank itself counted in the window, in words: calls in torch's record, or batches of its loaders. None if nothing."""
-    record, loops = process.recorder, process.loops
+    """What a rank itself counted in the window, in words: calls in torch's record. None if nothing."""
+    record = process.recorder
     if isinstance(record, FlightRecorder) and (made := record.made_in_window):
         return f"it made {made} collective call{'s' * (made != 1)}, by torch's record"
-    return "its loader or trainer counted" if isinstance(loops, Loops) and loops.moved else None
+    return None
 
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
