@@ -78,7 +78,9 @@ class Recorder:
         right = self._tree(items[1:])
         node, self._heap = self._heap, self._heap + 256
         vector = self.new(struct.pack(f"<{len(ranks)}Q", *ranks))
-        raw = struct.pack("<4Q", 1, 0, 0, right) + self._string(description, node + 32) + self._string(name, node + 64)
+        raw = struct.pack("<4Q", 1, 0, 0, right)
+        for text in (description, name):
+            raw += self._shared_string(text) if ("call", 8, 8) in self.members else self._string(text, node + len(raw))
         self.put(node, raw + struct.pack("<3Q", vector, *[vector + 8 * len(ranks)] * 2))
         return node
 

@@ -36,7 +36,7 @@ def recorder(calls: int | list[dict[str, Any]] = 40, members: list[Member] = NEW
 def read(made: Recorder, kind: str = "cpu", newest: int = 4_000) -> Record:
     copy = copied(made, newest)
     with opened(made) as memory:
-        members = read_members(memory, copy.header.members)
+        members = read_members(memory, copy.header.members, copy.layout is not None and copy.layout.copied_strings)
     return Record(kind, Decoder(Codes(None)).decode(copy), copy.header.made, copy.header.limit, members, copy.read_ns)
 
 
@@ -56,7 +56,9 @@ def test_every_form(form: str) -> None:
         {"call": "nccl:_all_gather_base", "inputs": inputs, "outputs": many, "timeout": 600_000, "group_id": 3,
          "name": "a name that is longer than fifteen characters", "description": "also this one is long"},
     ]  # fmt: skip
-    made = read(recorder(calls, FORMS[form]))
+    ranks = {("0", "default_pg"): (0, 1), ("a name that is longer than fifteen characters", "tp"): (1,)}
+    made = read(recorder(calls, FORMS[form], ranks=ranks))
+    assert made.members == ranks
     last = made.calls.calls[-1]
     assert len(made.calls.calls) == 21
     assert last.group == (3, "a name that is longer than fifteen characters", "also this one is long")

@@ -62,8 +62,9 @@ class MemoryReader:
                     continue
                 copied, calls = self._calls(observation, target, memory, place, newest)
                 members: dict[tuple[str, str], tuple[int, ...]] = {}
-                with contextlib.suppress(Unreadable):
-                    members = read_members(memory, header.members)
+                if copied.layout is not None:
+                    with contextlib.suppress(Unreadable):
+                        members = read_members(memory, header.members, copied.layout.copied_strings)
                 records.append(Record(place.kind, calls, copied.header.made, header.limit, members, copied.read_ns))
         if not records:
             raise Unreadable(_OFF if off else _NONE)
