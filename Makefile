@@ -2,6 +2,7 @@
 # make check   lint, format, types, imports, docs            make docs, make pictures   write the generated pages
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
+# make layouts   torch's own dump of its record against what hangdoc reads, by version of torch, by hand (VERSIONS="2.9.1 2.14.1:3.12")
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make fuzz   ten minutes of fuzzing what reads what strangers wrote, by hand (ARGS="--seconds 60 bundle")
@@ -14,7 +15,7 @@ SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs site pictures bench hangbench foreign soak corpus launchers observers fuzz setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench layouts hangbench foreign soak corpus launchers observers fuzz setup system pythons clean
 
 # The tests end with make, and with them what they have started (hangbench/leftovers.py).
 PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
@@ -71,6 +72,10 @@ pictures: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench
+
+# Wheels with CUDA, over stubs of its libraries: 500 to 900 MB to fetch for each version. Needs binutils and gcc.
+layouts: $(READY)
+	nice $(BIN)/python -m tests.layouts $(VERSIONS)
 
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)

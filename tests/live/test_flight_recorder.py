@@ -16,12 +16,10 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.polling import Polling
-from hangdoc.observe.torch.calls import Call, Calls
-from hangdoc.observe.torch.dumps import tensors
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
 from hangdoc.snapshot import FlightRecorder, Process, RecordedGroup, Unavailable
-from tests.live.recorded import calls_of, observed, recording
+from tests.live.recorded import as_torch, by_torch, calls_of, observed, recording
 from tests.live.watched import under_torchrun
 
 _FILL = 2_100
@@ -43,35 +41,6 @@ def frozen(
             assert time.monotonic() < until, run.log()[-3000:]
             time.sleep(0.05)
         yield [json.loads(file.read_text()) for file in files]
-
-
-def as_torch(calls: Calls, call: Call) -> dict[str, Any]:
-    """A call with the names of torch's dump."""
-    form = calls.forms[call.form]
-    return {
-        "record_id": call.id, "pg_id": call.group.number, "process_group": [call.group.name, call.group.description],
-        "collective_seq_id": call.collective, "p2p_seq_id": call.p2p, "op_id": call.operation, "op": form.op,
-        "inputs": form.inputs, "outputs": form.outputs, "time_created_ns": call.made_ns, "timeout_ms": call.timeout_ms,
-        "is_p2p": call.is_p2p, "duration_ms": call.duration_ms, "time_discovered_started_ns": call.started_ns,
-        "time_discovered_completed_ns": call.completed_ns, "retired": call.retired, "thread_id": str(call.thread),
-        "thread_name": call.thread_name, "frames": [[f.function, f.file, f.line] for f in form.frames],
-    }  # fmt: skip
-
-
-def by_torch(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry of torch's dump, its shapes as texts."""
-    kept = {name: entry.get(name) for name in (
-        "record_id", "pg_id", "process_group", "collective_seq_id", "p2p_seq_id", "op_id", "time_created_ns", "timeout_ms",
-        "is_p2p", "duration_ms", "time_discovered_started_ns", "time_discovered_completed_ns", "retired", "thread_id",
-        "thread_name",
-    )}  # fmt: skip
-    return {
-        **kept,
-        "op": entry["profiling_name"].removeprefix("gloo:"),
-        "inputs": tensors(entry["input_dtypes"], entry["input_sizes"]),
-        "outputs": tensors(entry["output_dtypes"], entry["output_sizes"]),
-        "frames": [[f["name"], f["filename"], f["line"]] for f in entry["frames"]],
-    }
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
