@@ -36,14 +36,18 @@ VERSIONS = ("2.6.0", "2.7.1", "2.9.1", "2.10.0", "2.11.0", "2.14.1")
 _CALLS = (5, 2_100)
 """Of a run of Gloo: few, and more than a record keeps."""
 _CAPACITY = 2_000
+_TIMES = ("time_discovered_started_ns", "time_discovered_completed_ns", "duration_ms")
 _SECONDS = 240
+_NEEDED = ("filelock", "typing_extensions.py", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec")
+"""What torch imports besides numpy. All of it is Python, so it is taken from the environment of this one."""
 
 
 class Comparison:
     """What was compared in one version of torch."""
 
     def __init__(self) -> None:
-        self.entries = 0
+        self.entries = self.timed = self.groups = 0
+        """Entries, those of them with all times of a GPU, and groups with members."""
         self.different: Counter[str] = Counter()
         self.examples: dict[str, tuple[Any, Any]] = {}
         """Of each field that differs: hangdoc's value and torch's."""
@@ -59,6 +63,7 @@ class Comparison:
         self._count("entries", len(missing) + len(set(ours) - set(theirs)), len(ours), len(theirs))
         for number in sorted(set(ours) & set(theirs)):
             self.entries += 1
+            self.timed += all(theirs[number][name] is not None for name in _TIMES)
             for field, value in ours[number].items():
                 self._count(field, value != theirs[number][field], value, theirs[number][field])
 
@@ -68,6 +73,7 @@ class Comparison:
             (group["name"], group["desc"]): tuple(json.loads(group["ranks"])) for group in dump["groups"].values()
         }
         ours = {group: ranks for group, ranks in record.members.items() if ranks}
+        self.groups += len(theirs)
         self._count("members", ours != {group: ranks for group, ranks in theirs.items() if ranks}, ours, theirs)
 
     def compare_place(self, name: str, found: int, by_symbol: int) -> None:
@@ -83,8 +89,8 @@ class Comparison:
         places = ", ".join(sorted(self.places)) or "no record"
         longest = max(self.search_ms, default=0.0)
         return (
-            f"{self.entries} entries compared, fields that differ: {dict(self.different) or 'none'}; "
-            f"found by the scan: {places}; first look {longest:.0f} ms"
+            f"{self.entries} entries ({self.timed} with times of a GPU) and {self.groups} groups compared, "
+            f"fields that differ: {dict(self.different) or 'none'}; found by the scan: {places}; first look {longest:.0f} ms"
         )
 
 
@@ -92,10 +98,12 @@ class Torch:
     """A version of torch, unpacked, with the stubs that it needs."""
 
     def __init__(self, tree: Path, python: str) -> None:
-        """`python` is the interpreter. What torch imports besides, all of it Python, comes from the environment of this one."""
+        """`python` is the interpreter."""
         self._python = python
+        for path in map(Path(sysconfig.get_path("purelib")).joinpath, _NEEDED):
+            (tree / path.name).symlink_to(path)
         self.variables = {
-            "PYTHONPATH": f"{tree}:{sysconfig.get_path('purelib')}", "LD_LIBRARY_PATH": str(stub_missing_libraries(tree)),
+            "PYTHONPATH": str(tree), "LD_LIBRARY_PATH": str(stub_missing_libraries(tree)),
             "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCH_FR_BUFFER_SIZE": str(_CAPACITY),
             "TORCH_NCCL_TRACE_BUFFER_SIZE": str(_CAPACITY),
         }  # fmt: skip
@@ -129,7 +137,7 @@ class Torch:
                 until = time.monotonic() + _SECONDS
                 while not all(file.exists() for file in files):
                     if time.monotonic() > until or run.launcher.poll() is not None:
-                        raise SystemExit(run.log()[-3000:])
+                        raise RuntimeError(run.log()[:6000])
                     time.sleep(0.05)
                 yield [json.loads(file.read_text()) for file in files]
 
@@ -142,7 +150,7 @@ class Torch:
                 assert rank.stdin is not None
                 assert rank.stdout is not None
                 if not rank.stdout.readline().startswith("ready"):
-                    raise SystemExit("the process with the recorder of CUDA did not start")
+                    raise RuntimeError("the process with the recorder of CUDA did not start")
                 for as_on_a_gpu in (False, True):
                     record, copied = self._read(rank.pid, "cuda", comparison)
                     if as_on_a_gpu:
@@ -151,7 +159,7 @@ class Torch:
                     rank.stdin.write("dump\n")
                     rank.stdin.flush()
                     if rank.stdout.readline() != "dumped\n":
-                        raise SystemExit("torch did not dump the recorder of CUDA")
+                        raise RuntimeError("torch did not dump the recorder of CUDA")
                     dump = json.loads(Path(folder, "dump").read_text())
                     comparison.compare_entries(record, dump)
                     comparison.compare_groups(record, dump)
@@ -216,7 +224,7 @@ def check(version: str) -> bool:
     try:
         with unpacked(version, python) as tree:
             Torch(tree, words[0]).compare(comparison)
-    except (Unreadable, subprocess.CalledProcessError) as error:
+    except (Unreadable, RuntimeError, subprocess.CalledProcessError) as error:
         problem = f"; {error}"
     print(f"torch {version}, Python {python}: {comparison}{problem}; {time.monotonic() - began:.0f} s", flush=True)
     for field, (ours, theirs) in comparison.examples.items():

@@ -16,27 +16,33 @@ _UNUSED = ("torch/include/", "torch/share/", "torch/test/")
 
 @contextmanager
 def unpacked(version: str, python: str) -> Iterator[Path]:
-    """The folder in which a version of torch for a Python (`3.11`) is unpacked; removed at the end."""
-    wheel = fetch_wheel(version, python)
+    """The folder in which a version of torch for a Python (`3.11`) is unpacked with numpy; removed at the end. Raises
+    CalledProcessError if there is none."""
+    wheels = fetch_wheel("torch", python, version), fetch_wheel("numpy", python)
     with TemporaryDirectory(dir=CACHE, prefix=f"{version}-{python}-") as folder:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if not name.startswith(_UNUSED) and not name.endswith(".a")]
-            archive.extractall(folder, names)
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                names = [
+                    name for name in archive.namelist() if not name.startswith(_UNUSED) and not name.endswith(".a")
+                ]
+                archive.extractall(folder, names)
         yield Path(folder)
-    if wheel.stat().st_size > _SMALL:
-        wheel.unlink()
+    for wheel in wheels:
+        if wheel.stat().st_size > _SMALL:
+            wheel.unlink()
 
 
-def fetch_wheel(version: str, python: str) -> Path:
-    """The wheel of a version, from the cache or from the package index, without what it depends on: that is several GB of CUDA.
-    Raises CalledProcessError if there is none for this Python."""
+def fetch_wheel(package: str, python: str, version: str = "") -> Path:
+    """The wheel of a version or the newest one, from the cache or from the package index, without what it depends on: for torch,
+    that is several GB of CUDA. Raises CalledProcessError if there is none for this Python."""
     folder = CACHE / "wheels"
     folder.mkdir(parents=True, exist_ok=True)
     tag = f"cp{python.replace('.', '')}"
-    name = f"torch-{version}-*{tag}-{tag}-*.whl"  # some have the number of a build behind the version
+    name = f"{package}-{version}{'-' if version else ''}*{tag}-{tag}-*.whl"  # some have the number of a build behind the version
     if not any(folder.glob(name)):
+        wanted = f"{package}=={version}" if version else package
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:",
-             f"--python-version={python}", f"--dest={folder}", f"torch=={version}"], check=True,
+             f"--python-version={python}", f"--dest={folder}", wanted], check=True,
         )  # fmt: skip
     return next(folder.glob(name))
