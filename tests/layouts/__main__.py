@@ -111,6 +111,8 @@ class Torch:
         self.symbols = {
             kind: recorder_symbols(library) if library.exists() else {} for kind, library in libraries.items()
         }
+        # hangdoc must not need the symbols.
+        subprocess.run(["strip", *(str(library) for library in libraries.values() if library.exists())], check=True)
 
     def compare(self, comparison: Comparison) -> None:
         """Compare all its records."""

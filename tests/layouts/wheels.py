@@ -40,7 +40,8 @@ def fetch_wheel(package: str, python: str, version: str = "") -> Path:
     tag = f"cp{python.replace('.', '')}"
     name = f"{package}-{version}{'-' if version else ''}*{tag}-{tag}-*.whl"  # some have the number of a build behind the version
     if not any(folder.glob(name)):
-        wanted = f"{package}=={version}" if version else package
+        # Exactly this version: not the build without CUDA that this machine may have as `2.13.0+cpu`.
+        wanted = f"{package}==={version}" if version else package
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:",
              f"--python-version={python}", f"--dest={folder}", wanted], check=True,
