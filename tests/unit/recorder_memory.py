@@ -94,11 +94,11 @@ class Recorder:
         raw = text.encode()
         return struct.pack("<Q", self.new(struct.pack("<3Q", len(raw), len(raw), 0) + raw.ljust(128, b"\0")) + 24)
 
-    def _small_vector(self, numbers: Sequence[int], inline: int, address: int) -> bytes:
-        raw = struct.pack(f"<{len(numbers)}q", *numbers)
+    def _small_vector(self, numbers: Sequence[int], inline: int, address: int, width: int = 8) -> bytes:
+        raw = struct.pack(f"<{len(numbers)}{'q' if width == 8 else 'i'}", *numbers)
         if len(numbers) <= inline:
-            return struct.pack("<QII", address + 16, len(numbers), inline) + raw.ljust(8 * inline, b"\0")
-        return struct.pack("<QII", self.new(raw), len(numbers), len(numbers)) + bytes(8 * inline)
+            return struct.pack("<QII", address + 16, len(numbers), inline) + raw.ljust(width * inline, b"\0")
+        return struct.pack("<QII", self.new(raw), len(numbers), len(numbers)) + bytes(width * inline)
 
     def _entry(self, address: int, call: dict[str, Any]) -> bytes:
         inputs, outputs = call.get("inputs", [(FLOAT, (4, 3))]), call.get("outputs", [(FLOAT, (4, 3))])
@@ -117,7 +117,7 @@ class Recorder:
                 out += self._string(values[name], at) if size == 32 else self._shared_string(values[name])
             elif name in ("input_dims", "output_dims"):
                 shapes = [shape for _, shape in (inputs if name[0] == "i" else outputs)]
-                out += self._small_vector([len(shape) for shape in shapes], 4, at)
+                out += self._small_vector([len(shape) for shape in shapes], 4, at, 4 if size == 32 else 8)
             elif name in ("input_dtypes", "output_dtypes"):
                 types = bytes(dtype for dtype, _ in (inputs if name[0] == "i" else outputs))
                 vector = self.new(types) if types else 0

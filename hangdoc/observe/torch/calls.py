@@ -143,9 +143,9 @@ class Decoder:
     def _form(self, address: int, words: Words) -> int:
         layout = self._layout
         shapes = (
-            self._elements(words, layout.input_dims, address),
+            self._elements(words, layout.input_dims, address, layout.width),
             self._types(words, layout.input_dtypes),
-            self._elements(words, layout.output_dims, address),
+            self._elements(words, layout.output_dims, address, layout.width),
             self._types(words, layout.output_dtypes),
             self._elements(words, layout.sizes, address),
         )
@@ -185,13 +185,19 @@ class Decoder:
             raw = raw[24 : 24 + min(int.from_bytes(raw[:8], "little"), _MAX_TEXT)]
         return raw.decode("utf-8", "replace")
 
-    def _elements(self, words: Words, at: int, address: int) -> bytes | tuple[int, ...] | None:
-        """The elements of a vector of int64; None if they could not be read."""
+    def _elements(self, words: Words, at: int, address: int, width: int = 8) -> bytes | tuple[int, ...] | None:
+        """The elements of a vector of numbers of `width` bytes, as 8 bytes each or as numbers; None if they could not be read."""
         count = words[at + 1] & 0xFFFFFFFF
-        memory = elements_range(words, at, address)
+        memory = elements_range(words, at, address, width=width)
         if memory is not None:
-            return self._blocks.get(memory)
-        return tuple(words[at + 2 : at + 2 + count]) if words[at] == address + 8 * at + 16 else None
+            raw = self._blocks.get(memory)
+        elif words[at] == address + 8 * at + 16:
+            if width == 8:
+                return tuple(words[at + 2 : at + 2 + count])
+            raw = struct.pack("<2Q", *words[at + 2 : at + 4])[: width * count]
+        else:
+            return None
+        return raw if raw is None or width == 8 else struct.unpack(f"<{len(raw) // width}I", raw)
 
     def _types(self, words: Words, at: int) -> bytes | None:
         """The numbers of dtypes; None if they could not be read."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 _WORD, _BOOL, _STRING, _COW_STRING = (8, 8), (1, 1), (32, 8), (8, 8)
-_SHARED, _VECTOR, _DIMENSIONS, _SIZES = (16, 8), (24, 8), (48, 8), (80, 8)
+_SHARED, _VECTOR, _DIMENSIONS, _NARROW_DIMENSIONS, _SIZES = (16, 8), (24, 8), (48, 8), (32, 8), (80, 8)
 _OPTIONAL_FLOAT, _OPTIONAL_TIME = (8, 4), (16, 8)
 _OLDEST_NS, _AHEAD_NS = 1_400_000_000 * 10**9, 86_400 * 10**9
 _LONGEST_MS = 10**12
@@ -34,6 +34,8 @@ class EntryLayout(NamedTuple):
     copied_strings: bool
     """A std::string is a pointer to characters that others share: the ABI before C++11, which torch had up to 2.6."""
     has_epoch: bool
+    width: int
+    """Bytes of a number of dimensions: 4 in torch 2.5, 8 since."""
     id: int
     epoch: int
     """-1 if entries have none; `thread` likewise."""
@@ -63,15 +65,17 @@ class EntryLayout(NamedTuple):
     retired: int
 
 
-def entry_members(*, epochs: bool, threads: bool, copied_strings: bool) -> list[Member]:
-    """The members of an entry in their order. libstdc++ stores the tuple of name and description backwards."""
+def entry_members(*, epochs: bool, threads: bool, copied_strings: bool, narrow: bool = False) -> list[Member]:
+    """The members of an entry in their order. libstdc++ stores the tuple of name and description backwards. `narrow`: a number of
+    dimensions has 32 bits."""
     text = _COW_STRING if copied_strings else _STRING
+    dimensions = _NARROW_DIMENSIONS if narrow else _DIMENSIONS
     return [
         ("id", *_WORD), *([("epoch", *_WORD)] if epochs else []), ("group_id", *_WORD), ("description", *text),
         ("name", *text), ("collective", *_WORD), ("p2p", *_WORD), ("operation", *_WORD), ("call", *text),
         ("traceback", *_SHARED), ("events", 16, 8), ("made", *_WORD), ("timeout", *_WORD), ("is_p2p", *_BOOL),
         ("duration", *_OPTIONAL_FLOAT), ("started", *_OPTIONAL_TIME), ("completed", *_OPTIONAL_TIME),
-        ("input_dims", *_DIMENSIONS), ("input_dtypes", *_VECTOR), ("output_dims", *_DIMENSIONS),
+        ("input_dims", *dimensions), ("input_dtypes", *_VECTOR), ("output_dims", *dimensions),
         ("output_dtypes", *_VECTOR), ("sizes", *_SIZES),
         *([("thread", *_WORD), ("thread_name", *text)] if threads else []), ("retired", *_BOOL),
     ]  # fmt: skip
@@ -85,16 +89,21 @@ def layout_of(members: Iterable[Member]) -> EntryLayout:
         words[name], sizes[name] = offset // 8, size
         offset += size
     return EntryLayout(
-        size=-(-offset // 8) * 8, copied_strings=sizes["call"] == 8, has_epoch=words["epoch"] >= 0, **words
+        size=-(-offset // 8) * 8,
+        copied_strings=sizes["call"] == 8,
+        has_epoch=words["epoch"] >= 0,
+        width=4 if sizes["input_dims"] == _NARROW_DIMENSIONS[0] else 8,
+        **words,
     )
 
 
 LAYOUTS = tuple(
-    layout_of(entry_members(epochs=epochs, threads=threads, copied_strings=copied))
+    layout_of(entry_members(epochs=epochs, threads=threads, copied_strings=copied, narrow=narrow))
     for copied in (False, True)
-    for epochs in (True, False)
-    for threads in (True, False)
-)
+    for epochs, threads, narrow in (
+        (True, True, False), (True, False, False), (False, True, False), (False, False, False), (False, False, True),
+    )
+)  # fmt: skip
 
 
 def score(layout: EntryLayout, entries: Iterable[tuple[int, Words]], made: int | None, now_ns: int) -> float:

@@ -196,8 +196,8 @@ def ranges_of(layout: EntryLayout, address: int, words: Words) -> list[tuple[int
     texts = (layout.description, layout.name, layout.call, layout.thread_name)
     found = [
         *(text_range(layout, words, at, address) for at in texts if at >= 0),
-        elements_range(words, layout.input_dims, address, _MAX_DIMS),
-        elements_range(words, layout.output_dims, address, _MAX_DIMS),
+        elements_range(words, layout.input_dims, address, _MAX_DIMS, layout.width),
+        elements_range(words, layout.output_dims, address, _MAX_DIMS, layout.width),
         elements_range(words, layout.sizes, address),
         types_range(words, layout.input_dtypes),
         types_range(words, layout.output_dtypes),
@@ -214,10 +214,13 @@ def text_range(layout: EntryLayout, words: Words, at: int, address: int) -> tupl
     return words[at], min(words[at + 1], _MAX_TEXT)
 
 
-def elements_range(words: Words, at: int, address: int, most: int = _MAX_SIZES) -> tuple[int, int] | None:
-    """The elements of a c10::SmallVector of int64 in memory; None if the entry itself holds them, or if there are too many."""
+def elements_range(
+    words: Words, at: int, address: int, most: int = _MAX_SIZES, width: int = 8
+) -> tuple[int, int] | None:
+    """The elements, of `width` bytes, of a c10::SmallVector in memory; None if the entry itself holds them, or if there are too
+    many."""
     count = words[at + 1] & 0xFFFFFFFF
-    return None if words[at] == address + 8 * at + 16 or count > most else (words[at], 8 * count)
+    return None if words[at] == address + 8 * at + 16 or count > most else (words[at], width * count)
 
 
 def types_range(words: Words, at: int) -> tuple[int, int] | None:
