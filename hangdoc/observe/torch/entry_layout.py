@@ -2,7 +2,8 @@
 
 A layout is the list of the members with their sizes and alignments; the offsets follow from the C++ ABI of gcc and libstdc++.
 Which of the layouts a process has is decided by its entries, not by the version of torch: nearly all values must be possible, or
-the record is refused. Source: torch/csrc/distributed/c10d/FlightRecorder.hpp of 2.5 to 2.14.
+the record is refused. Source: torch/csrc/distributed/c10d/FlightRecorder.hpp of 2.6 to 2.14 and NCCLUtils.hpp of 2.5. `make
+layouts` compares them with torch's own dumps.
 """
 
 import struct
