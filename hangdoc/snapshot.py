@@ -528,13 +528,6 @@ class Loops(Reading, frozen=True, kw_only=True):
     """Those of the innermost frame first."""
     counts: tuple[TrainerCount, ...] = ()
 
-    @property
-    def moved(self) -> bool:
-        """Whether any of them counted in the window."""
-        counted = [(loader.done_before, loader.done) for loader in self.loaders]
-        counted += [(count.done_before, count.done) for count in self.counts]
-        return any(before is not None and before != done for before, done in counted)
-
 
 # --- a process -----------------------------------------------------------------------------------------------------
 

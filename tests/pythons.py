@@ -8,6 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.locate import Image, locate
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.procfs import ProcFS
+
 VERSIONS = tuple(f"3.{minor}" for minor in range(10, 16))
 """Those that torch runs on, or will."""
 _CHROOT = os.environ.get("HANGDOC_CHROOT")
@@ -52,3 +59,25 @@ def running(words: list[str], program: str, environment: dict[str, str] | None =
     finally:
         started.kill()
         started.communicate()
+
+
+@contextmanager
+def located(version: str, program: str) -> Iterator[tuple[int, Image]]:
+    """The pid of a Python of this version that runs `program`, as `running`, and its interpreter. Skips the test where it is not
+    installed."""
+    words = command(version)
+    if words is None:
+        pytest.skip(f"Python {version} is not installed here (`make pythons` runs 3.13 and 3.14)")
+    with running(words, program) as pid:
+        yield pid, locate(ProcFS(), pid)
+
+
+@contextmanager
+def observed(*pids: int) -> Iterator[Observation]:
+    """An observation of these processes as ranks."""
+    proc = ProcFS()
+    targets = {
+        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
+        for pid in pids
+    }
+    yield Observation(proc, Deadline(60), 0.1, "never", targets)

@@ -28,7 +28,7 @@ _SETTLES_SECONDS = 0.25
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _READ_ONCE = Unavailable(reason="read once so far")
 _NOT_NEEDED = Unavailable(reason="not needed")
-_COUNTS = Unavailable(reason="not needed: the rank counts its calls or batches, and so makes progress")
+_COUNTS = Unavailable(reason="not needed: the rank makes calls, and so makes progress")
 
 
 @dataclass

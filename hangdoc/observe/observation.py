@@ -46,6 +46,12 @@ class Target(msgspec.Struct):
     """When its main thread last ran before the window (monotonic), if it is off the CPU and that is known."""
 
     @property
+    def run(self) -> str:
+        """A key of its run: equal for all ranks of one."""
+        who = self.identity
+        return (who.run or who.run_digest if who is not None else None) or f"{self.owner}"
+
+    @property
     def at_rest(self) -> bool:
         """Whether its main thread has not run for a second, so that it can be read without a pause."""
         return self.last_run is not None and time.monotonic() - self.last_run >= _AT_REST_SECONDS

@@ -258,8 +258,7 @@ class Polling:
     def _run_of(self, target: Target) -> str:
         """A key for the run of a process: equal for its ranks and their helpers."""
         rank = self._observation.targets.get(target.owner or 0, target) if target.role == "helper" else target
-        who = rank.identity
-        return (who.run or who.run_digest if who is not None else None) or f"{rank.owner}"
+        return rank.run
 
     def _silence(self, target: Target) -> tuple[int, float]:
         return self._silent.get(self._run_of(target), (0, 0.0))
@@ -267,7 +266,7 @@ class Polling:
     def _update_silence(
         self, gathered: natives.Gathered, wanted: list[Target], off_cpu: set[int], counting: set[int]
     ) -> None:
-        """Update which runs are silent: no byte passes between their ranks, none of them counts a call or a batch, and some ranks
+        """Update which runs are silent: no byte passes between their ranks, none of them makes a call, and some ranks
         do not run or all are idle."""
         runs: dict[str, list[Target]] = {}
         for target in self._observation.ranks():

@@ -1,9 +1,6 @@
 """Frames and iterators that were made to be read: a process that forges them spoils only its own evidence, within its budget."""
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -17,7 +14,7 @@ from tests.hostile.fuzz import fake_memory
 from tests.hostile.fuzz.bounds import bounded
 from tests.hostile.fuzz.evidence import storable
 from tests.hostile.fuzz.interpreters import read_everything, recording
-from tests.pythons import running
+from tests.pythons import observed, running
 
 LAYOUT = LAYOUTS[sys.version_info[:2]]
 GOOD = """
@@ -105,16 +102,6 @@ def run(self=Loader()): wait()
 """,
 }
 """Each defines `run`."""
-
-
-@contextmanager
-def observed(*pids: int) -> Iterator[Observation]:
-    proc = ProcFS()
-    targets = {
-        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
-        for pid in pids
-    }
-    yield Observation(proc, Deadline(60), 0.1, "never", targets)
 
 
 @pytest.mark.skipif(sys.version_info[:2] not in LAYOUTS or LAYOUT.own_objects, reason="another version of Python")

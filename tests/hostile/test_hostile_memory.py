@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -25,7 +24,7 @@ from tests.hostile.fuzz import fake_memory
 from tests.hostile.fuzz.bounds import bounded
 from tests.hostile.fuzz.evidence import storable
 from tests.hostile.fuzz.interpreters import read_everything, recording
-from tests.pythons import running
+from tests.pythons import observed, running
 
 GOOD = "import sys; steps = 7; print('ready', flush=True); sys.stdin.read()"
 # 300 variables with 46 objects of 46 objects: three million reads.
@@ -43,17 +42,6 @@ import os, sys
 os.environ._data.update({b"%d" % index: b"x" * 4000 for index in range(9000)})
 print("ready", flush=True); sys.stdin.read()
 """
-
-
-@contextlib.contextmanager
-def observed(*pids: int) -> Iterator[Observation]:
-    """An observation of these processes as ranks."""
-    proc = ProcFS()
-    targets = {
-        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
-        for pid in pids
-    }
-    yield Observation(proc, Deadline(60), 0.1, "never", targets)
 
 
 @pytest.mark.parametrize("program", [ENDLESS, LARGE_ENVIRONMENT], ids=["objects", "environment"])

@@ -21,7 +21,8 @@ from hangdoc.observe.torch.ring import copy_ring
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import FlightRecorder, Unavailable
 from tests.hostile.fuzz.bounds import bounded
-from tests.live.recorded import observed, recording
+from tests.live.recorded import recording
+from tests.pythons import observed
 from tests.unit.recorder_memory import INSTANCE, RING, Recorder, opened
 
 _CALLS = 90

@@ -28,9 +28,9 @@ from hangdoc_trainer.offspring import free_port
 from tests.layouts.stubs import stub_missing_libraries
 from tests.layouts.symbols import recorder_symbols
 from tests.layouts.wheels import unpacked
-from tests.live.recorded import as_torch, by_torch, observed
+from tests.live.recorded import as_torch, by_torch
 from tests.live.watched import PROGRAMS, running
-from tests.pythons import command
+from tests.pythons import command, observed
 
 VERSIONS = ("2.6.0", "2.7.1", "2.9.1", "2.10.0", "2.11.0", "2.14.1")
 _CALLS = (5, 2_100)

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.torch.calls import Call, Calls
 from hangdoc.observe.torch.dumps import tensors
 from hangdoc.observe.torch.memory_reader import MemoryReader
-from hangdoc.procfs import ProcFS
 from hangdoc_trainer.offspring import free_port
 from tests.live.watched import PROGRAMS
+from tests.pythons import observed
 
 
 @contextmanager
@@ -33,17 +31,6 @@ def recording(*arguments: str, python: str = sys.executable, **variables: str) -
     finally:
         started.kill()
         started.communicate()
-
-
-@contextmanager
-def observed(*pids: int) -> Iterator[Observation]:
-    """An observation of these processes as ranks."""
-    proc = ProcFS()
-    targets = {
-        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
-        for pid in pids
-    }
-    yield Observation(proc, Deadline(60), 0.1, "never", targets)
 
 
 def calls_of(pid: int, entries: int | None = None) -> Calls:

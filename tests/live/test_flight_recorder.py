@@ -19,8 +19,9 @@ from hangdoc.observe.polling import Polling
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
 from hangdoc.snapshot import FlightRecorder, Process, RecordedGroup, Unavailable
-from tests.live.recorded import as_torch, by_torch, calls_of, observed, recording
+from tests.live.recorded import as_torch, by_torch, calls_of, recording
 from tests.live.watched import under_torchrun
+from tests.pythons import observed
 
 _FILL = 2_100
 """More calls than the record keeps."""

@@ -12,10 +12,9 @@ from hangdoc.observe import instructions
 from hangdoc.observe.frame_layout import LAYOUTS
 from hangdoc.observe.frames import Frames, MemoryFrame
 from hangdoc.observe.instructions import line_at, loops_around, surely_in_use
-from hangdoc.observe.locate import Image, locate
+from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.procfs import ProcFS
-from tests.pythons import command, running
+from tests.pythons import command, located
 
 PROGRAM = """
 import sys, threading
@@ -63,12 +62,8 @@ LINES = {line.strip(): number for number, line in enumerate(PROGRAM.splitlines()
 
 @pytest.fixture(scope="module", params=[f"{major}.{minor}" for major, minor in LAYOUTS])
 def victim(request: pytest.FixtureRequest, can_attach: None) -> Iterator[tuple[int, Image]]:
-    version: str = request.param
-    words = command(version)
-    if words is None:
-        pytest.skip(f"Python {version} is not installed here (`make pythons` runs 3.13 and 3.14)")
-    with running(words, PROGRAM) as pid:
-        yield pid, locate(ProcFS(), pid)
+    with located(request.param, PROGRAM) as found:
+        yield found
 
 
 @pytest.fixture

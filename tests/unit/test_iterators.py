@@ -7,7 +7,7 @@ import pytest
 
 from hangdoc.observe.frame_layout import LAYOUTS
 from hangdoc.observe.frames import Frames
-from hangdoc.observe.locate import Image, locate
+from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.objects import Objects
 from hangdoc.observe.python_state import Modules
@@ -15,8 +15,7 @@ from hangdoc.observe.torch.dataloaders import LoopReader
 from hangdoc.observe.torch.frameworks import counts_of_object
 from hangdoc.observe.torch.iterators import Count, Iterators
 from hangdoc.observe.torch.lengths import Lengths
-from hangdoc.procfs import ProcFS
-from tests.pythons import command, running
+from tests.pythons import located
 
 PROGRAM = """
 import itertools, sys
@@ -221,12 +220,8 @@ Trains().run()
 
 @pytest.fixture(scope="module", params=[f"{major}.{minor}" for major, minor in LAYOUTS])
 def victim(request: pytest.FixtureRequest, can_attach: None) -> Iterator[tuple[int, Image]]:
-    version: str = request.param
-    words = command(version)
-    if words is None:
-        pytest.skip(f"Python {version} is not installed here (`make pythons` runs 3.13 and 3.14)")
-    with running(words, PROGRAM) as pid:
-        yield pid, locate(ProcFS(), pid)
+    with located(request.param, PROGRAM) as found:
+        yield found
 
 
 @pytest.fixture

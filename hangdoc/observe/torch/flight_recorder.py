@@ -59,11 +59,11 @@ class FlightRecorders:
         living = _living(observation)
         records = observation.read_each(living, lambda target: self._reader(target).read(observation, target))
         whole = self.whole and len(living) <= _WHOLE_RANKS
-        quiet = {_run_of(target) for target in living if _is_quiet(records[target.pid])}
+        quiet = {target.run for target in living if _is_quiet(records[target.pid])}
         more = [
             target
             for target in living
-            if not isinstance(records[target.pid], Unavailable) and (whole or _run_of(target) in quiet)
+            if not isinstance(records[target.pid], Unavailable) and (whole or target.run in quiet)
         ]
         all_calls = observation.read_each(more, lambda target: self._reader(target).read(observation, target, None))
         for pid, result in all_calls.items():
@@ -118,19 +118,16 @@ class FlightRecorders:
     def _dump_of(self, target: Target, otherwise: Unavailable) -> FlightRecorder | Unavailable:
         """The last dump of a process, with its age; `otherwise` if there is none."""
         read_at, started, dump = self._dumps.get(target.pid, (0.0, None, otherwise))
-        if started != target.start_ticks or isinstance(dump, Unavailable):
-            return otherwise if started != target.start_ticks else dump
+        if started != target.start_ticks:
+            return otherwise
+        if isinstance(dump, Unavailable):
+            return dump
         older = time.monotonic() - read_at
         return dump if older < 1 else replace(dump, age_seconds=round(dump.age_seconds + older, 3))
 
 
 def _living(observation: Observation) -> list[Target]:
     return [target for target in observation.ranks() if target.state not in "ZX"]
-
-
-def _run_of(target: Target) -> str:
-    who = target.identity
-    return (who.run or who.run_digest if who is not None else None) or f"{target.owner}"
 
 
 def _is_quiet(records: list[Record] | Unavailable) -> bool:
