@@ -87,6 +87,8 @@ class Given(NamedTuple):
     """At which one of torch's calls makes another: broadcast_object_list sends a size first, then what it is of."""
     tensor: str
     """Of the innermost call, as `float32[64, 8]`."""
+    number: int | None
+    """Of the call in its group; None if it is not recorded. Calls with different numbers may have different tensors."""
 
 
 class LoopView(Struct, frozen=True, gc=False):

@@ -79,10 +79,11 @@ def _chosen_by_torch(rank: Rank) -> bool:
 
 
 def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
-    within: dict[tuple[int, ...], dict[int, str]] = {}
+    within: dict[tuple[tuple[int, ...], int | None], dict[int, str]] = {}
     for one in classes:
         if one.first.given is not None:
-            within.setdefault(one.first.given.lines, {}).update(dict.fromkeys(one.ranks, one.first.given.tensor))
+            same_call = one.first.given.lines, one.first.given.number
+            within.setdefault(same_call, {}).update(dict.fromkeys(one.ranks, one.first.given.tensor))
     for shown in within.values():
         values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
         if values.differs:

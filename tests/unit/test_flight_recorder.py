@@ -142,6 +142,11 @@ def test_gradients_of_different_size_are_told_by_the_recorder_alone() -> None:
     assert "HD206" not in codes(*(in_backward(n, same[n]) for n in range(2)))
 
 
+def test_tensors_of_calls_with_different_numbers_are_not_compared() -> None:
+    known = [kept((17 + n, "all_reduce", f"float32[{72 + n}]"), issued=17 + n) for n in range(2)]
+    assert "HD206" not in codes(*(in_backward(n, known[n]) for n in range(2)))
+
+
 def test_a_wait_without_a_name_is_named_by_its_group() -> None:
     waiting = frame("step", 5, source="work.wait()")
     groups = Interpreter(environment={}, globals=(), groups=(Group(address=7, name="2", ranks=(0, 1)),))

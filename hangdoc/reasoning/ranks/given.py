@@ -4,7 +4,7 @@ from hangdoc.reasoning.model import Given, Wait
 from hangdoc.reasoning.ranks import recorded
 from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame, Process
+from hangdoc.snapshot import Frame, Process, Recorded
 
 TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
 _ARGUMENTS = {
@@ -20,15 +20,23 @@ _ARGUMENTS = {
 
 def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
     """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
-    if wait is None or wait.kind != "collective" or (tensor := _tensor(process, frames, read, wait)) is None:
+    if wait is None or wait.kind != "collective":
         return None
-    return Given(tuple(frames[at].line for at in read.c10d[1:]), tensor)
+    entry = recorded.stuck(process, wait)
+    tensor = _tensor(frames, read) or _recorded_tensor(entry, wait)
+    lines = tuple(frames[at].line for at in read.c10d[1:])
+    return None if tensor is None else Given(lines, tensor, None if entry is None else entry.seq)
 
 
-def _tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait) -> str | None:
+def _tensor(frames: tuple[Frame, ...], read: Reading) -> str | None:
     for at, op in read.arguments:
         for local in frames[at].locals if op in _ARGUMENTS else ():
             if local.name in _ARGUMENTS[op] and TENSOR.match(local.text):
                 return local.text
-    known = recorded.tensor(process, wait) if wait.operation.op in _ARGUMENTS else None
-    return known if known is not None and TENSOR.match(known) else None
+    return None
+
+
+def _recorded_tensor(entry: Recorded | None, wait: Wait) -> str | None:
+    if entry is None or wait.operation.op not in _ARGUMENTS or len(entry.inputs) != 1:
+        return None
+    return entry.inputs[0] if TENSOR.match(entry.inputs[0]) else None

@@ -41,9 +41,3 @@ def only_pending(process: Process) -> tuple[str, str | None] | None:
 def _op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
     return torch_names.ALIASES.get(name, torch_names.ALIASES.get(entry.op, name))
-
-
-def tensor(process: Process, wait: Wait) -> str | None:
-    """The first tensor that a waiting rank passed to its collective, as `float32[64, 8]`."""
-    entry = stuck(process, wait)
-    return entry.inputs[0] if entry is not None and len(entry.inputs) == 1 else None
