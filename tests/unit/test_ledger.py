@@ -1,5 +1,6 @@
 """The ledger: which calls each rank has made, what they show together, and who comes late."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -216,7 +217,8 @@ def test_ranks_of_one_program_never_differ(program: list[CallForm], progress: li
 
 # --- lags ------------------------------------------------------------------------------------------------------------
 
-BUCKET, LOSS = "bucket", "loss"
+BUCKET, LOSS, SYNC = "bucket", "loss", "barrier"
+LINES = {BUCKET: 22, LOSS: 25, SYNC: 30}
 
 
 def timed(times: dict[int, list[tuple[str, int]]], hosts: dict[int, str] | None = None) -> GroupCalls:
@@ -224,7 +226,8 @@ def timed(times: dict[int, list[tuple[str, int]]], hosts: dict[int, str] | None 
     ranks = {}
     for number, column in times.items():
         calls = tuple(
-            Call("all_reduce", (), (Site("train.py", 22 if site == BUCKET else 25, "t"),)) for site, _ in column
+            Call("barrier" if site == SYNC else "all_reduce", (), (Site("train.py", LINES[site], "t"),))
+            for site, _ in column
         )
         ranks[number] = RankCalls(
             number, (hosts or {}).get(number, "h0"), made=len(column), numbers=tuple(range(1, len(column) + 1)),
@@ -234,14 +237,14 @@ def timed(times: dict[int, list[tuple[str, int]]], hosts: dict[int, str] | None 
 
 
 def steps(
-    late_ms: dict[int, int], *, ahead_ms: dict[int, int] | None = None, count: int = 40
+    late_ms: dict[int, int], *, ahead_ms: dict[int, int] | None = None, count: int = 40, loss_ms: int = 60
 ) -> dict[int, list[tuple[str, int]]]:
     """Steps of 67 ms with a bucket and then the loss, for which all ranks leave the bucket together."""
     return {
         rank: [
             (site, step * 67_000 + at + (ahead_ms or {}).get(rank, 0) * 1000)
             for step in range(count)
-            for site, at in ((BUCKET, late * 1000 + 37 * (step % 5)), (LOSS, 60_000 + 100 * rank))
+            for site, at in ((BUCKET, late * 1000 + 37 * (step % 5)), (LOSS, loss_ms * 1000 + 100 * rank))
         ]
         for rank, late in late_ms.items()
     }
@@ -259,9 +262,9 @@ def test_a_late_rank_is_found_in_the_calls_that_tell() -> None:
     assert waited[2] < 0.02 < 0.7 < waited[0]
 
 
-def test_clocks_of_hosts_are_taken_from_calls_that_all_make_together() -> None:
+def test_clocks_of_hosts_are_taken_from_calls_right_after_one_that_all_waited_for() -> None:
     hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
-    found = pace(timed(steps({0: 0, 1: 1, 2: 52, 3: 0}, ahead_ms={2: 700, 3: 700}), hosts))
+    found = pace(timed(steps({0: 0, 1: 1, 2: 52, 3: 0}, ahead_ms={2: 700, 3: 700}, loss_ms=53), hosts))
     assert found is not None
     assert found.slowest is not None
     assert (found.slowest.rank, round(found.slowest.median_seconds * 1000)) == (2, 52)
@@ -269,13 +272,60 @@ def test_clocks_of_hosts_are_taken_from_calls_that_all_make_together() -> None:
     assert "differ by up to 700" in found.clocks
 
 
-def test_clocks_that_nothing_shows_are_unknown() -> None:
-    """One rank on each host: what is late and what is a clock can't be told apart."""
-    assert pace(timed(steps({0: 0, 1: 52}), {0: "a", 1: "b"})) is None
-    found = pace(timed(steps({0: 0, 1: 3, 2: 52}), {0: "a", 1: "a", 2: "b"}))
+def test_a_slow_host_is_no_clock_that_is_ahead() -> None:
+    """Both ranks of host b are late in each step. The loss, right after the buckets, shows that it is not their clock."""
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
+    found = pace(timed(steps({0: 0, 1: 3, 2: 52, 3: 52}, ahead_ms={2: 9, 3: 9}, loss_ms=53), hosts))
+    assert found is not None
+    assert found.clocks is not None
+    assert "differ by up to 9." in found.clocks
+    assert round(max(lag.median_seconds for lag in found.lags if lag.rank in {2, 3}) * 1000) in range(24, 53)
+    assert {lag.rank for lag in found.lags if lag.median_seconds > 0.02} == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("late", "loss_ms"),
+    [({0: 0, 1: 0, 2: 52, 3: 52}, 60), ({0: 0, 1: 3, 2: 52, 3: 52}, 60), ({0: 0, 1: 0, 2: 52, 3: 52}, 53)],
+    ids=["each call after work", "the host's ranks apart", "nothing shows that a rank waited"],
+)
+def test_clocks_that_nothing_shows_are_unknown(late: dict[int, int], loss_ms: int) -> None:
+    found = pace(timed(steps(late, loss_ms=loss_ms), {0: "a", 1: "a", 2: "b", 3: "b"}))
+    assert found is not None
+    assert found.clocks is not None
+    assert "unknown" in found.clocks
+    assert len(found.left_out) == 2
+
+
+def test_calls_that_overlap_show_no_clock() -> None:
+    """DDP's buckets: a rank does not wait in the first one, so it is as late in the second one."""
+    times = {
+        rank: [
+            (site, step * 67_000 + late * 1000 + at) for step in range(40) for site, at in ((BUCKET, 0), (LOSS, 500))
+        ]
+        for rank, late in {0: 0, 1: 3, 2: 52, 3: 52}.items()
+    }
+    found = pace(timed(times, {0: "a", 1: "a", 2: "b", 3: "b"}))
+    assert found is not None
+    assert found.left_out == (2, 3)
+
+
+def test_a_barrier_shows_the_clocks_of_hosts_with_one_rank_each() -> None:
+    late = {0: 0, 1: 30}
+    assert pace(timed(steps(late, ahead_ms={1: 700}), {0: "a", 1: "b"})) is None
+    times = {
+        number: [
+            (site, step * 67_000 + number * 700_000 + at)
+            for step in range(40)
+            for site, at in ((BUCKET, 1000 * late[number]), (SYNC, 60_000), (LOSS, 60_500))
+        ]
+        for number in late
+    }
+    found = pace(timed(times, {0: "a", 1: "b"}))
     assert found is not None
     assert found.slowest is not None
-    assert found.slowest.rank == 2
+    assert (found.slowest.rank, round(found.slowest.median_seconds * 1000)) == (1, 30)
+    assert found.clocks is not None
+    assert "differ by up to 700" in found.clocks
 
 
 def test_ranks_of_a_host_whose_clock_is_unknown_are_left_out() -> None:

@@ -1,9 +1,10 @@
 """Who comes late to the calls of a group, and what the pace is: by the times at which ranks made their calls.
 
 A call completes when the last rank has made it. So the ranks that come early wait, and after it all ranks go on together: a
-second call right after a synchronising one shows no lag. Therefore lags are taken from the places of a step at which ranks arrive
-the furthest apart. Times are those of the hosts' wall clocks. The difference of two clocks is taken from the calls in which the
-ranks of each host arrive together; without such calls it is unknown, and only the ranks of one host are compared.
+second call right after a synchronising one shows no lag. Therefore lags are taken from the places of a step at which ranks are
+the furthest apart. Times are those of the hosts' wall clocks. The difference of two clocks is taken from the calls right after
+one that all ranks waited for; without such calls it is unknown, because a slow host looks like one whose clock is ahead, and only
+the ranks of one host are compared.
 """
 
 from bisect import bisect_left
@@ -20,7 +21,7 @@ _LAST_CALLS = 600
 _SHARE_OF_WIDEST = 0.5
 """A place counts if its ranks are at least this share of the widest place's distance apart."""
 _TOGETHER_US = 2_000.0
-"""Ranks of a host that arrive within this time, and calls whose clock differences vary by no more, show what clocks differ."""
+"""Ranks of a host that arrive within this time come together. The difference of clocks must be certain to within this time."""
 _P90 = 0.9
 
 
@@ -210,39 +211,63 @@ def _clocks(recorded: dict[int, RankCalls]) -> tuple[str | None, dict[str, float
     hosts = _by_host(recorded)
     if len(hosts) < 2:
         return None, {}
-    aligned = _aligned(recorded, {})
     unknown = "the difference of the hosts' clocks is unknown, so only ranks of one host are compared", None
+    aligned = _aligned(recorded, {})
     if aligned is None:
         return unknown
+    after_sync = [at for place in _places(aligned) if (at := _follow_a_synchronising_call(aligned, hosts, place))]
     first, *rest = hosts
     offsets = {first: 0.0}
     for host in rest:
-        differences = [
-            difference
-            for positions in _places(aligned)
-            if (difference := _difference(aligned, hosts[first], hosts[host], positions)) is not None
+        bounds = [
+            bound
+            for positions in after_sync
+            if (bound := _difference(aligned, hosts[first], hosts[host], positions)) is not None
         ]
-        if not differences:
+        low, high = max((low for low, _ in bounds), default=1.0), min((high for _, high in bounds), default=0.0)
+        if low > high:  # no place shows it, or two places contradict each other
             return unknown
-        offsets[host] = min(differences)[1]
+        offsets[host] = (low + high) / 2
     widest = max(abs(offset) for offset in offsets.values()) / 1e3
-    return f"the hosts' clocks differ by up to {widest:.1f} ms, by the calls in which ranks arrive together", offsets
+    return (
+        f"the hosts' clocks differ by up to {widest:.1f} ms, by the calls right after one that all waited for",
+        offsets,
+    )
+
+
+def _follow_a_synchronising_call(aligned: _Aligned, hosts: dict[str, list[int]], positions: Sequence[int]) -> list[int]:
+    """Those of the positions of a place right after calls in which each rank waits until the last one has come: a barrier, or a
+    call to which two ranks of one host came apart, and which they left together. Calls that overlap, as those of DDP's
+    buckets do, keep their ranks apart. [] if these are too few."""
+    later = [at for at in positions if at and aligned.numbers[at] == aligned.numbers[at - 1] + 1]
+    if len(later) < _LEAST_CALLS:
+        return []
+    waited = all(aligned.sites[at - 1][0] == "barrier" for at in later) or any(
+        _typical_distance(aligned, ranks, [at - 1 for at in later])
+        > _TOGETHER_US
+        >= _typical_distance(aligned, ranks, later)
+        for ranks in hosts.values()
+    )
+    return later if waited else []
+
+
+def _typical_distance(aligned: _Aligned, ranks: Sequence[int], positions: Iterable[int]) -> float:
+    columns = [aligned.times[rank] for rank in ranks]
+    return median(_distance(columns, at) for at in positions)
 
 
 def _difference(
     aligned: _Aligned, mine: Sequence[int], theirs: Sequence[int], positions: Sequence[int]
 ) -> tuple[float, float] | None:
-    """(how much it varies, how far the clock of `theirs` is ahead of that of `mine`), by calls in which the ranks of each host
-    arrive together; None if they don't, or if no host has two ranks to show it."""
-    if len(mine) < 2 and len(theirs) < 2:
-        return None
-    together = [
-        median(_distance([aligned.times[rank] for rank in ranks], at) for at in positions) for ranks in (mine, theirs)
-    ]
+    """How far the clock of `theirs` is ahead of that of `mine`, at least and at most. The rank that came last to the call before
+    these positions tells how much time passed between the two calls, so no rank made the second one earlier or later by more.
+    None if that is too long, or varies."""
+    passed = median(min(column[at] - column[at - 1] for column in aligned.times.values()) for at in positions)
     ahead = [
         median(aligned.times[rank][at] for rank in theirs) - median(aligned.times[rank][at] for rank in mine)
         for at in positions
     ]
     middle = median(ahead)
     varies = median(abs(difference - middle) for difference in ahead)
-    return (varies, middle) if max(*together, varies) <= _TOGETHER_US else None
+    uncertain = max(passed, varies)
+    return (middle - uncertain, middle + uncertain) if uncertain <= _TOGETHER_US else None
