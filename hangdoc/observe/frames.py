@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hangdoc.observe.frame_layout import LAYOUTS, FrameLayout
-from hangdoc.observe.instructions import line_at, loops_around, surely_in_use, yields_each
+from hangdoc.observe.instructions import loops_around, surely_in_use, yields_each
+from hangdoc.observe.line_tables import line_at
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import BYTES, DICT, TUPLE, Memory, Unreadable
 

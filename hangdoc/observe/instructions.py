@@ -1,9 +1,8 @@
 """The instructions of a code object, as far as hangdoc needs them: which `for` loops are around an instruction, how much of the
-evaluation stack is surely in use there, and its line.
+evaluation stack is surely in use there.
 
 Sources: CPython's Lib/opcode.py and Include/opcode_ids.h of 3.10.13, 3.11.7, 3.12.1, 3.13.0 and 3.14.10 (instructions, the
-specialized ones included, with the number of their inline cache entries), Objects/exception_handling_notes.txt,
-Objects/lnotab_notes.txt and InternalDocs/code_objects.md (the tables of a code object).
+specialized ones included, with the number of their inline cache entries) and Objects/exception_handling_notes.txt.
 """
 
 from collections.abc import Iterator
@@ -168,46 +167,3 @@ def surely_in_use(handlers: bytes, at: int) -> int:
         if start <= at < start + size:
             return depth >> 1
     return 0
-
-
-def line_at(version: tuple[int, int], table: bytes, first: int, at: int) -> int | None:
-    """The line of the code unit number `at`; None if it has none."""
-    spans = _lines_before_3_11(table) if version < (3, 11) else _lines(table)
-    line, begin = first, 0
-    for units, delta, has_line in spans:
-        line += delta
-        if begin <= at < begin + units:
-            return line if has_line else None
-        begin += units
-    return None
-
-
-def _lines_before_3_11(table: bytes) -> Iterator[tuple[int, int, bool]]:
-    """(code units, lines ahead, whether they have a line) of each entry of `co_linetable` of 3.10."""
-    for size, delta in zip(table[::2], table[1::2], strict=False):
-        yield size // 2, 0 if delta == 128 else delta - (delta > 127) * 256, delta != 128
-
-
-def _lines(table: bytes) -> Iterator[tuple[int, int, bool]]:
-    """As above, since 3.11."""
-    position = 0
-    while position < len(table):
-        first = table[position]
-        units, kind = (first & 7) + 1, first >> 3 & 15
-        position += 1
-        delta = kind - 10 if 10 <= kind <= 12 else 0
-        if kind in (13, 14):
-            value = shift = 0
-            while position < len(table):
-                byte = table[position]
-                position += 1
-                value |= (byte & 63) << shift
-                shift += 6
-                if not byte & 64:
-                    break
-            delta = -(value >> 1) if value & 1 else value >> 1
-        while (
-            position < len(table) and not table[position] & 128
-        ):  # columns: only the first byte of an entry has this bit
-            position += 1
-        yield units, delta, kind != 15

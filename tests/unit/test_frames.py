@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import instructions
+from hangdoc.observe import instructions, line_tables
 from hangdoc.observe.frame_layout import LAYOUTS
 from hangdoc.observe.frames import Frames, MemoryFrame
-from hangdoc.observe.instructions import line_at, loops_around, surely_in_use
+from hangdoc.observe.instructions import loops_around, surely_in_use
+from hangdoc.observe.line_tables import line_at
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import Memory, Unreadable
 from tests.pythons import command, located
@@ -209,7 +210,7 @@ def test_instructions_as_dis_shows_them(version: str) -> None:
     words = command(version)
     if words is None:
         pytest.skip(f"Python {version} is not installed here")
-    program = Path(instructions.__file__).read_text() + CHECK
+    program = Path(instructions.__file__).read_text() + Path(line_tables.__file__).read_text() + CHECK
     checked = subprocess.run([*words, "-"], input=program, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert int(checked.stdout) > 500

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+from hangdoc.observe.line_tables import line_before
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import BYTES, UNICODE, Memory, Unreadable
 from hangdoc.observe.pyspy import is_library
-from hangdoc.observe.torch.locations import line_of
 from hangdoc.snapshot import Frame
 
 _CODE_BYTES = 192
@@ -96,7 +96,7 @@ class Codes:
         key = address, offset
         frame = self._frames.get(key)
         if frame is None and (code := self._codes.get(address)) is not None and self._image is not None:
-            line = line_of(code.table, code.parts[3], offset, self._image.version)
+            line = line_before(self._image.version, code.table, code.parts[3], offset // 2)
             frame = Frame(function=code.name, file=code.file, line=line, library=is_library(code.file))
             self._frames[key] = frame
         return frame
