@@ -5,8 +5,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.views.detail import details
 from hangdoc.render.html import page
 from tests.page import browser
 from tests.page.pages import PATIENCE, timeline_of, waiting

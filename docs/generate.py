@@ -9,9 +9,9 @@ from pathlib import Path
 
 from hangdoc import codec
 from hangdoc.commands import documents
-from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.rules import all_rules
+from hangdoc.reasoning.views.detail import details
 from hangdoc.render.html import page
 from hangdoc.schema import diagnosis_schema
 from hangdoc_tui import keys

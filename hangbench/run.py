@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from hangbench.case import Case, Node
+from hangbench.case import Case, Node, cases
 from hangbench.situations import SITUATIONS
 from hangdoc_trainer.offspring import Offspring, free_port, parent
 from hangdoc_trainer.scenarios import SCENARIOS, Started
@@ -171,6 +171,10 @@ class Running:
             stopped = str(fields["State"][0] in "TtZX")
             signs[rank] = (stopped, *(fields.get(name, "") for name in ("TracerPid", "SigPnd", "ShdPnd")))
         return signs
+
+    def beside(self, name: str) -> "Running":
+        """A run of another case, for a situation."""
+        return Running(cases()[name])
 
     def processes(self) -> list[tuple[int, dict[str, str]]]:
         """Every process of this run, with its initial environment."""

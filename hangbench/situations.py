@@ -11,19 +11,36 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from hangbench.run import Running
+
+class SituatedRun(Protocol):
+    """What a situation sees of the run around which it changes the machine (`run.Running`)."""
+
+    address: str
+    port: int
+    wrap: Callable[[int, list[str]], list[str]]
+    """Wraps the command of a node into another one."""
+    started_nodes: int
+    launchers: list[int]
+
+    def ranks(self) -> dict[int, int]:
+        """The pid of each rank."""
+
+    def processes(self) -> list[tuple[int, dict[str, str]]]:
+        """Every process of the run, with its initial environment."""
+
+    def beside(self, name: str) -> AbstractContextManager["SituatedRun"]:
+        """Another case, which runs as long as the context."""
 
 
 class Situation:
     """Base class, which changes nothing."""
 
-    def __init__(self, run: "Running") -> None:
+    def __init__(self, run: SituatedRun) -> None:
         self.run = run
 
     @contextmanager
@@ -186,11 +203,8 @@ class BesideOthers(Situation):
     @contextmanager
     def around(self) -> Iterator[None]:
         """Start them first."""
-        from hangbench.case import cases
-        from hangbench.run import Running
-
         with ExitStack() as stack:
-            self.beside = [stack.enter_context(Running(cases()[name])) for name in self.others]
+            self.beside = [stack.enter_context(self.run.beside(name)) for name in self.others]
             yield
 
     def when_ready(self) -> None:

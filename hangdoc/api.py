@@ -71,8 +71,8 @@ class Result(Diagnosis, frozen=True, kw_only=True, dict=True, gc=True):
 
     def html(self) -> str:
         """The page that `hangdoc diagnose --html` writes: one self-contained document."""
-        from hangdoc.reasoning.detail import details
         from hangdoc.reasoning.engine import examine
+        from hangdoc.reasoning.views.detail import details
         from hangdoc.render.html import page
 
         _, runs = examine(self.evidence, patience=self.__dict__["patience"], job=self.__dict__["job"])

@@ -1,4 +1,4 @@
-"""What the page shows of a job in addition to its diagnosis, as frozen values. `hangdoc.reasoning.detail` makes them."""
+"""What the page shows of a job in addition to its diagnosis, as frozen values. `hangdoc.reasoning.views.detail` makes them."""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame, Loop
+from hangdoc.snapshot import Exit, Frame, Loop
 
 _PACKAGES = "-packages/"
 _TORCH = "-packages/torch/"
@@ -70,3 +70,8 @@ def _kind(file: str) -> Literal["package", "layer"] | None:
     if _TORCH in file:
         return None if _CALLS_PROGRAM.search(file) else "layer"
     return "package" if _PACKAGES in file else None
+
+
+def early_exits(loop: Loop) -> tuple[Exit, ...]:
+    """What may leave a loop before its data has ended. `except StopIteration` is the end of the data."""
+    return tuple(one for one in loop.exits if "except StopIteration" not in one.conditions)

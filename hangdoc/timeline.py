@@ -1,7 +1,7 @@
 """What each rank did at each poll, as a frozen value: one row of cells per rank or group of ranks.
 
 The first view of `top` and the HTML page draw it. `Recorder` makes it from one `Job` per poll, and for the time before the first
-poll from a `Past`, which torch's record of calls shows (`hangdoc.reasoning.past`).
+poll from a `Past`, which torch's record of calls shows (`hangdoc.reasoning.views.past`).
 """
 
 from collections import deque

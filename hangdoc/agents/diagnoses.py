@@ -18,7 +18,7 @@ from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first, in_tool_term
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.diagnosis import Evidence, Finding, Job, RankView
 from hangdoc.phrases import numbers
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
 from hangdoc.render import words
 from hangdoc.snapshot import Unavailable
 

@@ -19,7 +19,8 @@ from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.observe import Options
 from hangdoc.phrases import numbers
 from hangdoc.reasoning.engine import DEFAULT_PATIENCE, asked_for, examine
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.redact import Locals
 from hangdoc.render.words import job_names
 from hangdoc.snapshot import Snapshot

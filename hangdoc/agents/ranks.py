@@ -22,10 +22,11 @@ from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.diagnoses import row, unread
 from hangdoc.agents.looks import Look
 from hangdoc.diagnosis import Job, RankView
-from hangdoc.reasoning.comparison import ORDER, compared
-from hangdoc.reasoning.merged import frames_of, place
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.views.comparison import ORDER, compared
+from hangdoc.reasoning.views.merged import frames_of, place
 from hangdoc.snapshot import (
     Connection,
     DataSource,

@@ -128,7 +128,7 @@ def resource(uri: str, looks: Looks) -> tuple[str, str]:
 
 
 def _page(look: Look) -> str:
-    from hangdoc.reasoning.detail import details
+    from hangdoc.reasoning.views.detail import details
     from hangdoc.render.html import page
 
     return page(look.diagnosis, details(look.diagnosis, look.runs))

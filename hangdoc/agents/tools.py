@@ -16,7 +16,7 @@ from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandErro
 from hangdoc.phrases import numbers
 from hangdoc.preflight.plan import Plan
 from hangdoc.reasoning.engine import examine
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
 
 _GLIMPSE_SECONDS = 0.1
 _STATUS = ("fail", "warn", "unknown", "pass")

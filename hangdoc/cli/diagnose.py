@@ -70,8 +70,8 @@ def command(
         _show(diagnosis, as_json, verbose=verbose)
     finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
-            from hangdoc.reasoning.detail import details
-            from hangdoc.reasoning.past import timelines
+            from hangdoc.reasoning.views.detail import details
+            from hangdoc.reasoning.views.past import timelines
             from hangdoc.render.html import page
 
             drawn = page(diagnosis, details(diagnosis, runs), timelines(diagnosis, runs))

@@ -25,7 +25,7 @@ class Pages:
         self._recorders = {job.id: self._recorders.get(job.id) or Recorder() for job in diagnosis.jobs}
         if new:
             from hangdoc.reasoning.engine import examine
-            from hangdoc.reasoning.past import past_cells
+            from hangdoc.reasoning.views.past import past_cells
 
             for run in examine(snapshot, patience=self._patience)[1]:
                 past = past_cells(run) if run.id in new else None
@@ -36,8 +36,8 @@ class Pages:
 
     def page(self, snapshot: "Snapshot", diagnosis: "Diagnosis") -> str:
         """The page of a look. Examines its snapshot again, because a diagnosis does not contain its runs."""
-        from hangdoc.reasoning.detail import details
         from hangdoc.reasoning.engine import examine
+        from hangdoc.reasoning.views.detail import details
         from hangdoc.render.html import page
 
         _, runs = examine(snapshot, patience=self._patience)

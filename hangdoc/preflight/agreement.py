@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hangdoc.preflight.plan import Check
-from hangdoc.reasoning.causes.agreement import agreement
+from hangdoc.reasoning.model.agreement import agreement
 
 
 def agree(name: str, values: dict[str, str | None], remedy: str, status: str = "fail") -> Check:

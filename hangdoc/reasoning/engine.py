@@ -2,21 +2,28 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import msgspec
 
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
-from hangdoc.reasoning import blockages, call_views, call_words, ids, past, standstill, waits
-from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning import ids
+from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.causes import disagreements, launches
-from hangdoc.reasoning.command_lines import is_host
+from hangdoc.reasoning.causes.explain import explain
+from hangdoc.reasoning.evidence.last_call import last_call
 from hangdoc.reasoning.ledger.compare import next_timeout
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import batches
-from hangdoc.reasoning.ranks.last_call import last_call
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
-from hangdoc.reasoning.runs import build, launch
+from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.text import call_words
+from hangdoc.reasoning.text.command_lines import is_host
+from hangdoc.reasoning.views import call_views, past
+from hangdoc.reasoning.waiting import blockages, standstill, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
@@ -69,7 +76,8 @@ def _examined(run: Run) -> Run:
     run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
     quiet = waits.silence(run, standstill=idle)
     run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
-    return run.concluding(blockages=blockages.of(run, drawn))
+    blocked = run.concluding(blockages=blockages.of(run, drawn))
+    return blocked.concluding(blockages=tuple(replace(one, cause=explain(blocked, one)) for one in blocked.blockages))
 
 
 def _job(run: Run, problems: list[str]) -> Job:

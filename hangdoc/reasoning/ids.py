@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from hangdoc import run_identity
 from hangdoc.diagnosis import Finding
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.model import Placed, Run, numbers_of
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.rank import numbers_of
+from hangdoc.reasoning.model.run import Placed, Run
 
 _DIGITS = 16
 

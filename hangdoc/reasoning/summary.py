@@ -4,11 +4,12 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
+from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.causes import disagreements
-from hangdoc.reasoning.model import Class, Rank, Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import positions
-from hangdoc.reasoning.runs import build
 from hangdoc.shared_ranks import Pattern, common, own_of
 from hangdoc.snapshot import Clocks, Environment, Host, Process, Snapshot
 

@@ -1,4 +1,4 @@
-"""The page: one self-contained file, made of a Diagnosis and what `hangdoc.reasoning.detail` adds to it.
+"""The page: one self-contained file, made of a Diagnosis and what `hangdoc.reasoning.views.detail` adds to it.
 
 Text from a process is never markup: Jinja2 escapes every value, control and formatting characters become `·`, and the content
 policy of the page runs only its own script, which it names by its digest. Imported only when a page is written.

@@ -12,8 +12,8 @@ import pytest
 
 from hangdoc import codec
 from hangdoc.host_bounds import MOST_PROCESSES
+from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.reasoning.runs import build
 from hangdoc.snapshot import Snapshot
 
 _MOST_TIMES_SLOWER = 12.0

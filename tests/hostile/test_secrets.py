@@ -18,8 +18,8 @@ from hangdoc.agents.looks import Looks
 from hangdoc.commands import launches
 from hangdoc.commands.hosts import Hosts
 from hangdoc.preflight.plan import Card, NodeReport
-from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.views.detail import details
 from hangdoc.redact import evidence, sentences, titles
 from hangdoc.redact.fields import FIELDS
 from hangdoc.render.html import page

@@ -10,7 +10,7 @@ from hangdoc.observe import pyspy
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.polling import Polling
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.past import past_cells, timelines
+from hangdoc.reasoning.views.past import past_cells, timelines
 from tests.live.watched import Watched, under_torchrun
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from hangdoc import codec
-from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.views.detail import details
 from hangdoc.render.html import page
 from hangdoc.snapshot import Snapshot
 from hangdoc.timeline import Recorder, Timeline

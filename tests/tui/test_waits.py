@@ -7,7 +7,8 @@ import pytest
 
 from hangdoc import codec
 from hangdoc.reasoning.engine import examine
-from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.model.rank import Class
+from hangdoc.reasoning.model.run import Run
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 from tests.tui.sample_runs import CORPUS, thousand
 

@@ -6,9 +6,9 @@ from hangdoc.diagnosis import Job
 from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
 from hangdoc.observe.python_state import Modules
-from hangdoc.reasoning import standstill
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.ranks import backends
+from hangdoc.reasoning.evidence import backends
+from hangdoc.reasoning.waiting import standstill
 from hangdoc.snapshot import AwaitedFile, Clocks, Group, Interpreter, KernelThread, Process, Snapshot
 from tests.rules.shapes import gpu_rank
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train

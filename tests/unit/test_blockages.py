@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Process, Snapshot
 from tests.rules.shapes import MEETS, STUCK_IN_NFS, steps
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, train

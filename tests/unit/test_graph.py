@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.reasoning.graph import ends
+from hangdoc.reasoning.waiting.graph import ends
 
 Edges = dict[int, frozenset[int]]
 

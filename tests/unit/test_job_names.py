@@ -10,10 +10,10 @@ from rich.console import Console
 
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs.launch import script
+from hangdoc.reasoning.views.detail import details
 from hangdoc.render.html import page
 from hangdoc.render.text import report
 from hangdoc.render.words import job_names

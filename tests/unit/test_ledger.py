@@ -19,7 +19,8 @@ from hangdoc.reasoning.ledger.compare import (
 )
 from hangdoc.reasoning.ledger.from_stacks import StackCall
 from hangdoc.reasoning.ledger.lags import pace
-from hangdoc.reasoning.ledger.record import Call, GroupCalls, Ledger, Part, Pending, RankCalls, Site, put_together
+from hangdoc.reasoning.ledger.put_together import Part, put_together
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.snapshot import CallForm, Group, Interpreter
 from tests.unit.builders import rank
 from tests.unit.recordings import T0_US, frames, history_of, recorder

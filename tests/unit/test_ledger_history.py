@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hangdoc.reasoning.ledger.history import FirstDifference, first_difference, period
-from hangdoc.reasoning.ledger.record import Call, GroupCalls, Pending, RankCalls, Site, signature
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls, Site, signature
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

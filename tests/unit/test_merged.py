@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.reasoning import comparison, merged
 from hangdoc.reasoning.engine import examine
-from hangdoc.reasoning.merged import Branch
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.views import comparison, merged
+from hangdoc.reasoning.views.merged import Branch
 from tests.unit.builders import frame, rank, snapshot
 
 

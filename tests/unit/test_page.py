@@ -15,9 +15,9 @@ from hangdoc import codec
 from hangdoc.cli.pages import Pages
 from hangdoc.detail import WaitGraph, WaitNode
 from hangdoc.phrases import numbers
-from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.past import timelines
+from hangdoc.reasoning.views.detail import details
+from hangdoc.reasoning.views.past import timelines
 from hangdoc.render import html, html_graph, html_ranks, html_timeline
 from hangdoc.snapshot import Snapshot
 from hangdoc.timeline import Row, Timeline

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.ledger.past import Past, edges_of, past_of, shares_of
-from hangdoc.reasoning.ledger.record import Call, GroupCalls, Ledger, Pending, RankCalls, Site
-from hangdoc.reasoning.past import MOST_CELLS, past_cells, timelines
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
+from hangdoc.reasoning.views.past import MOST_CELLS, past_cells, timelines
 from hangdoc.render import words
 from hangdoc.snapshot import CallForm, Snapshot, Unavailable
 from tests.unit.builders import c10d, frame, rank, snapshot, train

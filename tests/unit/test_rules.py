@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Finding, Job
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.causes.disagreements import Differs
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.reasoning.kinds import Cycle
-from hangdoc.reasoning.ranks.holds import Dead, ForOthers, Hold
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Dead, ForOthers, Hold
+from hangdoc.reasoning.model.kinds import Cycle
+from hangdoc.reasoning.model.settings import Differs
 from hangdoc.reasoning.rules import all_rules, by_subject
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import (

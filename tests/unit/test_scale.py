@@ -5,9 +5,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.causes import meeting
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.reasoning.runs import build
 from hangdoc.snapshot import (
     Connection,
     Connections,

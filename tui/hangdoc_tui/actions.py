@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.widgets import Input, TabbedContent
 
 from hangdoc import codec
-from hangdoc.reasoning.detail import details
+from hangdoc.reasoning.views.detail import details
 from hangdoc.render.console import record_console
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration
 from hangdoc.reasoning.ledger.lags import Lag
-from hangdoc.reasoning.ledger.record import RankCalls
+from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc_tui.view_model import ViewModel
 

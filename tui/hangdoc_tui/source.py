@@ -12,8 +12,8 @@ from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.polling import cpu_seconds
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.ledger.lags import Pace
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.past import past_cells, run_pace
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.views.past import past_cells, run_pace
 from hangdoc.snapshot import Snapshot, merge
 from hangdoc.timeline import Past
 

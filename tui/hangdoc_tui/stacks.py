@@ -8,10 +8,10 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning import merged
-from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks.last_call import LastCall, last_call
+from hangdoc.reasoning.evidence.last_call import LastCall, last_call
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.movement import own_counts
+from hangdoc.reasoning.views import merged
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
 from hangdoc_tui.places import stack_age

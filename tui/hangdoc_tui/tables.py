@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from hangdoc.phrases import duration, numbers
-from hangdoc.reasoning import comparison
+from hangdoc.reasoning.views import comparison
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
 from hangdoc_tui.grid import Grid

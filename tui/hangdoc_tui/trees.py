@@ -5,7 +5,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hangdoc.phrases import duration, numbers, ranks
-from hangdoc.reasoning import merged
+from hangdoc.reasoning.views import merged
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
 from hangdoc_tui.places import stack_age

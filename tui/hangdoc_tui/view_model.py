@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from hangdoc.diagnosis import Finding, Job, RankView
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
 from hangdoc_tui.history import History
 from hangdoc_tui.source import Poll
 

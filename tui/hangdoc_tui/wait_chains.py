@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.model import Class, Run, numbers_of
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.rank import Class, numbers_of
+from hangdoc.reasoning.model.run import Run
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from rich.text import Text
 
 from hangdoc.diagnosis import Finding
 from hangdoc.phrases import duration, numbers
-from hangdoc.reasoning import words as phrases
-from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.model.rank import Class
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.text import words as phrases
 from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed

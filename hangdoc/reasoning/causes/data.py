@@ -1,10 +1,12 @@
 """The data of a rank that left its loop early or gets no batch, compared with the data of a rank that waits for it."""
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes import amounts, exits
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.kinds import LeftLoop, Mismatch
-from hangdoc.reasoning.model import Class, Rank
+from hangdoc.reasoning.causes import exits
+from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.kinds import LeftLoop, Mismatch
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.ranks import amounts
 
 _SURE = 0.7
 """The minimum weight of a difference, if no loop shows which rank ran out of data."""
@@ -30,7 +32,7 @@ class FewerData(Cause, frozen=True, kw_only=True):
     NAME = "fewer-data"
     short: Class
     more: Class
-    differences: tuple[amounts.Difference, ...]
+    differences: tuple[Difference, ...]
 
 
 class UnevenSplit(Cause, frozen=True, kw_only=True):
@@ -46,7 +48,7 @@ class FewerBatches(Cause, frozen=True, kw_only=True):
     NAME = "uneven-split"
     short: Class
     more: Class
-    difference: amounts.Difference
+    difference: Difference
 
 
 class NoData(Cause, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ def of_mismatch(kind: Mismatch) -> FewerData | FewerBatches | None:
     return None
 
 
-def _is_split(short: Rank, more: Rank, strongest: amounts.Difference) -> bool:
+def _is_split(short: Rank, more: Rank, strongest: Difference) -> bool:
     """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
     if amounts.other_files(short, more) or strongest.unit == "files":
         return False

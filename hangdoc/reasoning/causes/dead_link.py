@@ -1,9 +1,9 @@
 """A connection between two ranks that no longer delivers data."""
 
-from hangdoc.reasoning.causes import network
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Stopped
+from hangdoc.reasoning.evidence import addresses
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Stopped
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs.links import end, other_end
 from hangdoc.snapshot import Connection
 
@@ -54,7 +54,7 @@ def _unanswered(c: Connection) -> bool:
 def _cut_off(run: Run, dead: dict[int, tuple[Connection, ...]]) -> list[int]:
     """Ranks at either end. The other end of a dead connection often has nothing to send and does not notice. If all connections
     lead to hosts that were not observed, the ranks that were not observed."""
-    known = {address for host in run.hosts for one in network.interfaces(host, None) for address in one.addresses}
+    known = {address for host in run.hosts for one in addresses.interfaces(host, None) for address in one.addresses}
     if known and run.unseen and all(c.remote_address not in known for lost in dead.values() for c in lost):
         return sorted(run.unseen)
     lost = {other_end(c) for connections in dead.values() for c in connections}

@@ -5,11 +5,12 @@ from typing import TypeVar
 
 from hangdoc import settings
 from hangdoc.parse import integer
-from hangdoc.reasoning.causes import amounts
-from hangdoc.reasoning.causes.agreement import Agreement, agreement, differing_in
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Class, Rank, Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.agreement import Agreement, Value, agreement
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.settings import Differs, OptionDiffers, VariableDiffers, VersionDiffers
+from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import counters_in
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.regex import regex
@@ -17,34 +18,6 @@ from hangdoc.snapshot import Environment, Process, Runtime
 
 _SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
 _ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$|^accum(ulate)?$")
-
-
-class Differs(Cause, frozen=True, kw_only=True):
-    """A setting that differs between ranks. `decisive`: it changes which collectives are called."""
-
-    NAME = "differs"
-    name: str
-    values: Agreement[str | None, int]
-    why: str = ""
-    decisive: bool = True
-
-
-class OptionDiffers(Differs, frozen=True, kw_only=True):
-    """An option of the command line, or a number of that name in the scripts' own variables."""
-
-    NAME = "option"
-
-
-class VariableDiffers(Differs, frozen=True, kw_only=True):
-    """An environment variable."""
-
-    NAME = "variable"
-
-
-class VersionDiffers(Differs, frozen=True, kw_only=True):
-    """The version of torch or Python."""
-
-    NAME = "version"
 
 
 _Kind = TypeVar("_Kind", OptionDiffers, VariableDiffers)
@@ -234,3 +207,10 @@ def _is_configuration(name: str) -> bool:
     settings, or the length of an accumulation."""
     owner, dot, _ = name.rpartition(".")
     return bool(_SETTINGS.search(owner)) if dot else bool(_ACCUMULATION.search(name))
+
+
+def differing_in(run: Run, values: Mapping[int, Value]) -> Agreement[Value, int] | None:
+    """The values of all ranks of a run, from those that have evidence of their own; None if they agree."""
+    if len(set(values.values())) < 2:
+        return None
+    return agreement({rank: value for first, value in values.items() for rank in run.alike(first)})

@@ -1,16 +1,13 @@
 """Ranks that called something else than the others long before the call in which the run stands still."""
 
-from typing import TYPE_CHECKING
-
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.kinds import Cycle, SameCall
 from hangdoc.reasoning.ledger.compare import Behind, Differs, SizesDiffer, compare
 from hangdoc.reasoning.ledger.history import FirstDifference, first_difference
-from hangdoc.reasoning.ledger.record import GroupCalls
-from hangdoc.reasoning.model import Run, numbers_of
-
-if TYPE_CHECKING:
-    from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.kinds import Cycle, SameCall
+from hangdoc.reasoning.model.ledger import GroupCalls
+from hangdoc.reasoning.model.rank import numbers_of
+from hangdoc.reasoning.model.run import Run
 
 _LEAST_CALLS = 10
 """A difference that is younger is a part of the hang itself."""
@@ -24,7 +21,7 @@ class DivergedEarlier(Cause, frozen=True, kw_only=True):
     difference: FirstDifference
 
 
-def find(run: Run, blockage: "Blockage") -> DivergedEarlier | None:
+def find(run: Run, blockage: Blockage) -> DivergedEarlier | None:
     """The first such difference in a group in which ranks of a blockage wait in calls that do not meet; None for none."""
     if not isinstance(blockage.kind, Cycle | SameCall) or blockage.under_way:
         return None

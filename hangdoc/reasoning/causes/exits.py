@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
-from hangdoc.reasoning.kinds import LeftLoop
-from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks import known
-from hangdoc.reasoning.ranks.conditions import early_exits
+from hangdoc.program import early_exits
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.kinds import LeftLoop
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loader
 from hangdoc.snapshot import Exit, Frame
 

@@ -6,37 +6,11 @@ from collections.abc import Callable
 import msgspec
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.causes import network
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks import known, meeting_call
-from hangdoc.reasoning.ranks.meeting_call import MeetingCall
-from hangdoc.run_identity import is_loopback
+from hangdoc.reasoning.evidence import addresses, known, meeting_call
+from hangdoc.reasoning.evidence.meeting_call import MeetingCall
+from hangdoc.reasoning.model.launches import LaunchesDiffer, Part
+from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Environment, Host, Launch, Process
-
-
-class Part(msgspec.Struct, frozen=True):
-    """The launcher of a node, or a rank that was started without one, with its settings."""
-
-    host: Host
-    process: Process
-    place: str
-    nodes: str | None
-    address: str | None
-    port: str | None
-    run_id: str | None
-    number: int | None
-    """Node rank of a launcher, rank of a rank."""
-    ranks: tuple[int, ...]
-    """The ranks that it starts, if it says so."""
-    init_method: str | None = None
-    """Of a rank: the URL that it passed to init_process_group, instead of the variables."""
-
-    @property
-    def meets_at(self) -> str | None:
-        """The master address. A loopback address names each host itself."""
-        return f"localhost of {self.host.name}" if is_loopback(self.address or "") else self.address
-
 
 # (its usual name, its value, whether it matters only before the rendezvous is complete)
 _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
@@ -47,25 +21,6 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
     ("master port", lambda part: part.port, True),
     ("run id", lambda part: part.run_id, False),
 )
-
-
-class LaunchesDiffer(Cause, frozen=True, kw_only=True):
-    """Settings that differ between the nodes."""
-
-    NAME = "launches-differ"
-    parts: tuple[Part, ...]
-    differences: tuple[str, ...]
-    wrong: tuple[Part, ...]
-    reference: Part
-    """The part that the others must match."""
-    met: bool
-    """Whether the run trains in spite of the differences."""
-
-    @property
-    def one_name(self) -> bool:
-        """Whether the only difference is what `localhost` is on each host."""
-        given = {(part.address, part.port, part.nodes, part.init_method, part.run_id) for part in self.parts}
-        return len(given) == 1 and len(self.differences) == 1
 
 
 def find(run: Run) -> LaunchesDiffer | None:
@@ -165,6 +120,7 @@ def _reference(run: Run, parts: list[Part]) -> Part:
     """The part that the others must match: the node with the rendezvous endpoint, else the first node."""
     address, _ = run.endpoint
     owner = next(
-        (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None
+        (p for p in parts if addresses.interface_with(p.host, addresses.namespace_of(p.process), address) is not None),
+        None,
     )
     return owner or min(parts, key=lambda part: part.number or 0)

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hangdoc.reasoning.causes import network
-from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.network import Call
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known
-from hangdoc.reasoning.ranks.holds import Stopped
+from hangdoc.reasoning.evidence import addresses, known
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Stopped
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Host, Listener, Machine
 
 
@@ -123,13 +124,13 @@ def unusable_interface(run: Run) -> UnusableInterface | None:
 
 def _unusable(rank: Rank, host: Host, name: str) -> str | None:
     """Why no peer on another host can reach this interface; None if it may, or if a list or a prefix is given."""
-    there = network.interfaces(host, network.namespace_of(rank.process))
+    there = addresses.interfaces(host, addresses.namespace_of(rank.process))
     if not there or any(c in name for c in ",^="):
         return None
     interface = next((one for one in there if one.name == name), None)
     if interface is None:
         return None if any(one.name.startswith(name) for one in there) else "does not exist there"
-    if interface.addresses and all(network.loopback(address) for address in interface.addresses):
+    if interface.addresses and all(addresses.loopback(address) for address in interface.addresses):
         return "is a loopback interface"
     if not interface.up:
         return "is down"
@@ -139,11 +140,11 @@ def _unusable(rank: Rank, host: Host, name: str) -> str | None:
 def loopback_name(run: Run) -> LoopbackName | None:
     """The first host whose ranks publish the loopback address of its name."""
     for host, here in network.meeting(run):
-        addresses = host.machine.hostname_addresses if isinstance(host.machine, Machine) else None
+        named = host.machine.hostname_addresses if isinstance(host.machine, Machine) else None
         exposed = tuple(rank for rank in here if network.named_interface(rank) is None)
-        if exposed and isinstance(addresses, tuple) and addresses and all(map(network.loopback, addresses)):
+        if exposed and isinstance(named, tuple) and named and all(map(addresses.loopback, named)):
             culprits = tuple(rank.rank for rank in exposed)
-            return LoopbackName(host=host.name, addresses=addresses, ranks=exposed, culprits=culprits)
+            return LoopbackName(host=host.name, addresses=named, ranks=exposed, culprits=culprits)
     return None
 
 

@@ -1,16 +1,17 @@
 """Connection attempts without a reply (SYN_SENT): from which host, to which listener, on which interface."""
 
-import ipaddress
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.addresses import interfaces, networks, within
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs.links import connections_of
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Host, Interface, Machine, Process
+from hangdoc.snapshot import Connection, Host
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
 _SECONDS = 7
@@ -82,46 +83,6 @@ def unanswered(run: Run) -> list[Call]:
             listening[address, c.local_port] = listener
     ends = ((call, (call.connection.remote_address, call.connection.remote_port)) for call in calls)
     return [msgspec.structs.replace(call, listener=listening.get(end)) for call, end in ends]
-
-
-def interface_with(host: Host, namespace: str | None, address: str) -> Interface | None:
-    """The interface that has an address."""
-    return next((one for one in interfaces(host, namespace) if address in one.addresses), None)
-
-
-def interfaces(host: Host, namespace: str | None) -> tuple[Interface, ...]:
-    """The interfaces of a network namespace; empty for a container that was observed from outside."""
-    if not isinstance(host.machine, Machine):
-        return ()
-    other = None not in (namespace, host.machine.net_namespace) and namespace != host.machine.net_namespace
-    return () if other else host.machine.interfaces
-
-
-def networks(host: Host, namespace: str | None) -> dict[str, str]:
-    """The networks that a host is in, without loopback, and by which interface."""
-    found = interfaces(host, namespace)
-    return {network: one.name for one in found if one.up for network in one.networks if not loopback(network)}
-
-
-def namespace_of(process: Process | None) -> str | None:
-    """The network namespace of a process."""
-    return process.namespaces.get("net") if process is not None else None
-
-
-def within(address: str, network: str) -> bool:
-    """Whether an address is in a network; False for invalid text."""
-    try:
-        return ipaddress.ip_address(address) in ipaddress.ip_network(network)
-    except ValueError:
-        return False
-
-
-def loopback(address: str) -> bool:
-    """Of an address or a network."""
-    try:
-        return ipaddress.ip_address(address.partition("/")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def meeting(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:

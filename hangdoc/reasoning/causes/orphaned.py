@@ -1,8 +1,9 @@
 """Ranks that wait for what their launcher would have sent them, and the launcher is gone."""
 
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Class, Run
-from hangdoc.reasoning.ranks.holds import ReadsPipe
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import ReadsPipe
+from hangdoc.reasoning.model.rank import Class
+from hangdoc.reasoning.model.run import Run
 
 
 class Orphaned(Cause, frozen=True, kw_only=True):

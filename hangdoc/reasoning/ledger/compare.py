@@ -6,7 +6,7 @@ Lines are not compared here: two lines may make one call. `history` compares the
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
-from hangdoc.reasoning.ledger.record import Call, GroupCalls, Pending, RankCalls, amounts, plain_name
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls, amounts, plain_name
 
 
 class Side(NamedTuple):

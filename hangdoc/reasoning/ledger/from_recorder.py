@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from hangdoc.reasoning.ledger.record import Call, Part, Pending, RankCalls, Site
+from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.ledger.put_together import Part
+from hangdoc.reasoning.model.ledger import Call, Pending, RankCalls, Site
 from hangdoc.snapshot import (
-    BeaconReading,
     CallForm,
     CallHistory,
     FlightRecorder,
@@ -12,29 +13,12 @@ from hangdoc.snapshot import (
     Group,
     Interpreter,
     Process,
-    Progress,
     Recorded,
     RecordedGroup,
 )
 
 _TORCH = ("/torch/", "/typing_extensions.py")
 """Frames of torch itself: on the way to every call, and of other lines in each version."""
-
-
-def recorded_groups(process: Process) -> tuple[RecordedGroup, ...]:
-    """The groups in the record of a process; none if it was read before the process last made progress."""
-    recorder = process.recorder
-    if not isinstance(recorder, FlightRecorder):
-        return ()
-    if recorder.age_seconds > 0:
-        beacon = _beacon(process)
-        if beacon is None or beacon.age_seconds < recorder.age_seconds:
-            return ()
-    return recorder.groups
-
-
-def _beacon(process: Process) -> BeaconReading | None:
-    return process.progress.beacon if isinstance(process.progress, Progress) else None
 
 
 def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Iterator[Part]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hangdoc.reasoning.ledger.record import Call, Part, Pending, RankCalls, Site
+from hangdoc.reasoning.ledger.put_together import Part
+from hangdoc.reasoning.model.ledger import Call, Pending, RankCalls, Site
 
 
 class StackCall(NamedTuple):

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hangdoc.reasoning.ledger.record import Call, GroupCalls, RankCalls, Signature, signature
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, RankCalls, Signature, signature
 
 _SHIFTS = range(-64, 65)
 """That are tried, in calls. A rank that skips a whole step is ahead by its calls."""

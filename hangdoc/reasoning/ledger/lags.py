@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hangdoc.reasoning.ledger.history import period
-from hangdoc.reasoning.ledger.record import GroupCalls, RankCalls, Signature, signature
+from hangdoc.reasoning.model.ledger import GroupCalls, RankCalls, Signature, signature
 
 _LEAST_CALLS = 10
 _LAST_CALLS = 600

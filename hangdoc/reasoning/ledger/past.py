@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from hangdoc.reasoning.ledger.lags import clock_offsets
-from hangdoc.reasoning.ledger.record import Ledger, RankCalls
+from hangdoc.reasoning.model.ledger import Ledger, RankCalls
 
 Activity = Literal["computing", "moving", "waiting", "unseen"]
 """`moving`: it made calls, and for how long it waited in them is unknown, because the clocks of its hosts can't be compared."""

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hangdoc.reasoning.ranks import calls, known, torch_names
-from hangdoc.reasoning.ranks.holds import ChildStopped
+from hangdoc.reasoning.evidence import known, system_calls
+from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.model.holds import ChildStopped
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.open_files import at_other_end
-from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.snapshot import Holder, KernelThread, Process, PythonThread
+from hangdoc.torch_facts import torch_names
 
 _OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
 _CHILD_WAITS = {
@@ -66,9 +67,9 @@ def blocked_child(process: Process, kernel: KernelThread | None, helpers: Sequen
     for helper in helpers:
         theirs = thread_of(helper, helper.pid)
         file = theirs.files[0] if theirs is not None and theirs.files else None
-        if theirs is None or file is None or theirs.syscall not in calls.WRITE or file.kind != "pipe":
+        if theirs is None or file is None or theirs.syscall not in system_calls.WRITE or file.kind != "pipe":
             continue
-        waits = kernel.syscall in calls.CHILD or awaited == {helper.pid}
+        waits = kernel.syscall in system_calls.CHILD or awaited == {helper.pid}
         if waits and file.name not in read and {one.pid for one in file.holders or ()} == {process.pid}:
             return Writing(helper, _OUTPUTS.get(file.descriptor, "output"))
     return None

@@ -4,10 +4,10 @@ import ast
 from collections.abc import Sequence
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed
-from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
 from hangdoc.regex import regex
-from hangdoc.snapshot import Exit, Frame, Loop
+from hangdoc.snapshot import Frame, Loop
 
 # What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
 # `accelerator.is_local_main_process`, `accelerator.is_last_process`.
@@ -58,11 +58,6 @@ def changes(test: str) -> bool:
     """Whether a condition may be true at one time and false at another: it is not about the rank."""
     names = names_in(_STRING.sub("", test))
     return not _ABOUT_RANK.search(test) and not any(map(_SHORT_FOR_RANK.fullmatch, names))
-
-
-def early_exits(loop: Loop) -> tuple[Exit, ...]:
-    """What may leave a loop before its data has ended. `except StopIteration` is the end of the data."""
-    return tuple(one for one in loop.exits if "except StopIteration" not in one.conditions)
 
 
 def now_and_then(one: Rank, other: Rank) -> tuple[str, Frame] | None:

@@ -10,8 +10,9 @@ from msgspec import structs
 from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around
-from hangdoc.reasoning.model import LoopView, Rank
-from hangdoc.reasoning.ranks import iterators, known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.rank import LoopView, Rank
+from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
 from hangdoc.snapshot import Counter, Frame, Loop, Process, Progress, PythonThread
 

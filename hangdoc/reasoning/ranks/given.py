@@ -1,8 +1,8 @@
 """The tensor that a rank passed to the collective in which it waits."""
 
-from hangdoc.reasoning.model import Given, Wait
+from hangdoc.reasoning.evidence.reading import Reading
+from hangdoc.reasoning.model.rank import Given, Wait
 from hangdoc.reasoning.ranks import recorded
-from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process, Recorded
 

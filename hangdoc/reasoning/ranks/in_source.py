@@ -8,12 +8,12 @@ from functools import lru_cache
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import integer, natural, parsed_expression, unparsed, was_removed
-from hangdoc.reasoning.model import Wait
-from hangdoc.reasoning.ranks import torch_names
-from hangdoc.reasoning.ranks.place import innermost, user_frames
-from hangdoc.reasoning.ranks.reading import reading
+from hangdoc.reasoning.evidence.frames import innermost, user_frames
+from hangdoc.reasoning.evidence.reading import reading
+from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
+from hangdoc.torch_facts import torch_names
 
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")

@@ -6,7 +6,7 @@ These are readings of what the loops themselves count, so they come before what 
 import ast
 
 from hangdoc.parse import parsed_expression, unparsed
-from hangdoc.reasoning.ranks.conditions import early_exits
+from hangdoc.program import early_exits
 from hangdoc.snapshot import Frame, Loader, Loop, Loops, Process
 
 _OF_ANYTHING = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "enumerate"})

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ranks import known, locks, torch_names
-from hangdoc.reasoning.ranks.holds import Ends, WaitsForLoader
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
+from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Frame, Process, PythonThread
+from hangdoc.torch_facts import torch_names
 
 
 class Waiting(NamedTuple):

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 
-from hangdoc.reasoning.ranks import known, lock_owners
-from hangdoc.reasoning.ranks.holds import AtLock
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.frames import innermost, user_frames
+from hangdoc.reasoning.evidence.reading import lines_of
+from hangdoc.reasoning.model.holds import AtLock
+from hangdoc.reasoning.ranks import lock_owners
 from hangdoc.reasoning.ranks.lock_owners import At
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
-from hangdoc.reasoning.ranks.place import innermost, user_frames
-from hangdoc.reasoning.ranks.reading import lines_of
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 
 _FUTEX = "futex"

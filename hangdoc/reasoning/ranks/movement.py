@@ -6,9 +6,9 @@ or uses CPU anywhere is busy.
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.model import BUSY
-from hangdoc.reasoning.ranks import known, torch_names
-from hangdoc.reasoning.ranks.reading import Reading, lines_of
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.reading import Reading, lines_of
+from hangdoc.reasoning.model.rank import BUSY
 from hangdoc.snapshot import (
     Clocks,
     Connection,
@@ -19,6 +19,7 @@ from hangdoc.snapshot import (
     PythonThread,
     Stack,
 )
+from hangdoc.torch_facts import torch_names
 
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096

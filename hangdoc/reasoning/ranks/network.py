@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.ranks import calls, known
-from hangdoc.reasoning.ranks.holds import OnNetwork, Serves
+from hangdoc.reasoning.evidence import known, system_calls
+from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.model.holds import OnNetwork, Serves
 from hangdoc.reasoning.ranks.movement import thread_of
-from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
 
 _POOL = "/concurrent/futures/thread.py"
@@ -16,7 +16,11 @@ _POOL = "/concurrent/futures/thread.py"
 def of(process: Process, kernel: KernelThread | None, connections: Iterable[Connection]) -> OnNetwork | Serves | None:
     """Where the socket that a thread of a process waits on leads; None if it waits on none."""
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
-    if kernel is None or kernel.syscall not in calls.NETWORK | calls.READ | calls.WRITE or not sockets:
+    if (
+        kernel is None
+        or kernel.syscall not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE
+        or not sockets
+    ):
         return None
     holders = tuple(one for file in sockets for one in file.holders or () if one.pid != process.pid)
     known = {c.inode: c for c in connections if c.inode is not None}

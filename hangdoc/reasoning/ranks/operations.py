@@ -1,16 +1,17 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
-from itertools import takewhile
-
 from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.reasoning.model import BUSY, Wait
-from hangdoc.reasoning.ranks import backends, in_source, known, locks, movement, recorded, torch_names
-from hangdoc.reasoning.ranks.place import user_frames
-from hangdoc.reasoning.ranks.reading import Reading, origin, reading
+from hangdoc.reasoning.evidence import backends, known
+from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence.reading import Reading, origin, reading
+from hangdoc.reasoning.evidence.rendezvous import inner_native_functions
+from hangdoc.reasoning.model.rank import BUSY, Wait
+from hangdoc.reasoning.ranks import in_source, locks, movement, recorded
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
+from hangdoc.torch_facts import torch_names
 
 
 def training_thread(process: Process) -> PythonThread | None:
@@ -87,12 +88,6 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
     return found.having(backend=backend)
 
 
-def in_rendezvous(process: Process) -> bool:
-    """Whether the training thread of a process is in a rendezvous."""
-    wait = wait_of(process, training_thread(process))
-    return wait is not None and wait.kind == "rendezvous"
-
-
 def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
     if wait is None or wait.kind != "collective":
@@ -128,7 +123,7 @@ def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None
 def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
     called = thread.frames[read.call] if read.call is not None else None
     op = torch_names.plain(called.function) if called is not None else None
-    if read.rendezvous is not None and op != "new_group":
+    if read.in_rendezvous and read.rendezvous is not None:
         outermost = thread.frames[read.rendezvous]
         return Wait("rendezvous", Operation(op=torch_names.plain(outermost.function), origin=None))
     if called is not None and op is not None:
@@ -214,8 +209,7 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
     native = known.native_of(process, thread)
     if native is None:
         return None
-    # Innermost first, down to the first Python frame: older calls are not this wait.
-    text = "\n".join(frame.function for frame in takewhile(lambda frame: frame.native, native.frames))
+    text = inner_native_functions(native)
     called = origin(thread.frames) if thread.frames else None
     if torch_names.NATIVE_CONNECT.search(text):
         return Wait("rendezvous", Operation(op="init_process_group"))

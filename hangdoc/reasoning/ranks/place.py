@@ -2,54 +2,18 @@
 
 import ast
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
-from hangdoc.diagnosis import Where
 from hangdoc.parse import are_opposite, parsed_statement, unparsed
-from hangdoc.program import around, is_entry
-from hangdoc.reasoning.model import Rank
+from hangdoc.program import around
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import changes
 from hangdoc.reasoning.ranks.counters import number
-from hangdoc.reasoning.ranks.reading import Reading
-from hangdoc.reasoning.ranks.torch_names import plain
-from hangdoc.snapshot import Frame, Loop, PythonThread
+from hangdoc.snapshot import Frame, Loop
+from hangdoc.torch_facts.torch_names import plain
 
 Frames = Sequence[Frame]
-
-
-def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
-    """Frames of the user's own code, innermost first."""
-    return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
-
-
-def innermost(thread: PythonThread) -> Frame | None:
-    """The innermost Python frame."""
-    return next((frame for frame in thread.frames if not frame.native), None)
-
-
-def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
-    """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
-    if thread is None or read is None:
-        return None, None
-    shown = [f for f in own if not is_entry(f)] if read.scripts else own
-    own = shown or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
-    if not own:
-        return None, None
-    frame = own[0]
-    return _shown(frame.file, frame.line, frame.function, frame.source), frame
-
-
-@lru_cache(1024)
-def _shown(file: str, line: int, function: str, source: str | None) -> Where:
-    return Where(file=short(file), line=line, function=function, source=source)
-
-
-def short(file: str) -> str:
-    """The name of a file with one directory: short, but recognisable."""
-    parts = file.split("/")
-    return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
 
 
 class Left(NamedTuple):

@@ -5,8 +5,8 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.parse import parsed_expression, unparsed
-from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
 

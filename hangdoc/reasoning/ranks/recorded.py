@@ -1,9 +1,9 @@
 """What the record of a rank's calls adds to its stack: which collective it waits in, with which number and tensor."""
 
-from hangdoc.reasoning.ledger.from_recorder import recorded_groups
-from hangdoc.reasoning.model import Wait, form
-from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.model.rank import Wait, form
 from hangdoc.snapshot import Process, Recorded
+from hangdoc.torch_facts import torch_names
 
 _RECORDED_AS = {
     "reduce_scatter": {"all_reduce"},

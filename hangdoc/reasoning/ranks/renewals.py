@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from hangdoc.reasoning.ranks import known
-from hangdoc.reasoning.ranks.holds import polls
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.model.holds import polls
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
-from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.snapshot import Clocks, Process, PythonThread
 
 CHILD_FILES = (

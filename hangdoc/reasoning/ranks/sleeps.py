@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from hangdoc.program import around, tests_files
-from hangdoc.reasoning.ranks import calls, known
+from hangdoc.reasoning.evidence import known, system_calls
+from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers
-from hangdoc.reasoning.ranks.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.movement import thread_of
-from hangdoc.reasoning.ranks.place import user_frames
-from hangdoc.reasoning.ranks.torch_names import plain
 from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
+from hangdoc.torch_facts.torch_names import plain
 
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
@@ -26,7 +26,7 @@ def asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
 def polls_for_files(thread: PythonThread, kernel: KernelThread | None) -> Frame | None:
     """The frame in which a thread sleeps between two tests of files; None if it does not."""
     own = next(iter(user_frames(thread)), None)
-    loops = around(own) if own is not None and kernel is not None and kernel.syscall in calls.SLEEP else []
+    loops = around(own) if own is not None and kernel is not None and kernel.syscall in system_calls.SLEEP else []
     return own if loops and tests_files(loops[-1]) else None
 
 
@@ -38,9 +38,13 @@ def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> 
         return None
     left = max(0.0, whole - kernel.idle_seconds) if kernel.idle_seconds is not None else None
     holders = [one.pid for file in kernel.files for one in file.holders or ()]
-    if kernel.syscall in calls.EVENT_LOOP and len(holders) == len(kernel.files) and set(holders) == {process.pid}:
+    if (
+        kernel.syscall in system_calls.EVENT_LOOP
+        and len(holders) == len(kernel.files)
+        and set(holders) == {process.pid}
+    ):
         return Asleep(seconds=left, period=whole)
-    if kernel.syscall in calls.SIGNAL or (kernel.syscall == calls.FUTEX and _waits_for_an_event(thread)):
+    if kernel.syscall in system_calls.SIGNAL or (kernel.syscall == system_calls.FUTEX and _waits_for_an_event(thread)):
         polls = _polls(thread, kernel)
         return Asleep(polls=polls, seconds=left, period=whole)
     return None

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ranks import calls, known, loader, locks, network, sleeps, torch_names
-from hangdoc.reasoning.ranks.child_waits import blocked_child, on_child, stopped_child
-from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import (
+from hangdoc.reasoning.evidence import known, system_calls
+from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.model.holds import (
     AtFileLock,
     AtLock,
     AtSharedLock,
@@ -24,12 +23,15 @@ from hangdoc.reasoning.ranks.holds import (
     WaitsForInput,
     WaitsForLoader,
 )
+from hangdoc.reasoning.ranks import loader, locks, network, sleeps
+from hangdoc.reasoning.ranks.child_waits import blocked_child, on_child, stopped_child
+from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.open_files import abandoned, in_words, is_fifo
-from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.renewals import CHILD_FILES
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
+from hangdoc.torch_facts import torch_names
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
@@ -68,8 +70,8 @@ def standing_of(
         online = network.of(process, kernel, connections)
         where = f" on {online.address}" if isinstance(online, Serves) else ""
         return Standing("waiting-input", f"waiting for user input in an interactive debugger{where}", WaitsForInput())
-    if (call in calls.READ and file is not None and file.descriptor == 0) or (
-        "input(" in source and call not in calls.SLEEP
+    if (call in system_calls.READ and file is not None and file.descriptor == 0) or (
+        "input(" in source and call not in system_calls.SLEEP
     ):
         why = f"waiting for user input on {in_words(file) or 'standard input'}"
         return Standing("waiting-input", why, WaitsForInput())
@@ -82,28 +84,28 @@ def standing_of(
     ):
         # The thread of this process that holds the other end cannot run either.
         return Standing("waiting-io", f"reading {in_words(file)} while holding the GIL", gil)
-    reads_pipe = call in calls.READ and file is not None and file.kind == "pipe"
+    reads_pipe = call in system_calls.READ and file is not None and file.kind == "pipe"
     if not reads_pipe and (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
-        or call in calls.ON_FILES
+        or call in system_calls.ON_FILES
         or (file is not None and file.kind == "path")
     ):
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if (
-        call in calls.SLEEP
+        call in system_calls.SLEEP
         and thread.tid == process.pid
         and (polled := _polled_lock(process, thread, kernel)) is not None
     ):
         return _at_file_lock(process, thread, polled)
-    if call in calls.FILE_LOCK and file is not None:
+    if call in system_calls.FILE_LOCK and file is not None:
         return _at_file_lock(process, thread, file)
     if (waits := _loading(thread, helpers, connections)) is not None:
         if not waits.by_rank:
             return Standing("waiting-data", "waiting for a dataloader worker", waits)
         if kernel is None:
             return Standing("waiting-data", "loading data itself", Unreadable())
-        if call in calls.SLEEP:
+        if call in system_calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
             return Standing("waiting-data", "loading data itself", waits)
     if (halted := stopped_child(process, thread, helpers)) is not None:
@@ -113,7 +115,7 @@ def standing_of(
     lock = locks.hold_of(process, thread, kernel)
     if (nap := sleeps.nap(process, thread, kernel)) is not None:
         return Standing("sleeping", str(nap), nap)
-    if call in calls.SLEEP:
+    if call in system_calls.SLEEP:
         asleep = sleeps.asleep(thread, kernel)
         return Standing("sleeping", str(asleep), lock or asleep)
     if (writer := blocked_child(process, kernel, helpers)) is not None:
@@ -122,12 +124,14 @@ def standing_of(
         return Standing("waiting-child", why, BlocksItsChild(pid=writer.process.pid))
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
-    if call in calls.READ | calls.WRITE and file is not None and file.kind in ("file", "pipe"):
-        return Standing("waiting-io", f"{'reading' if call in calls.READ else 'writing to'} {in_words(file)}", stuck)
-    if call in calls.NETWORK and (child := on_child(process, kernel, helpers)) is not None:
+    if call in system_calls.READ | system_calls.WRITE and file is not None and file.kind in ("file", "pipe"):
+        return Standing(
+            "waiting-io", f"{'reading' if call in system_calls.READ else 'writing to'} {in_words(file)}", stuck
+        )
+    if call in system_calls.NETWORK and (child := on_child(process, kernel, helpers)) is not None:
         about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
         return Standing("waiting-child", about, lock or Elsewhere())
-    if lock is None and call == calls.FUTEX:
+    if lock is None and call == system_calls.FUTEX:
         lock = locks.of_other_threads(process, thread)
         elsewhere = network.of_other_threads(process, thread, connections)
         if elsewhere is not None:
@@ -170,11 +174,11 @@ def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]
         if kernel is None or not user_frames(one):
             continue
         # A short sleep between two pieces of work, not one between two checks of a condition.
-        if kernel.syscall in calls.SLEEP and (sleep := sleeps.asleep(one, kernel)).ends == "by-itself":
+        if kernel.syscall in system_calls.SLEEP and (sleep := sleeps.asleep(one, kernel)).ends == "by-itself":
             return f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
         # A blocked write is woken when somebody reads. An observer that pauses a process wakes all of its threads alike.
         by_observers = _wakes(own) + 1 if owner is process and own is not None else _WAKES_BY_OBSERVERS
-        if kernel.syscall in calls.WRITE and _wakes(kernel) > by_observers:
+        if kernel.syscall in system_calls.WRITE and _wakes(kernel) > by_observers:
             file = in_words(kernel.files[0]) if kernel.files else "a file"
             return f"another thread writes to {file}, and another process reads it"
     return None
@@ -233,22 +237,22 @@ def _by_name(
     # Without data from the kernel, a server and a deadlock look the same.
     unknown = Elsewhere() if kernel is not None else Unreadable()
     other = lock or online or unknown
-    if any(name in file for name in CHILD_FILES) or call in calls.CHILD:
+    if any(name in file for name in CHILD_FILES) or call in system_calls.CHILD:
         return Standing("waiting-child", "waiting for a child process", lock or unknown)
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
     if isinstance(online, Serves):
         return Standing("waiting-io", str(online), online)
-    if call in calls.NETWORK and kernel is not None and kernel.files and kernel.files[0].kind == "pipe":
+    if call in system_calls.NETWORK and kernel is not None and kernel.files and kernel.files[0].kind == "pipe":
         return Standing("waiting-io", f"waiting for data in {in_words(kernel.files[0])}", other)
-    if online is not None or call in calls.NETWORK:
+    if online is not None or call in system_calls.NETWORK:
         online = online or OnNetwork()
         return Standing("waiting-io", str(online), lock or online)
-    if call in calls.SIGNAL:
+    if call in system_calls.SIGNAL:
         return _elsewhere("waiting for a signal", lock)
-    if any(name in file for name in _LOCK_FILES) or call == calls.FUTEX:
+    if any(name in file for name in _LOCK_FILES) or call == system_calls.FUTEX:
         return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
-    if call in calls.READ and kernel is not None and kernel.files:
+    if call in system_calls.READ and kernel is not None and kernel.files:
         return _elsewhere(f"reading {in_words(kernel.files[0])}", lock)
     return Standing(
         "sleeping",

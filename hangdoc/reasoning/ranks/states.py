@@ -6,11 +6,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.model import BUSY, State
-from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
-from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import (
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence.reading import Reading, frames_at, reading
+from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     Elsewhere,
@@ -20,11 +20,13 @@ from hangdoc.reasoning.ranks.holds import (
     ReadsPipe,
     in_words,
 )
-from hangdoc.reasoning.ranks.place import user_frames
-from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
+from hangdoc.reasoning.model.rank import BUSY, State
+from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
+from hangdoc.reasoning.ranks.counters import counters_moved
+from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.standing import continues, standing_of
-from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.torch_facts import torch_names
 
 _CHILDREN = "its child processes are busy"
 _MAY_BE_ENDED = (Asleep, Elsewhere, OnNetwork, ReadsPipe)

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import conditions
 from hangdoc.snapshot import Frame, Transfer
 

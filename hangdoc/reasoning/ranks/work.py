@@ -1,11 +1,12 @@
 """What a rank that is not blocked is doing. This decides between waiting and hung."""
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.model import BUSY, Rank
-from hangdoc.reasoning.ranks import known, movement
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.holds import Busy, Hold, Starves, Unreadable, Works
+from hangdoc.reasoning.model.rank import BUSY, Rank
+from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.counters import comes_on, goes_round
 from hangdoc.reasoning.ranks.feeding import fetching, starves
-from hangdoc.reasoning.ranks.holds import Busy, Hold, Starves, Unreadable, Works
 from hangdoc.snapshot import Process, Progress, Stack
 
 _BY_TORCH = ("compiling", "checkpointing")

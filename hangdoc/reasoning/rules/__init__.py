@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import WRITERS, Draft, Writer
 
 

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
-from hangdoc.reasoning import words
-from hangdoc.reasoning.causes.disagreements import Differs
-from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.model.rank import Class
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.settings import Differs
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import words
 
 _SHOWN = 4
 

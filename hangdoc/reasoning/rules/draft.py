@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from hangdoc.diagnosis import Evidence, Finding, FirstDifference, Severity
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.command_lines import Command
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Hold
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Hold
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.text.command_lines import Command
 
 Subject = TypeVar("Subject", bound=Hold | Cause)
 

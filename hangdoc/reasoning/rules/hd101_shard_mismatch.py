@@ -64,15 +64,17 @@ data with an uneven split is HD102.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
-from hangdoc.reasoning.command_lines import Command, operand
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text.command_lines import Command, operand
 
 _REMEDY = (
     "Give every rank the same amount of data. Or agree on the number of batches before the loop: all_reduce the counts with "
@@ -148,7 +150,7 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
     )
 
 
-def _amounts(difference: amounts.Difference) -> str:
+def _amounts(difference: Difference) -> str:
     unit = f" {difference.unit}" if difference.unit else ""
     return f"{difference.fewer}{unit} vs. {difference.more}"
 

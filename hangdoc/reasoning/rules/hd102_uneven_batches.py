@@ -50,12 +50,12 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.data import FewerBatches, UnevenSplit
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 
 _REMEDY = (
     "Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree on the minimum "

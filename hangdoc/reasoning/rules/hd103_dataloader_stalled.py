@@ -52,14 +52,15 @@ passed, it is an `info`, not an error.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.holds import WaitsForLoader
+from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import WaitsForLoader
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.loader import place_of
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Machine, Process
 
 _REMEDY = (

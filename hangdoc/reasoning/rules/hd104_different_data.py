@@ -54,11 +54,12 @@ import re
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.causes import amounts
-from hangdoc.reasoning.causes.agreement import Agreement, agreement
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.agreement import Agreement, agreement
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import words
 from hangdoc.snapshot import DataSource
 
 

@@ -58,15 +58,15 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
 from hangdoc.reasoning.causes.beginnings import Began
-from hangdoc.reasoning.kinds import LeftLoop
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import LeftLoop
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 
 
 @about(Began)

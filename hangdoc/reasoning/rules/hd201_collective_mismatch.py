@@ -54,12 +54,12 @@ call that the others make (HD203).
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import Mismatch, Roots, Threads
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 
 
 @about(Mismatch)

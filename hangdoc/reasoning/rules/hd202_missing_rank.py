@@ -72,12 +72,9 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration
 from hangdoc.program import around
-from hangdoc.reasoning import children, next_steps, words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
-from hangdoc.reasoning.kinds import HoldsLock
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.holds import (
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
     AtSharedLock,
@@ -90,7 +87,11 @@ from hangdoc.reasoning.ranks.holds import (
     ReadsPipe,
     Starves,
 )
+from hangdoc.reasoning.model.kinds import HoldsLock
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import children, next_steps, words
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."

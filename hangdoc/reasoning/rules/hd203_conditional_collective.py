@@ -60,14 +60,14 @@ ranks 1-3 called the broadcast". Then all of these are named.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import Subset
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import Subset
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import rounds
 from hangdoc.reasoning.ranks.place import continued_by, is_ahead
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 
 _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "

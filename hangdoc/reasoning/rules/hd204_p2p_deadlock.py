@@ -54,15 +54,17 @@ peer is doing.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import PointToPoint
-from hangdoc.reasoning.model import Class, Run
-from hangdoc.reasoning.ranks import in_source, torch_names
-from hangdoc.reasoning.ranks.place import short
+from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import PointToPoint
+from hangdoc.reasoning.model.rank import Class
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import in_source
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.waits import is_p2p, peer_of, receives
+from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
+from hangdoc.torch_facts import torch_names
 
 
 @about(PointToPoint)

@@ -53,12 +53,13 @@ hangdoc looks only at ranks that wait.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import numbers
-from hangdoc.reasoning import next_steps
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import GroupOrder
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import GroupOrder
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps
 
 
 @about(GroupOrder)

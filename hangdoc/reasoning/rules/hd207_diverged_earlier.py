@@ -59,12 +59,13 @@ look the same if there are only two ranks.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import call_views, call_words, next_steps, words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.divergence import DivergedEarlier
 from hangdoc.reasoning.ledger.history import FirstDifference
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import call_words, next_steps, words
+from hangdoc.reasoning.views import call_views
 
 
 @about(DivergedEarlier)

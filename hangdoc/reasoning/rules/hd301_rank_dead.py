@@ -49,13 +49,14 @@ not have been started yet. It is then reported as "dead or not started".
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.command_lines import constant
-from hangdoc.reasoning.kinds import Ended
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.holds import Dead
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import Dead
+from hangdoc.reasoning.model.kinds import Ended
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text.command_lines import constant
 
 
 @about(Dead)

@@ -52,13 +52,13 @@ Someone stopped the rank on purpose and is about to continue it.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import LauncherStopped
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Hold, Stopped, WaitsForInput
-from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import Hold, Stopped, WaitsForInput
+from hangdoc.reasoning.model.kinds import LauncherStopped
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Process
 
 _ANSWER = "Answer the prompt on the rank's terminal, or remove input() and breakpoints from the training script."

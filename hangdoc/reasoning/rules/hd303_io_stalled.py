@@ -59,14 +59,14 @@ observation count as progress. Before the patience has passed, the finding is an
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import children, next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.command_lines import Command, command, operand
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import BlocksItsChild, InFile
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import BlocksItsChild, InFile
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.open_files import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import children, next_steps, words
+from hangdoc.reasoning.text.command_lines import Command, command, operand
 from hangdoc.snapshot import AwaitedFile
 
 _TERMINALS = ("/dev/pts/", "/dev/tty")

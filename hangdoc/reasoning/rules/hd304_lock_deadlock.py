@@ -65,11 +65,11 @@ cover it.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import AtLock
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import AtLock
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 
 
 @about(AtLock)

@@ -49,13 +49,13 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.orphaned import Orphaned
-from hangdoc.reasoning.command_lines import Command, command
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.text.command_lines import Command, command
 
 
 @about(Orphaned)

@@ -54,11 +54,12 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.reasoning import next_steps
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import next_steps
 from hangdoc.snapshot import Process
+from hangdoc.torch_facts import torch_names
 
 
 def check(run: Run) -> Iterator[Draft]:

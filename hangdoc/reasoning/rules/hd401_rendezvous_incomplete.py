@@ -57,17 +57,19 @@ from textwrap import shorten
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, do, duration, numbers, verb
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.command_lines import Command, to_host
-from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
-from hangdoc.reasoning.model import Class, Run, numbers_of
-from hangdoc.reasoning.ranks import known, meeting_call, torch_names
-from hangdoc.reasoning.ranks.holds import in_words
+from hangdoc.reasoning.evidence import known, meeting_call
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import in_words
+from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
+from hangdoc.reasoning.model.rank import Class, numbers_of
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text.command_lines import Command, to_host
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Process
+from hangdoc.torch_facts import torch_names
 
 
 @about(Rendezvous)

@@ -46,12 +46,12 @@ A port forwarder or a service mesh listens in front of the real master.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.meeting import PortTaken
-from hangdoc.reasoning.command_lines import command
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.text.command_lines import command
 
 
 @about(PortTaken)

@@ -48,14 +48,14 @@ evidence then shows this.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.meeting import NoAnswer
 from hangdoc.reasoning.causes.network import Call
-from hangdoc.reasoning.command_lines import command, to_host
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.evidence import addresses
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.text.command_lines import command, to_host
 
 
 @about(NoAnswer)
@@ -99,7 +99,7 @@ def _evidence(call: Call) -> Evidence:
     there = "that host was not observed"
     if call.listener is not None:
         rank, pid = call.listener.rank, call.listener.pid
-        interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
+        interface = addresses.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
         there = f"{f'rank {rank}' if rank is not None else f'pid {pid}'} listens there{on}"
     return Evidence(

@@ -47,13 +47,14 @@ that cannot work between hosts.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.meeting import UnreachableAddress, UnusableInterface
-from hangdoc.reasoning.command_lines import command, to_host
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.evidence import addresses
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.text.command_lines import command, to_host
 from hangdoc.snapshot import Host
 
 
@@ -74,10 +75,10 @@ def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
 def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
     call, (host, _, namespace, rank) = cause.call, cause.listener
     address = call.connection.remote_address
-    interface = network.interface_with(host, namespace, address)
+    interface = addresses.interface_with(host, namespace, address)
     on = f" ({interface.name})" if interface is not None else ""
-    callers = network.networks(call.host, call.connection.namespace)
-    shared = sorted({name for one, name in network.networks(host, namespace).items() if one in callers})
+    callers = addresses.networks(call.host, call.connection.namespace)
+    shared = sorted({name for one, name in addresses.networks(host, namespace).items() if one in callers})
     both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
     named = network.named_interface(run.ranks[rank]) if rank is not None else None
     return Draft(
@@ -103,6 +104,6 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
 def _interfaces(host: Host) -> Evidence:
     shown = (
         f"{one.name} {' '.join(a for a in one.addresses if ':' not in a) or 'without an address'}{'' if one.up else ' (down)'}"
-        for one in network.interfaces(host, None)[:12]
+        for one in addresses.interfaces(host, None)[:12]
     )
     return Evidence(None, "machine", f"interfaces of {host.name}: {', '.join(shown)}")

@@ -48,12 +48,12 @@ does not appear.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.meeting import LoopbackName
-from hangdoc.reasoning.command_lines import command, to_host
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.text.command_lines import command, to_host
 
 
 @about(LoopbackName)

@@ -50,12 +50,12 @@ different runs may look like one run. If the run trains in spite of different
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes.launches import LaunchesDiffer, Part
-from hangdoc.reasoning.command_lines import command
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.launches import LaunchesDiffer, Part
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.text.command_lines import command
 
 
 @about(LaunchesDiffer)

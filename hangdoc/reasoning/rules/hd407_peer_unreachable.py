@@ -48,12 +48,12 @@ recovers. The finding needs several retransmits without a reply.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.dead_link import DeadLink
-from hangdoc.reasoning.command_lines import to_host
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.text.command_lines import to_host
 from hangdoc.snapshot import Connection
 
 

@@ -51,9 +51,9 @@ that only tune a rank are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes.disagreements import OptionDiffers
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.settings import OptionDiffers
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 

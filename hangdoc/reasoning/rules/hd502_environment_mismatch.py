@@ -49,9 +49,9 @@ logs, are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes.disagreements import VariableDiffers
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.settings import VariableDiffers
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 

@@ -51,10 +51,11 @@ then.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import precision
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Machine, Runtime
 
 _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp")}

@@ -50,11 +50,11 @@ The evidence shows the number of threads per rank.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import words
 from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Runtime
 

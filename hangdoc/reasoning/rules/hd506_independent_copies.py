@@ -51,10 +51,11 @@ Independent copies are intended: a sweep with one seed per rank, or an ensemble.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Interpreter
 
 _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")

@@ -52,10 +52,12 @@ a step shows only one phase of it, so the finding needs several iterations.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import call_words, next_steps, pace, slowness, words
+from hangdoc.reasoning.causes import pace, slowness
 from hangdoc.reasoning.ledger.lags import Lag, Pace
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.snapshot import Clocks, Progress, Stack
 
 _BUSY, _WAITING = 0.75, 0.45

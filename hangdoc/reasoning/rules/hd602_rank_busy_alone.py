@@ -55,11 +55,11 @@ change. Run hangdoc again some minutes later and compare the numbers.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import children, next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Serves, Works
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import Serves, Works
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import children, next_steps, words
 
 
 @about(Works)

@@ -50,11 +50,12 @@ Connections over loopback are not measured, because they use no network link.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import call_words, pace, words
-from hangdoc.reasoning.command_lines import to_host
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.causes import pace
+from hangdoc.reasoning.causes.slow_link import SlowLink, find_slow_link
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
-from hangdoc.reasoning.slow_link import SlowLink, find_slow_link
+from hangdoc.reasoning.text import call_words, words
+from hangdoc.reasoning.text.command_lines import to_host
 
 
 def check(run: Run) -> Iterator[Draft]:

@@ -64,11 +64,12 @@ reports below; no real rank that spins was observed.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import Spinning
-from hangdoc.reasoning.model import Run, numbers_of
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import Spinning
+from hangdoc.reasoning.model.rank import numbers_of
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
 
 
 @about(Spinning)

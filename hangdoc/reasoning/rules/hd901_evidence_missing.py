@@ -45,14 +45,15 @@ evidence does not matter.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
-from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.command_lines import Command, command, constant
-from hangdoc.reasoning.kinds import SameCall, Standstill
-from hangdoc.reasoning.model import Run, numbers_of
-from hangdoc.reasoning.ranks.holds import Hold, Unreadable, Unseen
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
+from hangdoc.reasoning.model.kinds import SameCall, Standstill
+from hangdoc.reasoning.model.rank import numbers_of
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text.command_lines import Command, command, constant
 from hangdoc.snapshot import Unavailable
 
 _SNAPSHOT = (

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.causes.amounts import Difference
-from hangdoc.reasoning.kinds import LeftLoop
-from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.kinds import LeftLoop
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import counted, is_over_data
+from hangdoc.reasoning.text import words
 
 _SHOWN = 4
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Class, Rank, Run
+from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
-from hangdoc.reasoning.ranks.place import continued_by, short
+from hangdoc.reasoning.ranks.place import continued_by
+from hangdoc.reasoning.text import words
 
 
 def calls(parts: Iterable[Class]) -> str:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from hangdoc import run_identity
 from hangdoc.parse import natural
-from hangdoc.reasoning.model import Placed
-from hangdoc.reasoning.ranks import backends, known, meeting_call
+from hangdoc.reasoning.evidence import backends, known, meeting_call
+from hangdoc.reasoning.model.run import Placed
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.layers import layers_of
 from hangdoc.reasoning.runs.links import peers_by_connection

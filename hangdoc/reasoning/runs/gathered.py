@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hangdoc.reasoning.model import Placed
+from hangdoc.reasoning.model.run import Placed
 from hangdoc.snapshot import RankIdentity
 
 

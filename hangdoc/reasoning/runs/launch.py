@@ -1,17 +1,16 @@
 """The settings of launchers, and whether they still wait for other nodes."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from hangdoc.launch import launchers
 from hangdoc.parse import natural
-from hangdoc.reasoning.ranks import known, torch_names
-from hangdoc.reasoning.ranks.last_call import last_call
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.last_call import last_call
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process
-
-if TYPE_CHECKING:
-    from hangdoc.reasoning.model import Rank, Run
+from hangdoc.torch_facts import torch_names
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
@@ -55,7 +54,7 @@ def program(argv: tuple[str, ...]) -> str:
     return ""
 
 
-def script(run: "Run") -> str | None:
+def script(run: Run) -> str | None:
     """The script or module of a run's ranks, else of its launchers (`mp.spawn` gives its children no command line), else the file
     of the training function (Ray renames its workers)."""
     processes = [rank.process for rank in run.ranks.values() if rank.process is not None]
@@ -71,7 +70,7 @@ def script(run: "Run") -> str | None:
     return file.rpartition("/")[2] if is_module else name
 
 
-def _frames(rank: "Rank") -> Iterable[Frame]:
+def _frames(rank: Rank) -> Iterable[Frame]:
     """Of the user's code in its stack, or, of a rank that moves and whose stack was not read, in its last call."""
     if rank.own or rank.process is None:
         return rank.own

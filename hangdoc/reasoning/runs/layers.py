@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from hangdoc.reasoning.model import Placed
-from hangdoc.reasoning.runs.absent import has_met
+from hangdoc.reasoning.evidence.rendezvous import has_met
+from hangdoc.reasoning.model.run import Placed
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.snapshot import Process
 

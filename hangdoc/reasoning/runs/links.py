@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.helpers import Helpers
-from hangdoc.reasoning.model import Placed
+from hangdoc.reasoning.model.run import Placed
+from hangdoc.reasoning.runs.helpers import Helpers
 from hangdoc.snapshot import Connection, Connections, Host
 
 End = tuple[str, str, int, str, int]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.ranks import operations
+from hangdoc.reasoning.evidence.rendezvous import in_rendezvous
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.snapshot import Connections
@@ -61,7 +61,7 @@ def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
 def _waits_for_the_rest(run: Gathered) -> bool:
     if not run.members:
         return bool(run.launchers) and all(launch.waits_for_nodes(process) for _, process in run.launchers)
-    return all(operations.in_rendezvous(process) for _, process in run.members)
+    return all(in_rendezvous(process) for _, process in run.members)
 
 
 def _program(run: Gathered) -> str:

@@ -1,0 +1,115 @@
+"""Ranks of a run without a process: dead, or only not observed."""
+
+from hangdoc.reasoning.evidence.rendezvous import has_met
+from hangdoc.reasoning.model.run import Placed, Unlooked
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.ranks import operations
+from hangdoc.torch_facts import torch_names
+from hangdoc.reasoning.model.holds import Dead
+from hangdoc.reasoning.evidence.stopped import how_it_ended
+from hangdoc.reasoning.runs.gathered import Gathered
+from hangdoc.reasoning.runs.links import lead_elsewhere, lead_to_other_hosts
+from hangdoc.snapshot import Process, RankIdentity, Unreached
+
+
+def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
+    """Add the dead ones of the missing ranks of a run to `ranks`; why each other one was not observed. Those that must be on an
+    observed host are dead (the zombies first), or perhaps not started if others only wait for their keys in a store. Some
+    processes of one of the launchers may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no
+    evidence; a missing rank may be there."""
+    unseen: dict[int, Unlooked] = {}
+    missing = [rank for rank in range(world) if rank not in ranks]
+    if not missing:
+        return unseen
+    members, zombies = run.by_rank, iter(run.zombies)
+    unreadable = {host.name: p.unreadable_below for host, p in run.launchers if p.unreadable_below}
+    whole = {(host.name, p.pid) for host, p in run.launchers if p.whole_tree}
+    restricted = any(host.restricted for host, _ in run.members)
+    arrived = any(has_met(process) for _, process in run.members)
+    # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
+    alone = arrived and lead_elsewhere(members, run.stores) is False
+    beside = restricted and not alone
+    in_store = any(one.wait is not None and one.wait.kind == "store" for one in ranks.values())
+    homes, otherwise = _homes(members, whole, missing, beside=beside)
+    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in run.members)):
+        otherwise = run.alone_on or (_only_host(run, members) if alone else None)
+    for number in missing:
+        host = homes.get(number, otherwise)
+        if (ended := next(zombies, None)) is not None:
+            where, process = ended
+            state = "zombie" if process.state == "Z" else "exited"
+            ranks[number] = Rank("dead", state, how_it_ended(process), rank=number, host=where.name, process=process)
+        elif (copy := run.copies.get(number)) is not None:
+            where, process = copy
+            why = f"its process is gone; pid {process.pid}, which it had forked, is still alive"
+            ranks[number] = Rank("dead", "missing", why, rank=number, host=where.name, process=None)
+        elif host is not None and arrived and host not in unreadable:
+            ranks[number] = Rank("dead", "missing", "its process is gone", rank=number, host=host, process=None)
+        elif host is not None and in_store and host not in unreadable:
+            why = f"there is no process on {host}, where it should run"
+            hold = Dead(traced=False, ends="unknown")
+            ranks[number] = Rank("dead", "missing", why, rank=number, host=host, process=None, hold=hold)
+        else:
+            unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
+    return unseen
+
+
+def _unlooked(
+    host: str | None, unreadable: dict[str, int], unreached: tuple[Unreached, ...], *, restricted: bool
+) -> Unlooked:
+    """Why a rank was not observed. `unreadable`: how many processes may not be read, by host."""
+    if unreadable and (host is None or host in unreadable):
+        hidden = host or next(iter(unreadable))
+        return Unlooked(
+            f"another user's processes of the launcher on {hidden} cannot be read "
+            f"({unreadable[hidden]}): run hangdoc as that user or as root"
+        )
+    if host is not None:
+        return Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
+    looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
+    return Unlooked(f"no process {looked}{_not_reached(unreached)}", elsewhere=True)
+
+
+def _not_reached(unreached: tuple[Unreached, ...]) -> str:
+    if not unreached:
+        return ""
+    first, *others = unreached
+    more = f" and {len(others)} more hosts" if len(others) > 1 else " and 1 more host" if others else ""
+    return f"; could not reach {first.host} ({first.why}){more}"
+
+
+def _homes(
+    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int], *, beside: bool
+) -> tuple[dict[int, str], str | None]:
+    """The observed hosts on which ranks without a process must be, and the one on which all others must be; None if they may be
+    elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
+    which only some processes were observed."""
+    homes: dict[int, str] = {}
+    seen: set[tuple[str, int, int]] = set()
+    for rank, (host, process) in members.items():
+        identity: RankIdentity | None = process.identity
+        if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
+            continue
+        if identity.local_rank is not None and identity.local_world_size is not None:
+            first, size = rank - identity.local_rank, identity.local_world_size
+            if (host.name, first, size) not in seen:
+                seen.add((host.name, first, size))
+                for number in missing if size > len(missing) else range(first, first + size):
+                    if first <= number < first + size:
+                        homes.setdefault(number, host.name)
+        if identity.source == "mp.spawn":
+            return homes, host.name
+    return homes, None
+
+
+def _only_host(run: Gathered, members: dict[int, Placed]) -> str | None:
+    """The one host of all ranks of which no launcher says how many are on it: Gloo connects each rank to each other, and none of
+    these connections leads to another host."""
+    hosts = {host.name for host, _ in members.values()}
+    counted = any(who.local_world_size is not None for who in run.identities)
+    gloo = all(torch_names.GLOO_LOOP in known.thread_names(process) for _, process in run.members)
+    alone = len(hosts) == 1 and gloo and not counted and not lead_to_other_hosts(members)
+    return next(iter(hosts)) if alone else None
+
+

@@ -1,0 +1,250 @@
+"""From the processes of a run to its ranks: which are missing, and what each of them is doing."""
+
+from collections import Counter
+from collections.abc import Collection
+from itertools import chain
+
+from msgspec import structs
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.evidence.addresses import interfaces
+from hangdoc.reasoning.ranks.classes import classes_of
+from hangdoc.reasoning.runs.helpers import HelperIndex, Helpers
+from hangdoc.reasoning.model.rank import LoopView, Rank, State
+from hangdoc.reasoning.model.run import Placed, Run
+from hangdoc.reasoning.evidence import backends, known, meeting_call
+from hangdoc.reasoning.ranks.counters import common_loop, loop_view
+from hangdoc.reasoning.ranks.given import given
+from hangdoc.reasoning.evidence.last_call import last_call
+from hangdoc.reasoning.ranks.movement import cpu_percent
+from hangdoc.reasoning.evidence.frames import where
+from hangdoc.reasoning.evidence.reading import frames_at, reading
+from hangdoc.reasoning.ranks.states import Training, state_of, training
+from hangdoc.reasoning.build import absent
+from hangdoc.reasoning.runs import gather, launch
+from hangdoc.reasoning.build.ledger import ledger_of
+from hangdoc.reasoning.runs.gathered import Gathered
+from hangdoc.reasoning.runs.job_ids import JobId, ids_of, name_of
+from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
+from hangdoc.run_identity import is_loopback
+from hangdoc.snapshot import Frame, Host, Process, Snapshot
+
+_RAYLET = "RAY_RAYLET_PID"
+"""What a raylet sets for each worker. Ray Train's workers set their ranks later, in `os.environ`."""
+
+
+def runs(snapshot: Snapshot, patience: float) -> list[Run]:
+    """All runs in a snapshot, in the order of their names. Of runs that are called alike, left-overs come last."""
+    parts = sorted(gather.gather(snapshot), key=lambda part: (name_of(part), part.left_over, _lost_its_launcher(part)))
+    hosts = _Hosts(snapshot)
+    return [_run(snapshot, hosts, part, called, patience) for part, called in zip(parts, ids_of(parts), strict=True)]
+
+
+class _Hosts:
+    """The hosts of a snapshot, found in constant time: one snapshot may have many runs."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.by_name = {host.name: host for host in snapshot.hosts}
+        self.helpers = HelperIndex()
+        self._position = {host.name: at for at, host in enumerate(snapshot.hosts)}
+        self._with_address: dict[str, Host] = {}
+        for host in snapshot.hosts:
+            for interface in interfaces(host, None):
+                for address in interface.addresses:
+                    self._with_address.setdefault(address, host)
+
+    def named(self, names: Collection[str]) -> tuple[Host, ...]:
+        """In the order of the snapshot."""
+        return tuple(self.by_name[name] for name in sorted(names, key=self._position.__getitem__))
+
+    def at(self, master: str | None) -> Host | None:
+        """The host of a rendezvous endpoint."""
+        address = (master or "").rpartition(":")[0]
+        return self._with_address.get(address) if not is_loopback(address) else None
+
+
+def _lost_its_launcher(part: Gathered) -> bool:
+    return bool(part.members) and all(process.launcher_gone for _, process in part.members)
+
+
+def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, patience: float) -> Run:
+    members = run.by_rank
+    world = _world_size(run)
+    if world is not None and not 0 < world <= launch.MAX_RANKS:
+        world = None  # a damaged or foreign number, not a run
+    hosts = {host.name for host, _ in run.processes}
+    own = {(host.name, process.pid) for host, process in members.values()}
+    below = known_hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
+    ranks = _ranks(members, below, pairs_of(members, run.master, below))
+    unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
+    return Run(
+        id=called.shown,
+        full_id=called.full,
+        name=called.name,
+        hosts=known_hosts.named(hosts),
+        launchers=tuple(run.launchers),
+        launcher=_launcher(run),
+        backend=backends.of_run(process for _, process in run.members),
+        world_size=world,
+        master=run.master,
+        ranks=ranks,
+        unseen=unseen,
+        patience=patience,
+        meeting_host=known_hosts.at(run.master),
+        below=below,
+        ledger=ledger_of(ranks.values(), known_hosts.by_name),
+        classes=classes_of(ranks.values()),
+    )
+
+
+def _launcher(run: Gathered) -> str | None:
+    """What started its ranks."""
+    tool = next((process.launch.tool for _, process in run.launchers if process.launch is not None), None)
+    if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
+        return "mp.spawn"
+    source = next((who.source for who in run.identities), None)
+    if tool is None and source == "os.environ" and all(_RAYLET in known.environment(one) for _, one in run.members):
+        return "Ray"
+    return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
+
+
+def _world_size(run: Gathered) -> int | None:
+    # What torch says counts more than the environment: a script may pass another number to init_process_group.
+    processes = [process for _, process in run.members]
+    groups = [group for one in processes for group in known.groups(one)]
+    listed = (len(group.ranks) for group in groups if group.default and group.ranks)
+    calls = () if groups else filter(None, map(meeting_call.of, processes))
+    passed = (call.world_size for call in calls if call.world_size)
+    published = (who.world_size for who in run.identities if who.world_size is not None)
+    if (size := next(chain(listed, passed, published), None)) is not None:
+        return size
+    for _, process in run.launchers:
+        if run.members:
+            if (spawned := _spawned(process)) is not None:
+                return spawned
+        elif (asked := process.launch) is not None:
+            nodes = launch.nodes(process) if asked.nnodes else 1
+            per_node = natural(asked.nproc_per_node)
+            if nodes is not None and per_node is not None:
+                return nodes * per_node
+    return len(run.numbers) or None
+
+
+def _spawned(launcher: Process) -> int | None:
+    """`nprocs` of torch.multiprocessing's own frame in the parent."""
+    for frame in known.frames(launcher):
+        for local in frame.locals if frame.file.endswith("torch/multiprocessing/spawn.py") else ():
+            if local.name == "nprocs" and (count := natural(local.text)) is not None:
+                return count
+    return None
+
+
+def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> dict[int, Rank]:
+    firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
+    whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
+    trains = {number: training(process) for number, (_, process) in whole.items()}
+    alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
+    votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
+    loop, of_batches = common_loop(votes)
+    found: dict[int, Rank] = {}
+    for number in sorted(whole):
+        host, process = whole[number]
+        links = connected[number]
+        state = state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
+        view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
+        found[number] = _rank(number, host, process, trains[number], state, view, links)
+    return _with_workers(found if len(whole) == len(members) else _with_alike(found, members, connected))
+
+
+def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
+    """All ranks, in order. For one that is like another one of its host, the same is concluded; its stack has no variables."""
+    by_process = {(rank.host, rank.pid): rank for rank in whole.values()}
+    patterns: dict[tuple[str, int | None], Rank] = {}
+    found = {}
+    for number in sorted(members):
+        if (rank := whole.get(number)) is None:
+            host, process = members[number]
+            first = host.name, process.like
+            pattern = patterns.get(first) or patterns.setdefault(first, _bare(by_process[first], process))
+            links = connected[number]
+            rank = structs.replace(
+                pattern,
+                rank=number,
+                process=process,
+                like=by_process[first].rank,
+                local_rank=process.identity.local_rank if process.identity else None,
+                cpu_percent=cpu_percent(process),
+                silent_seconds=silent_seconds(links.ranks),
+                store_silent_seconds=silent_seconds(links.stores),
+                idle_seconds=known.threads(process)[0].idle_seconds,  # of the training thread (Alike)
+                connections=links.ranks,
+            )
+        found[number] = rank
+    return found
+
+
+def _bare(first: Rank, alike: Process) -> Rank:
+    """A rank with the stack of one that is like it."""
+    trains = training(alike)
+    _, frame = where(trains.thread, trains.read, trains.own)
+    return structs.replace(first, thread=trains.thread, own=trains.own, program=_program(trains), frame=frame)
+
+
+def _program(trains: Training) -> tuple[Frame, ...]:
+    thread, read, own = trains.thread, trains.read, trains.own
+    return own if thread is None or read is None or read.program == read.own else frames_at(thread.frames, read.program)
+
+
+def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
+    """Ranks whose waits for workers of torch.distributed.rpc name the ranks of those workers. A worker that itself waits answers
+    from other threads. If none of them handles a request, it waits for the requests of other ranks."""
+    workers = {name: one for one in members.values() if one.process and (name := known.rpc_name(one.process))}
+    if not workers:
+        return members
+    found = dict(members)
+    for number, one in members.items():
+        wait = one.wait
+        worker = workers.get(wait.asked) if wait is not None and wait.asked is not None else None
+        if wait is not None and worker is not None:
+            threads = known.python_threads(worker.process) if worker.process is not None else ()
+            if worker.waits and not any(reading(thread).handles_rpc for thread in threads):
+                wait = structs.replace(wait, answered_by=worker.rank)
+            else:
+                wait = structs.replace(wait, operation=structs.replace(wait.operation, peer=worker.rank))
+            found[number] = structs.replace(one, wait=wait)
+    return found
+
+
+def _rank(
+    number: int,
+    host: Host,
+    process: Process,
+    trains: Training,
+    state: State,
+    loop: LoopView | None,
+    links: Links,
+) -> Rank:
+    thread, read, own = trains.thread, trains.read, trains.own
+    place, frame = where(thread, read, own)
+    if thread is None and state.label == "computing" and (call := last_call(process, host.wall_us)) is not None:
+        place = call.where
+    frames = () if thread is None else thread.frames
+    return Rank(
+        **structs.asdict(state),
+        rank=number,
+        host=host.name,
+        process=process,
+        local_rank=process.identity.local_rank if process.identity else None,
+        thread=thread,
+        own=own,
+        program=_program(trains),
+        where=place,
+        frame=frame,
+        cpu_percent=cpu_percent(process),
+        silent_seconds=silent_seconds(links.ranks),
+        store_silent_seconds=silent_seconds(links.stores),
+        idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
+        loop=loop,
+        connections=links.ranks,
+        given=given(process, frames, read, state.wait) if read is not None else None,
+    )

@@ -1,0 +1,1 @@
+"""What the evidence about one process says, before anything is concluded."""

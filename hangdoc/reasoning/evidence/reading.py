@@ -1,0 +1,145 @@
+"""What the lines of a stack say, whatever its variables hold. Many ranks are at the same lines: each such stack is read once."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
+
+from msgspec import Struct
+
+from hangdoc import program
+from hangdoc.snapshot import Frame, PythonThread
+from hangdoc.torch_facts import torch_names
+
+Lines = tuple[tuple[str, str, int, bool, bool], ...]
+"""File, function and line of each frame, and whether it is a library's and native."""
+_LINE = attrgetter("file", "function", "line", "library", "native")
+
+
+class Reading(Struct, frozen=True, gc=False):
+    """Frames are given as positions in the stack, innermost first."""
+
+    lines: Lines
+    own: tuple[int, ...]
+    """The user's own code."""
+    program: tuple[int, ...]
+    """See `hangdoc.program`."""
+    in_torch: bool
+    """Whether a frame is torch's."""
+    in_c10d: bool
+    """Whether it is in an operation of torch.distributed."""
+    joins: bool
+    """Whether it waits for a thread to end."""
+    call: int | None
+    """The operation that the user, or torch for the user, called."""
+    origin: str
+    """Who called it: the part of torch nearest to the call, else the user."""
+    rendezvous: int | None
+    """The outermost function of a rendezvous."""
+    in_rendezvous: bool
+    """Whether that is what it waits in: a new group has a rendezvous of its own inside a collective."""
+    c10d: tuple[int, ...]
+    """All frames of the file with the operations."""
+    arguments: tuple[tuple[int, str], ...]
+    """Operations of the user's innermost call, which may tell what tensors they were given."""
+    rpc: int | None
+    """The outermost call of torch.distributed.rpc that waits for another rank."""
+    handles_rpc: bool
+    """Whether the thread does what another rank has requested by RPC."""
+    trains: bool
+    """Whether a framework started the thread for the user's training function."""
+    in_backward: bool
+    """Whether autograd's engine is called at its inner end."""
+    scripts: bool
+    """Whether a frame of `own` may be a script that pip wrote."""
+
+
+def lines_of(thread: PythonThread) -> Lines:
+    """Equal for stacks at the same lines."""
+    return tuple(map(_LINE, thread.frames))
+
+
+def reading(thread: PythonThread) -> Reading:
+    """What the lines of a thread say."""
+    return _read(tuple(map(_LINE, thread.frames)))
+
+
+def frames_at(frames: Sequence[Frame], positions: tuple[int, ...]) -> tuple[Frame, ...]:
+    """Some frames of a stack."""
+    return tuple([frames[at] for at in positions])
+
+
+@lru_cache(512)  # a reading takes up to 10 kB, and ranks that import modules have ever new ones
+def _read(lines: Lines) -> Reading:
+    frames = [
+        Frame(file=file, function=function, line=line, library=library, native=native)
+        for file, function, line, library, native in lines
+    ]
+    call, rendezvous = _operation(frames)
+    own = tuple(at for at, frame in enumerate(frames) if not frame.library and not frame.native)
+    first_own = own[0] if own else len(frames)
+    c10d = tuple(at for at, frame in enumerate(frames) if frame.file.endswith(torch_names.C10D))
+    return Reading(
+        lines=lines,
+        own=own,
+        program=program.positions(frames),
+        in_torch=any("/torch/" in frame.file for frame in frames),
+        in_c10d=any(torch_names.role(frame.file, frame.function) == "operation" for frame in frames),
+        joins=any(
+            torch_names.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in frames[:first_own]
+        ),
+        call=call,
+        origin=origin(frames[call:]) if call is not None else "user",
+        rendezvous=rendezvous,
+        in_rendezvous=rendezvous is not None
+        and (call is None or torch_names.plain(frames[call].function) != "new_group"),
+        c10d=c10d,
+        arguments=tuple((at, torch_names.plain(frames[at].function)) for at in c10d if at <= first_own),
+        rpc=_rpc(frames[:first_own]),
+        handles_rpc=any(map(_handles_rpc, frames)),
+        trains=any(map(_runs_training, frames)),
+        in_backward=any(map(_is_backward, frames[:3])),
+        scripts=any(program.is_script(frames[at].file) for at in own),
+    )
+
+
+def _is_backward(frame: Frame) -> bool:
+    return frame.file.endswith(torch_names.AUTOGRAD[0]) and frame.function == torch_names.AUTOGRAD[1]
+
+
+def _runs_training(frame: Frame) -> bool:
+    function = torch_names.plain(frame.function)
+    return any(frame.file.endswith(file) and function == name for file, name in torch_names.TRAINING_THREADS)
+
+
+def _handles_rpc(frame: Frame) -> bool:
+    return frame.file.endswith(torch_names.RPC_HANDLER[0]) and frame.function == torch_names.RPC_HANDLER[1]
+
+
+def _rpc(frames: Sequence[Frame]) -> int | None:
+    """The outermost wait in calls of torch.distributed.rpc."""
+    waits = {*torch_names.RPC_CALLS, *torch_names.RPC_MEETINGS}
+    found = (at for at, f in enumerate(frames) if f.file.endswith(torch_names.RPC) and f.function in waits)
+    return max(found, default=None)
+
+
+def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
+    """(operation, rendezvous) of a stack, down to the first frame of the user's own code."""
+    call: int | None = None
+    rendezvous: int | None = None
+    for at, frame in enumerate(frames):
+        role = torch_names.role(frame.file, frame.function)
+        if role == "rendezvous":
+            rendezvous = at
+        elif role == "operation":
+            # all_gather_object calls all_gather: the outer one is what the user called. But a barrier inside
+            # init_process_group is still the rendezvous.
+            call = at
+        elif not frame.library:
+            break
+    return call, rendezvous
+
+
+def origin(frames: Sequence[Frame]) -> str:
+    """Who called: the part of torch nearest to the innermost frame, else the user."""
+    found = (torch_names.origin(frame.file, frame.function) for frame in frames)
+    return next((one for one in found if one is not None), "user")

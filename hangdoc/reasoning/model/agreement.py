@@ -1,0 +1,43 @@
+"""One value per rank (or node), and which ones differ from the majority. Every comparison between ranks uses it."""
+
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+Value = TypeVar("Value", covariant=True)
+
+
+Member = TypeVar("Member", int, str)
+
+
+class Agreement(NamedTuple, Generic[Value, Member]):
+    """The values, and the members that have them."""
+
+    values: tuple[tuple[Value, tuple[Member, ...]], ...]
+    """Each value with the members that have it, ascending; the most common value first."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether there are two values."""
+        return len(self.values) > 1
+
+    @property
+    def odd(self) -> tuple[Member, ...]:
+        """The members that differ from the majority; all members if there is no majority."""
+        if not self.differs:
+            return ()
+        tied = len(self.values[0][1]) == len(self.values[1][1])
+        return tuple(member for _, members in self.values[0 if tied else 1 :] for member in members)
+
+
+def agreement(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
+    """Compare the values of some members."""
+    found: dict[Value, list[Member]] = {}
+    for member, value in sorted(values.items()):
+        found.setdefault(value, []).append(member)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[1][0]))
+    return Agreement(tuple((value, tuple(members)) for value, members in ordered))
+
+
+def differing(values: Mapping[Member, Value]) -> Agreement[Value, Member] | None:
+    """The same; None where all agree."""
+    return agreement(values) if len(set(values.values())) > 1 else None

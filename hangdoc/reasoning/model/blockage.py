@@ -1,0 +1,67 @@
+"""What blocks some ranks of a run, and what follows from that."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from hangdoc.diagnosis import Severity
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Ends, Hold, Unreadable, Unseen
+from hangdoc.reasoning.model.kinds import Cycle
+from hangdoc.reasoning.model.rank import Class, numbers_of
+
+GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
+"""The gravest first."""
+UNOBSERVED = (Unseen, Unreadable)
+"""Kinds of blockages whose ranks were not observed."""
+
+
+@dataclass(frozen=True)
+class Blockage:
+    """What blocks some ranks."""
+
+    kind: Hold
+    awaited: tuple[Class, ...]
+    """The ranks that all others wait for: the end of the chains of waiting ranks. Empty if they were not observed."""
+    culprits: tuple[int, ...]
+    waiting: tuple[Class, ...] = ()
+    """All other ranks that it blocks and that made no progress."""
+    age_seconds: float | None = None
+    old: bool = False
+    """Whether it is older than the patience, and than a few attempts of a rank that polls."""
+    under_way: bool = False
+    """Whether data between its ranks may still be in transit."""
+    cause: Cause | None = None
+
+    @property
+    def ends(self) -> Ends:
+        """Whether it can end without help, by its cause or else its kind. A cycle with data in transit may be none: a rank
+        continues with its next call as soon as the kernel has accepted its bytes."""
+        if self.cause is None and self.under_way and isinstance(self.kind, Cycle):
+            return "unknown"
+        return (self.cause.ends if self.cause is not None else None) or self.kind.ends
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The culprits, by its cause if that names other ones."""
+        named = self.cause.culprits if self.cause is not None else None
+        return self.culprits if named is None else named
+
+    @cached_property
+    def victims(self) -> tuple[int, ...]:
+        """Ranks that only wait."""
+        in_cycle = isinstance(self.kind, Cycle)
+        waiting = (*self.waiting, *(one for one in self.awaited if in_cycle or one.first.waits))
+        return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
+
+    @property
+    def severity(self) -> Severity:
+        """By the contract: what never ends is an error at once, anything else once it is older than the patience. What could
+        not be observed is never an error."""
+        if isinstance(self.kind, UNOBSERVED):
+            return "warning"
+        return "error" if self.ends == "never" or (self.ends == "unknown" and self.old) else "info"
+
+    @property
+    def about(self) -> Hold | Cause:
+        """What the finding reports."""
+        return self.cause if self.cause is not None else self.kind

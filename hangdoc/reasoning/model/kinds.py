@@ -1,0 +1,171 @@
+"""What blocks a run, apart from what blocks a single rank (`ranks.holds`): ranks that wait for each other."""
+
+from typing import ClassVar
+
+from hangdoc.reasoning.model.agreement import Agreement
+from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.holds import Ends, Hold, Stopped
+from hangdoc.reasoning.model.rank import Class
+from hangdoc.snapshot import Frame, Loop, Process, Transfer
+
+
+class Cycle(Hold, frozen=True, kw_only=True):
+    """Base class of cycles: each of some ranks waits for another of them, so none can continue."""
+
+    NAME: ClassVar[str] = "cycle"
+    ends: Ends = "never"
+
+    @property
+    def sure(self) -> bool:
+        """False if an operation was inferred, or its name is unknown."""
+        return self.ends == "never"
+
+
+class LeftLoop(Cycle, frozen=True, kw_only=True):
+    """Some ranks have left a loop that others are still inside."""
+
+    NAME = "left-loop"
+    short: Class
+    inside: Class
+    loop: Loop
+    skippable: bool = False
+    """Whether one side may instead have skipped the call of the other, which is only made in some iterations of the loop around:
+    no counter of that is known, and no statement ends the inner loop early."""
+    differences: tuple[Difference, ...] = ()
+    """The data of which `short` visibly has less than `inside`, the strongest difference first."""
+    begins_differ: bool = False
+    """Whether the two began the loop at different values of its counter."""
+
+
+class Subset(Cycle, frozen=True, kw_only=True):
+    """Only some ranks of a group make a call."""
+
+    NAME = "subset"
+    parts: tuple[Class, ...]
+    """One class for each call, the smallest first."""
+    reason: str
+    some: bool = False
+    """Whether some of the ranks to blame may have made the call: they came out of it before the others."""
+    asked: str | None = None
+    """The condition under which a framework makes the call, if it is the framework's."""
+
+
+class HoldsLock(Cycle, frozen=True, kw_only=True):
+    """A rank holds a lock on a file and waits for the ranks that need it."""
+
+    NAME = "holds-lock"
+    holder: Class
+    needs: Class
+    path: str
+
+
+class GroupOrder(Cycle, frozen=True, kw_only=True):
+    """Ranks entered the collectives of several groups in conflicting order."""
+
+    NAME = "group-order"
+    parts: tuple[Class, ...]
+
+
+class Mismatch(Cycle, frozen=True, kw_only=True):
+    """Different calls at one point of the program."""
+
+    NAME = "mismatch"
+    parts: tuple[Class, ...]
+    reason: str
+    """Why some of them are to blame; empty if nothing singles them out."""
+
+
+class PointToPoint(Cycle, frozen=True, kw_only=True):
+    """Sends and receives that do not match, or a peer that is in another operation."""
+
+    NAME = "point-to-point"
+    parts: tuple[Class, ...]
+    pair: tuple[Class, Class] | None = None
+    """The ranks that send to a different rank or are in another operation, and ranks that wait for them; None if all are to
+    blame."""
+    left_out: Transfer | None = None
+    """The call that the first of the pair may have left out, because it is under a condition."""
+
+
+class Roots(Cycle, frozen=True, kw_only=True):
+    """One collective, called with different roots."""
+
+    NAME = "roots"
+    values: Agreement[str, int]
+
+
+class Tensors(Cycle, frozen=True, kw_only=True):
+    """One collective, called with tensors that do not match."""
+
+    NAME = "tensors"
+    values: Agreement[str, int]
+    """Type and number of elements."""
+    shown: dict[int, str]
+    """The tensor of each rank."""
+
+
+class Threads(Cycle, frozen=True, kw_only=True):
+    """Two threads of a rank call collectives of one group: nothing makes their order the same on all ranks."""
+
+    NAME = "threads"
+    calls: tuple[tuple[Class, str, str], ...]
+    """Ranks with the name of their second thread and what it calls."""
+
+
+class SameCall(Hold, frozen=True, kw_only=True):
+    """All ranks of a group wait in one call, and no rank is missing."""
+
+    NAME = "same-call"
+
+
+class Rendezvous(Hold, frozen=True, kw_only=True):
+    """The rendezvous of the run, or of a group, is not complete. If an absent rank is making progress, it may still arrive."""
+
+    NAME = "rendezvous"
+    arrived: tuple[Class, ...]
+
+
+class AgentsWait(Hold, frozen=True, kw_only=True):
+    """Launchers wait for other nodes, and no rank has started yet."""
+
+    NAME = "rendezvous"
+    agents: tuple[tuple[Process, Frame], ...]
+
+
+class Apart(Hold, frozen=True, kw_only=True):
+    """Some ranks wait in a rendezvous that others have passed or never enter."""
+
+    NAME = "apart"
+    parts: tuple[Class, ...]
+
+
+class Standstill(Hold, frozen=True, kw_only=True):
+    """No rank waits for another, but none makes progress."""
+
+    NAME = "standstill"
+
+
+class Spinning(Hold, frozen=True, kw_only=True):
+    """Ranks spin in the GPU driver. The host cannot tell whether for a collective or for a kernel of their own."""
+
+    NAME = "gpu-spin"
+    ends: Ends = "by-itself"
+
+
+class LauncherStopped(Hold, frozen=True, kw_only=True):
+    """The launcher is stopped, and its ranks have ended: no process collects or restarts them."""
+
+    NAME = "launcher-stopped"
+    ends: Ends = "never"
+    launcher: Process
+    stop: Stopped
+    ended: tuple[int, ...]
+
+
+class Ended(Hold, frozen=True, kw_only=True):
+    """All ranks are dead, but the process that started them is alive. It ends by itself if the launcher monitors its ranks (as
+    torchrun's agent does), or if they have ended without an error."""
+
+    NAME = "ended"
+    launcher: Process
+    ranks: tuple[int, ...]

@@ -1,0 +1,49 @@
+"""Launches whose settings differ between the nodes."""
+
+import msgspec
+
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.run_identity import is_loopback
+from hangdoc.snapshot import Host, Process
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The launcher of a node, or a rank that was started without one, with its settings."""
+
+    host: Host
+    process: Process
+    place: str
+    nodes: str | None
+    address: str | None
+    port: str | None
+    run_id: str | None
+    number: int | None
+    """Node rank of a launcher, rank of a rank."""
+    ranks: tuple[int, ...]
+    """The ranks that it starts, if it says so."""
+    init_method: str | None = None
+    """Of a rank: the URL that it passed to init_process_group, instead of the variables."""
+
+    @property
+    def meets_at(self) -> str | None:
+        """The master address. A loopback address names each host itself."""
+        return f"localhost of {self.host.name}" if is_loopback(self.address or "") else self.address
+
+
+class LaunchesDiffer(Cause, frozen=True, kw_only=True):
+    """Settings that differ between the nodes."""
+
+    NAME = "launches-differ"
+    parts: tuple[Part, ...]
+    differences: tuple[str, ...]
+    wrong: tuple[Part, ...]
+    reference: Part
+    """The part that the others must match."""
+    met: bool
+    """Whether the run trains in spite of the differences."""
+
+    @property
+    def one_name(self) -> bool:
+        """Whether the only difference is what `localhost` is on each host."""
+        given = {(part.address, part.port, part.nodes, part.init_method, part.run_id) for part in self.parts}
+        return len(given) == 1 and len(self.differences) == 1

@@ -1,0 +1,178 @@
+"""The value: group, ranks, and the calls of each rank with their numbers."""
+
+import math
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from hangdoc.parse import natural
+from hangdoc.regex import regex
+
+Source = Literal["recorder", "inferred"]
+
+_TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
+_TORCHS_NAMES = {
+    "_all_gather_base": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "all_reduce_coalesced": "all_reduce",
+}
+"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13)."""
+_EQUAL_AMOUNTS = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"})
+"""Collectives to which all ranks must pass tensors of one dtype and number of elements."""
+
+
+class Site(NamedTuple):
+    """A line of Python that makes a call, or calls what makes it."""
+
+    file: str
+    """Without its directory, which may differ between hosts."""
+    line: int
+    function: str
+    path: str = ""
+    """The whole path."""
+    library: bool = False
+
+
+class Call(NamedTuple):
+    """What a rank called, and where: equal for equal calls, on all ranks."""
+
+    op: str
+    tensors: tuple[str, ...] = ()
+    """Its inputs, each as `float32[64, 8]`."""
+    sites: tuple[Site, ...] = ()
+    """Where it was called, innermost first, without torch's own frames. Empty if unknown."""
+
+    @property
+    def site(self) -> Site | None:
+        """The innermost line of the user's code, or of a framework if there is none."""
+        return next((site for site in self.sites if not site.library), self.sites[0] if self.sites else None)
+
+
+Signature = tuple[str, tuple[str, ...], tuple[tuple[str, int, str], ...]]
+
+
+@lru_cache(1 << 14)
+def signature(call: Call) -> Signature:
+    """What must be equal if two ranks made the same call: operation, amounts of data where they must agree, and lines."""
+    lines = tuple((site.file, site.line, site.function) for site in call.sites)
+    return plain_name(call.op), amounts(call), lines
+
+
+def plain_name(op: str) -> str:
+    """One name for the variants of a collective."""
+    return _TORCHS_NAMES.get(op, op.lstrip("_"))
+
+
+@lru_cache(1 << 14)
+def amounts(call: Call) -> tuple[str, ...]:
+    """Dtype and number of elements of each tensor (`float32 x 512`), where these must agree; otherwise empty. Shapes may differ
+    if the numbers of elements are equal."""
+    return tuple(map(_amount, call.tensors)) if plain_name(call.op) in _EQUAL_AMOUNTS else ()
+
+
+def _amount(tensor: str) -> str:
+    match = _TENSOR.match(tensor)
+    if match is None:
+        return tensor
+    return f"{match[1]} x {math.prod(natural(size) or 0 for size in match[2].split(', ') if size)}"
+
+
+class Pending(NamedTuple):
+    """A call that a rank has made and that is not complete."""
+
+    number: int
+    call: Call
+    age_seconds: float | None = None
+    timeout_seconds: float | None = None
+    """After this time since the call was made, torch ends the process."""
+    source: Source = "recorder"
+
+
+class RankCalls(NamedTuple):
+    """The calls of a rank in one group, as columns of equal length in the order of their numbers."""
+
+    rank: int
+    host: str
+    source: Source = "recorder"
+    made: int | None = None
+    """The number of its last call; None if it is not known."""
+    made_before: int | None = None
+    """The same at the beginning of the window."""
+    pending: tuple[Pending, ...] = ()
+    """The oldest first."""
+    last: Call | None = None
+    """Its last call, complete or not."""
+    last_age_seconds: float | None = None
+    numbers: tuple[int, ...] = ()
+    calls: tuple[Call, ...] = ()
+    made_us: tuple[int, ...] = ()
+    """By the wall clock of its host, in microseconds since 1970."""
+    whole: bool = False
+    """Whether the columns begin with its first call: nothing was overwritten."""
+    generation: int = 1
+    """How many groups of this name the rank has called: numbers of different ones can't be compared."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether it made a call during the window."""
+        return self.made is not None and self.made_before is not None and self.made > self.made_before
+
+    def at(self, number: int) -> Call | None:
+        """Its call of a number; None if that is not in the record."""
+        for waiting in self.pending:
+            if waiting.number == number:
+                return waiting.call
+        if not self.numbers or not self.numbers[0] <= number <= self.numbers[-1]:
+            return None
+        return self.by_number().get(number)
+
+    def by_number(self) -> dict[int, Call]:
+        """Its calls. Of several with one number (coalesced ones), the first."""
+        return dict(zip(reversed(self.numbers), reversed(self.calls), strict=True))
+
+    def count_like(self, call: Call) -> int | None:
+        """How often it has made a call at the same lines, the pending one included; None if its record is not whole."""
+        wanted = signature(call)
+        return sum(signature(other) == wanted for other in self.calls) if self.whole and call.sites else None
+
+
+class GroupCalls(NamedTuple):
+    """A process group with the calls of its ranks."""
+
+    name: str | None
+    """None for the default group."""
+    members: tuple[int, ...]
+    """Its ranks, by torch's table of groups; without that, those whose record has the group."""
+    ranks: dict[int, RankCalls]
+    """Those of its members whose calls are known."""
+    backend: str | None = None
+
+
+class Ledger(NamedTuple):
+    """All groups of a run, the default group first."""
+
+    groups: tuple[GroupCalls, ...] = ()
+
+    def group(self, name: str | None, rank: int) -> GroupCalls | None:
+        """The group of a name of which a rank is a member."""
+        return next((group for group in self.groups if group.name == name and rank in group.members), None)
+
+    def of_rank(self, rank: int) -> list[tuple[GroupCalls, RankCalls]]:
+        """The groups in which a rank's calls are known."""
+        return [(group, group.ranks[rank]) for group in self.groups if rank in group.ranks]
+
+    def has_made_as_often(self, rank: int, waiting: int) -> bool:
+        """Whether a rank has made the call in which another one waits as often as that one, by their whole records. Then it was
+        not kept from it in the present round: the calls of the two have met others than their own since some earlier one."""
+        for group, calls in self.of_rank(waiting):
+            if calls.pending and rank in group.ranks:
+                theirs = calls.count_like(calls.pending[0].call)
+                ours = group.ranks[rank].count_like(calls.pending[0].call)
+                return theirs is not None and ours is not None and 0 < theirs <= ours
+        return False

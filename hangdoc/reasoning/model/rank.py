@@ -1,0 +1,197 @@
+"""A rank, the operation that it waits in, and classes of ranks about which the same was concluded."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.reasoning.model.holds import Hold
+from hangdoc.regex import regex
+from hangdoc.snapshot import Clocks, Connection, Frame, Loop, Process, PythonThread
+from hangdoc.torch_facts import torch_names
+
+BUSY = 0.10
+"""Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
+
+
+_FORM = regex(r"_(into_tensor|tensor|single|coalesced)$")
+
+
+def form(op: str) -> str:
+    """One name for the variants of a collective: a native stack has all_gather where a Python frame has
+    all_gather_into_tensor."""
+    return _FORM.sub("", op)
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """The operation of a blocked rank, and the ranks that it names."""
+
+    kind: str
+    """`collective`, `p2p`, `rendezvous` or `store`: waits that another rank can end."""
+    operation: Operation
+    members: tuple[int, ...] | None = None
+    """Ranks of the group, if the interpreter lists them; None means the default group."""
+    sure: bool = True
+    """False if the operation was inferred (from an idle backward, for example), not read from a frame."""
+    root: int | None = None
+    """Of a rooted collective, the root: the rank within its group that sends to all or receives from all."""
+    asked: str | None = None
+    """Of a call of torch.distributed.rpc, the name of the worker that must answer."""
+    answered_by: int | None = None
+    """The rank of that worker, if it has accepted the call: it answers when other ranks have made theirs, and is no `peer`."""
+
+    way: tuple[tuple[str, int], ...] = ()
+    """Of an unknown operation, the lines of the user's code that lead to it: other lines wait for another operation."""
+
+    @property
+    def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None, tuple[tuple[str, int], ...]]:
+        """Equal for ranks that can meet there."""
+        origin = self.operation.origin
+        return (
+            form(self.operation.op),
+            self.operation.group,
+            self.members,
+            origin if origin in ("ddp-backward", "store") else None,
+            self.way if self.operation.op == "wait" else (),
+        )
+
+    def having(self, **known: Any) -> "Wait":
+        """The same wait, with more known of its operation."""
+        return replace(self, operation=replace(self.operation, **known))
+
+    @property
+    def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:
+        """Equal for calls of one group."""
+        return self.operation.group, self.members
+
+
+class Given(NamedTuple):
+    """The tensor that a rank passed to its collective."""
+
+    lines: tuple[int, ...]
+    """At which one of torch's calls makes another: broadcast_object_list sends a size first, then what it is of."""
+    tensor: str
+    """Of the innermost call, as `float32[64, 8]`."""
+    number: int | None
+    """Of the call in its group; None if it is not recorded. Calls with different numbers may have different tensors."""
+
+
+class LoopView(Struct, frozen=True, gc=False):
+    """The loop over the data that a rank is in or has left, with its counter."""
+
+    loop: Loop
+    inside: bool
+    done: int | None
+    """Rounds completed."""
+    total: int | None
+    of_batches: bool = True
+    """Whether a round is a batch; False for an epoch, with a loop over a DataLoader inside it."""
+    received: int | None = None
+    """Batches that the rank's own iterator has given to the loop, the present one included; None if it does not say."""
+    recorded: bool = False
+    """Whether the rank's own iterator or dataloader says `total`."""
+
+
+class State(Struct, frozen=True, gc=False):
+    """What was concluded about a rank."""
+
+    label: Label | None
+    state: str
+    why: str
+    """One phrase with the evidence for the state."""
+    wait: Wait | None = None
+    moving: bool = False
+    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
+    counters_moved: bool = False
+    work: str | None = None
+    """What progresses besides counters and stacks, as text: files, other connections, child processes."""
+    training_share: float | None = None
+    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
+    hold: Hold | None = None
+    """What blocks it, if it waits for no other rank."""
+
+
+class Rank(State, frozen=True, gc=False, kw_only=True):
+    """One rank. `process` is None where the rank is known to be gone and left nothing."""
+
+    rank: int
+    host: str
+    process: Process | None
+    like: int | None = None
+    """The rank of the same host whose evidence was sent for both (`Process.like`)."""
+    local_rank: int | None = None
+    thread: PythonThread | None = None
+    own: tuple[Frame, ...] = ()
+    """Frames of the user's own code in that thread, innermost first."""
+    program: tuple[Frame, ...] = ()
+    """`own` with the frames of the framework that has the training loop, innermost first."""
+    where: Where | None = None
+    frame: Frame | None = None
+    """The frame `where` names."""
+    cpu_percent: float | None = None
+    silent_seconds: float | None = None
+    """Since the last byte on its connections to other ranks."""
+    store_silent_seconds: float | None = None
+    """Since the last byte on its connections to stores."""
+    idle_seconds: float | None = None
+    """For how long its training thread had not run when the observation began, at least; None if unknown."""
+    loop: LoopView | None = None
+    connections: tuple[Connection, ...] = ()
+    """To other ranks."""
+    given: Given | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it has one."""
+        return self.process.pid if self.process else None
+
+    @property
+    def spins(self) -> bool:
+        """Whether it spins in the GPU driver, for a collective or for kernels of its own: the host cannot tell which."""
+        return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
+
+    @property
+    def uses_rpc(self) -> bool:
+        """Whether it uses torch.distributed.rpc."""
+        clocks = self.process.clocks if self.process is not None else None
+        return isinstance(clocks, Clocks) and any(torch_names.is_rpc(thread.name) for thread in clocks.threads)
+
+    @property
+    def in_rendezvous(self) -> bool:
+        """Whether its operation is a rendezvous."""
+        return self.wait is not None and self.wait.kind == "rendezvous"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is blocked in an operation that another rank has to complete."""
+        return self.wait is not None
+
+
+class Class(Struct, frozen=True, gc=False):
+    """Ranks with the same conclusions. The later steps treat them as one."""
+
+    first: Rank
+    ranks: tuple[int, ...]
+    """Ascending; the first one's number leads."""
+
+
+def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
+    """The ranks in some classes."""
+    for one in classes:
+        yield from one.ranks
+
+
+def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
+    """The ranks in some classes, ascending."""
+    return tuple(sorted(numbers_of(classes)))
+
+
+def merged(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[Class, ...]:
+    """One class for all that have the same key, the smallest first."""
+    found: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        found.setdefault(key(one.first), []).append(one)
+    whole = (Class(alike[0].first, ranks_of(alike)) for alike in found.values())
+    return tuple(sorted(whole, key=lambda one: (len(one.ranks), one.ranks)))

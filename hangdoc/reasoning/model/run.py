@@ -1,0 +1,146 @@
+"""A run after each step: its ranks, which rank waits for which, and what blocks it."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.launches import LaunchesDiffer
+from hangdoc.reasoning.model.ledger import Ledger
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.settings import Differs
+from hangdoc.reasoning.model.waits import Waits
+from hangdoc.snapshot import Host, Process, Unavailable
+
+Placed = tuple[Host, Process]
+"""A process and the host it was seen on."""
+
+
+class Unlooked(Struct, frozen=True):
+    """Why a rank was not observed."""
+
+    why: str
+    elsewhere: bool = False
+    """It may be alive on a host, or in a process, that was not observed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, made whole at once: nothing is filled in later."""
+
+    id: str
+    """Unique in its look (`hangdoc.reasoning.runs.job_ids`)."""
+    hosts: tuple[Host, ...]
+    launchers: tuple[Placed, ...]
+    launcher: str | None
+    backend: str | None
+    world_size: int | None
+    master: str | None
+    ranks: dict[int, Rank]
+    unseen: dict[int, Unlooked]
+    patience: float
+    full_id: str = ""
+    """The id with what no other user can claim. Accepted wherever `id` is."""
+    name: str | None = None
+    """What its launcher and variables say. Runs of several users may have one name."""
+    below: dict[tuple[str, int | None], list[Process]] = field(default_factory=dict)
+    """The helper processes of each rank, by its host and pid."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Which calls each rank has made in each process group."""
+    classes: tuple[Class, ...] = ()
+    """All of `ranks`, by their lowest numbers."""
+    quiet_seconds: float | None = None
+    """How long the waiting or idle ranks have exchanged no data; None if unknown."""
+    age_seconds: float | None = None
+    """How long they have waited: as long as they exchanged no data, and at most since the last of them made the call that it
+    waits in, if that is recorded. None if unknown."""
+    meeting_host: Host | None = None
+    """The host of the rendezvous endpoint, if it was observed. It may hold no process of the run."""
+    differing: tuple[Differs, ...] = ()
+    """Options, variables and versions that must be the same on all ranks, and are not."""
+    launches: LaunchesDiffer | None = None
+    """Settings of the launches that differ between the nodes."""
+    waits: Waits | None = None
+    """Which rank waits for which."""
+    blockages: tuple[Blockage, ...] = ()
+    """What blocks it, the most severe first."""
+
+    @cached_property
+    def host(self) -> dict[str, Host]:
+        """Its hosts by their names."""
+        return {host.name: host for host in self.hosts}
+
+    @cached_property
+    def _by_host(self) -> dict[str, list[Rank]]:
+        found: dict[str, list[Rank]] = {}
+        for rank in self.ranks.values():
+            found.setdefault(rank.host, []).append(rank)
+        return found
+
+    def on(self, host: str) -> list[Rank]:
+        """The ranks of a host."""
+        return self._by_host.get(host, [])
+
+    @property
+    def endpoint(self) -> tuple[str, int | None]:
+        """Host and port of the rendezvous endpoint; `("", None)` if unknown."""
+        host, _, port = (self.master or "").rpartition(":")
+        return host, natural(port)
+
+    @cached_property
+    def living(self) -> tuple[Rank, ...]:
+        """The ranks that are not dead. Each has a process."""
+        return tuple(rank for rank in self.ranks.values() if rank.label != "dead")
+
+    @cached_property
+    def processes(self) -> dict[int, Process]:
+        """The processes of the living ranks."""
+        return {rank.rank: rank.process for rank in self.living if rank.process is not None}
+
+    @cached_property
+    def whole(self) -> dict[int, Process]:
+        """Those that have evidence of their own."""
+        return {number: process for number, process in self.processes.items() if self.ranks[number].like is None}
+
+    @cached_property
+    def _alike(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for rank in self.living:
+            if rank.like is not None:
+                found.setdefault(rank.like, []).append(rank.rank)
+        return found
+
+    def alike(self, number: int) -> tuple[int, ...]:
+        """A rank with evidence of its own, and those that are like it."""
+        return (number, *self._alike.get(number, ()))
+
+    @cached_property
+    def waiting(self) -> tuple[Class, ...]:
+        """Classes that wait for other ranks."""
+        return tuple(one for one in self.classes if one.first.waits)
+
+    @cached_property
+    def still(self) -> tuple[Class, ...]:
+        """Those of them that made no progress."""
+        return tuple(one for one in self.waiting if not one.first.moving)
+
+    def concluding(self, **known: Any) -> "Run":
+        """The run with more concluded about it. What was computed from its ranks and hosts is kept."""
+        found = dataclasses.replace(self, **known)
+        computed = (name for name, value in vars(Run).items() if isinstance(value, cached_property))
+        found.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
+        return found
+
+    def blind_hosts(self) -> list[tuple[str, str]]:
+        """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
+        return [
+            (host.name, host.connections.reason) for host in self.hosts if isinstance(host.connections, Unavailable)
+        ]
+
+    def helpers(self, rank: Rank) -> list[Process]:
+        """The helper processes of a rank."""
+        return self.below.get((rank.host, rank.pid), [])

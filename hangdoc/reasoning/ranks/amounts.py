@@ -1,0 +1,173 @@
+"""How much data each rank has, from every source: beacons, loop bounds, lists, directories."""
+
+from hangdoc.diagnosis import Evidence
+from hangdoc.parse import natural
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.ranks import iterators
+from hangdoc.reasoning.ranks.counters import counted, counters_in
+from hangdoc.reasoning.ranks.feeding import consumers
+from hangdoc.regex import regex
+from hangdoc.snapshot import DataSource, DataSources
+
+_DATA_WORDS = regex(
+    r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
+)
+_TOTAL = regex(
+    r"(?i)(^|[._])(max|num|n|total|len)_(\w+_)?(batch(es)?|samples?|examples?|shards?|files?|docs?|rows?|items?|sequences?)$"
+)
+"""Names of numbers that say how much data there is."""
+_FILE_WORDS = regex(r"(?i)file|path|shard|urls?$")
+
+
+def differences(less: Rank, more: Rank) -> list[Difference]:
+    """Everything of which `less` visibly has fewer than `more`, the strongest first."""
+    found = [*_beacons(less, more), *_directories(less, more), *_bounds(less, more), *_variables(less, more)]
+    return sorted(found, key=lambda difference: -difference.weight)
+
+
+def same_data(one: Rank, other: Rank) -> bool:
+    """Whether both ranks read directories with the same files."""
+    shared = [(mine, theirs) for mine, theirs in common_sources(one, other) if mine.files]
+    return bool(shared) and all(mine.digest == theirs.digest for mine, theirs in shared)
+
+
+def _beacons(less: Rank, more: Rank) -> list[Difference]:
+    a, b = known.beacon(less.process), known.beacon(more.process)
+    if a is None or b is None:
+        return []
+    found = []
+    for verb, unit, mine, theirs in (
+        ("expects", "batches", a.batches_total, b.batches_total),
+        ("has", "shards", a.shards, b.shards),
+    ):
+        if mine is not None and theirs is not None and mine < theirs:
+            evidence = _pair("progress", less, f"{verb} {mine} {unit}", more, f"{verb} {theirs} {unit}")
+            found.append(Difference(mine, theirs, evidence, "batches" if unit == "batches" else "files", 0.9))
+    return found
+
+
+def _pair(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[Evidence, ...]:
+    return Evidence(less.rank, probe, ours), Evidence(more.rank, probe, theirs)
+
+
+def sources(rank: Rank) -> dict[str, DataSource]:
+    """A rank's data directories by where their path comes from."""
+    process = rank.process
+    if process is None or not isinstance(process.data, DataSources):
+        return {}
+    return {source.origin: source for source in process.data.sources}
+
+
+def common_sources(one: Rank, other: Rank) -> list[tuple[DataSource, DataSource]]:
+    """The data directories that both ranks have from the same origin."""
+    mine, theirs = sources(one), sources(other)
+    return [(mine[origin], theirs[origin]) for origin in mine if origin in theirs]
+
+
+def _directories(less: Rank, more: Rank) -> list[Difference]:
+    return [
+        Difference(few.files, many.files, _pair("data", less, _described(few), more, _described(many)), "files", 0.95)
+        for few, many in common_sources(less, more)
+        if few.files < many.files and few.digest != many.digest
+    ]
+
+
+def _described(source: DataSource) -> str:
+    kind = "/".join(source.suffixes) or "data"
+    return f"{source.files} {kind} file{'s' * (source.files != 1)} in {source.path} ({source.origin})"
+
+
+def _bounds(less: Rank, more: Rank) -> list[Difference]:
+    """The same loop with a different number of iterations, or a `for` over containers of different length. What both ranks' own
+    dataloaders say leaves no doubt."""
+    a, b = less.loop, more.loop
+    if b is not None and b.recorded and (a is None or a.recorded):
+        return _loaders(less, more)
+    if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
+        return []
+    few, many = (f"`{view.loop.header}` ends at {view.total}" for view in (a, b))
+    evidence = _pair("progress", less, few, more, many)
+    return [Difference(a.total, b.total, evidence, weight=0.85)]
+
+
+def _loaders(less: Rank, more: Rank) -> list[Difference]:
+    """Dataloaders of one loop with different numbers of batches. A rank that has left the function of the loop may still hold its
+    dataloader in a variable."""
+    view, other = less.loop, more.loop
+    theirs = next((one for one in iterators.loaders(more.process) if other and one.begins == other.loop.line), None)
+    if other is None or other.total is None or theirs is None:
+        return []
+    if view is not None:
+        few = view.total
+    else:
+        mine = iterators.unused_like(less.process, theirs)
+        few = mine.total if mine is not None else None
+    if few is None or few >= other.total:
+        return []
+    evidence = _pair(
+        "loops", less, f"its dataloader has {few} batches", more, f"its dataloader has {other.total} batches"
+    )
+    return [Difference(few, other.total, evidence, weight=1.0)]
+
+
+def _variables(less: Rank, more: Rank) -> list[Difference]:
+    """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
+    mine, theirs = _amounts(less), _amounts(more)
+    done = counted(less)[0]
+    found: dict[tuple[str, int, int], Difference] = {}
+    for key in sorted(mine.keys() & theirs.keys()):
+        (few, container), (many, _), name = mine[key], theirs[key], key[1]
+        if few >= many or (name, few, many) in found:  # every function on the way to the loop holds the same object
+            continue
+        if (few, many) == (done, counted(more)[0]):  # a list of losses
+            continue
+        # A difference alone proves little: lists of losses differ too. A number that equals the iterations of the shorter rank is
+        # no accident, and a container that is named after data most likely holds data.
+        telling = few == done and few != less.rank
+        total = not container and bool(_TOTAL.search(name))
+        if not telling and not total and not (container and _DATA_WORDS.search(name)):
+            continue
+        what = f"`{name}` has length {{}}" if container else f"`{name}` is {{}}"
+        evidence = _pair("stacks", less, what.format(few), more, what.format(many))
+        unit = "files" if container and _FILE_WORDS.search(name) else ""
+        if total and "batch" in name.lower():
+            unit = "batches"
+        weight = 0.8 if telling or few == 0 else 0.7 if total else 0.5
+        found[name, few, many] = Difference(few, many, evidence, unit, weight)
+    return list(found.values())
+
+
+def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
+    """(function, name) to (amount, whether it is a container's length) for the program's variables."""
+    found: dict[tuple[str, str], tuple[int, bool]] = {}
+    scopes = [(frame.function, frame.locals, counters_in([frame])) for frame in rank.program]
+    scopes.append(("<module>", known.module(rank.process), set()))
+    for function, variables, counters in scopes:
+        for local in variables:
+            if local.length is not None:
+                found.setdefault((function, local.name), (local.length, True))
+            elif (number := natural(local.text)) is not None and local.name not in counters:
+                found.setdefault((function, local.name), (number, False))
+    return found
+
+
+def other_files(one: Rank, other: Rank) -> bool:
+    """Whether the ranks visibly read different sets of files: directories or published digests that are not equal."""
+    if any(mine.digest != theirs.digest for mine, theirs in common_sources(one, other) if theirs.files):
+        return True
+    a, b = known.beacon(one.process), known.beacon(other.process)
+    return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards
+
+
+def empty_lists(rank: Rank) -> list[str]:
+    """Names of empty variables that are named after data, in the iterator that a rank is fetching from."""
+    outside = consumers(rank.thread)
+    return [
+        local.name
+        for frame in rank.own
+        if frame not in outside
+        for local in frame.locals
+        if (local.length == 0 or local.text in ("[]", "()", "{}")) and _DATA_WORDS.search(local.name)
+    ]

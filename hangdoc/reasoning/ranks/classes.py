@@ -1,0 +1,40 @@
+"""Step 3: ranks about which the same was concluded become one class."""
+
+from collections.abc import Hashable, Iterable
+
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.ranks.counters import comes_on
+
+
+def classes_of(ranks: Iterable[Rank]) -> tuple[Class, ...]:
+    """All classes, by their lowest ranks."""
+    found: dict[Hashable, list[Rank]] = {}
+    of: dict[int, list[Rank]] = {}
+    # Nothing more is concluded about a rank that is like another one, so it comes after that one.
+    for rank in sorted(ranks, key=lambda rank: rank.like is not None):
+        of[rank.rank] = of[rank.like] if rank.like is not None else found.setdefault(_conclusions(rank), [])
+        of[rank.rank].append(rank)
+    classes = (sorted(alike, key=lambda rank: rank.rank) for alike in found.values())
+    return tuple(
+        sorted((Class(alike[0], tuple(r.rank for r in alike)) for alike in classes), key=lambda one: one.ranks[0])
+    )
+
+
+def _conclusions(rank: Rank) -> Hashable:
+    """All that the steps after this one ask about a rank in which two ranks may differ."""
+    hold = rank.hold
+    loop = rank.loop
+    busy = rank.label == "computing" and rank.process is not None
+    return (
+        rank.label,
+        rank.state,
+        rank.wait,
+        rank.given,
+        None if hold is None else hold.alike,
+        tuple((frame.file, frame.function, frame.line) for frame in rank.program),
+        rank.where,
+        rank.moving,
+        rank.counters_moved,
+        (rank.work is not None, rank.process is not None and comes_on(rank.process, rank.thread)) if busy else None,
+        None if loop is None else (loop.inside, loop.done, loop.total),
+    )

@@ -1,0 +1,1 @@
+"""The sentences that findings are made of."""

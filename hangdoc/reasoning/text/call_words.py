@@ -1,0 +1,145 @@
+"""Sentences about the ledger: how far each rank has come in a group, and when torch ends the run."""
+
+from collections.abc import Collection, Iterator
+
+from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import also, duration
+from hangdoc.phrases import ranks as ranks_text
+from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
+from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
+from hangdoc.reasoning.model.run import Run
+
+PROBE = "recorder"
+_SHOWN = 8
+
+
+def group_name(group: GroupCalls) -> str:
+    """`the default group`, `group rows`."""
+    return "the default group" if group.name is None else f"group {group.name}"
+
+
+def name_call(call: Call, *, tensors: bool = False) -> str:
+    """`an all_reduce of float32[8, 8] (train.py:14)`."""
+    article = "an" if call.op[:1] in "aeiou" else "a"
+    data = f" of {call.tensors[0]}" if tensors and len(call.tensors) == 1 else ""
+    return f"{article} {call.op}{data}{_at(call)}"
+
+
+def place_of(call: Call) -> str:
+    """`train.py:14`; `an unknown line` without a traceback."""
+    return f"{call.site.file}:{call.site.line}" if call.site is not None else "an unknown line"
+
+
+def _at(call: Call) -> str:
+    return f" ({place_of(call)})" if call.site is not None else ""
+
+
+def stuck_group(run: Run, ranks: Collection[int]) -> GroupCalls | None:
+    """The group in which most of some ranks wait by their records; None if no record shows that."""
+    best, most = None, 0
+    for group in run.ledger.groups:
+        count = sum(_is_recorded(calls.pending) for rank, calls in group.ranks.items() if rank in ranks)
+        if count > most:
+            best, most = group, count
+    return best
+
+
+def _is_recorded(pending: tuple[Pending, ...]) -> bool:
+    return any(waiting.source == "recorder" for waiting in pending)
+
+
+def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
+    """How far each rank has come in the group in which most of `ranks` wait, and when torch ends the run. Empty without a
+    record."""
+    group = stuck_group(run, ranks)
+    if group is None:
+        return []
+    comparison = compare(group)
+    if isinstance(comparison, Behind):
+        lines = [*_behind(group, comparison), *_sides(group, comparison.number, comparison.waiting)]
+    elif isinstance(comparison, Differs | SizesDiffer):
+        lines = list(_sides(group, comparison.number, comparison.sides, tensors=True))
+    elif isinstance(comparison, Unfinished):
+        lines = [_unfinished(group, comparison)]
+    else:
+        return []
+    return [*lines[:_SHOWN], *_timeout(run)]
+
+
+def _behind(group: GroupCalls, comparison: Behind) -> Iterator[Evidence]:
+    """One line for all ranks behind that made as many calls."""
+    by_made: dict[int | None, list[RankCalls]] = {}
+    for rank in comparison.ranks:
+        by_made.setdefault(group.ranks[rank].made, []).append(group.ranks[rank])
+    for made, ranks in by_made.items():
+        last = ranks[0].last
+        age = ranks[0].last_age_seconds
+        when = f" {duration(age)} ago" if age is not None else ""
+        latest = f", the last one {name_call(last)}{when}" if last is not None and made else ""
+        text = f"has made {count(made or 0)} in {group_name(group)}{latest}, and not number {comparison.number}"
+        numbers = [calls.rank for calls in ranks]
+        yield Evidence(numbers[0], PROBE, text + also(numbers))
+
+
+def count(number: int) -> str:
+    """`26 calls`, `no call`."""
+    return f"{number} call{'s' * (number != 1)}" if number else "no call"
+
+
+def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: bool = False) -> Iterator[Evidence]:
+    """One line for all ranks that are in one call; those that most ranks are not in come first."""
+    for side in sorted(sides, key=lambda side: (len(side.ranks), side.ranks)):
+        if side.call is None:
+            continue
+        what = name_call(side.call, tensors=tensors)
+        made = group.ranks[side.ranks[0]].made
+        if side.inferred:
+            text = f"has made {count(made or 0)} in {group_name(group)} and is in {what}, inferred from its stack"
+        else:
+            text = f"has made {count(number - 1)} in {group_name(group)} and is in number {number}, {what}"
+        yield Evidence(side.ranks[0], "stacks" if side.inferred else PROBE, text + also(side.ranks))
+
+
+def _unfinished(group: GroupCalls, comparison: Unfinished) -> Evidence:
+    everyone = len(group.ranks) == len(group.members)
+    who = "all ranks have" if everyone else "all ranks whose calls are recorded have"
+    text = f"{who} made call {comparison.number} of {group_name(group)}, {name_call(comparison.call, tensors=True)}"
+    return Evidence(None, PROBE, f"{text}, and it has not finished{_on(group, comparison)}")
+
+
+def _on(group: GroupCalls, comparison: Unfinished) -> str:
+    some = len(comparison.waiting) < len(group.ranks)
+    return f" on {ranks_text(comparison.waiting)}" if some else " on any of them"
+
+
+def _timeout(run: Run) -> list[Evidence]:
+    limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
+    if limit is None:
+        return []
+    text = f"torch ends this run in {_minutes(limit.seconds)} (timeout {_minutes(limit.timeout_seconds)})"
+    return [Evidence(None, PROBE, text)]
+
+
+def _minutes(seconds: float) -> str:
+    """Without seconds from two minutes on."""
+    return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
+
+
+# --- pace ------------------------------------------------------------------------------------------------------------
+
+
+def milliseconds(seconds: float) -> str:
+    """`52 ms`, `0.4 ms`."""
+    return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.01 else f"{seconds * 1000:.0f} ms"
+
+
+def lateness(lag: Lag) -> str:
+    """`52 ms behind the median of the others (p90 57 ms)`."""
+    late = f"{milliseconds(abs(lag.median_seconds))} {'behind' if lag.median_seconds >= 0 else 'before'}"
+    return f"{late} the median of the others (p90 {milliseconds(lag.p90_seconds)})"
+
+
+def clocks(pace: Pace) -> list[Evidence]:
+    """What was assumed about the clocks of several hosts."""
+    return [Evidence(None, PROBE, pace.clocks)] if pace.clocks is not None else []

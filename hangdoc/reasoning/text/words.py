@@ -1,0 +1,291 @@
+"""The phrases that findings are made of: which rank is waiting, where, in what, and for how long."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from hangdoc.diagnosis import Evidence, Operation
+from hangdoc.phrases import also as also
+from hangdoc.phrases import caller, duration
+from hangdoc.phrases import do as do
+from hangdoc.phrases import ranks as ranks
+from hangdoc.phrases import verb as verb
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.model.agreement import Agreement
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.holds import (
+    Asleep,
+    AtFileLock,
+    AtSharedLock,
+    BlocksItsChild,
+    ChildStopped,
+    Elsewhere,
+    OnNetwork,
+    ReadsPipe,
+    Serves,
+    in_words,
+)
+from hangdoc.reasoning.model.kinds import Standstill
+from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
+from hangdoc.reasoning.model.run import Run
+from hangdoc.snapshot import Connection, Host, Process
+from hangdoc.torch_facts import torch_names
+
+_SIGKILL = 9
+RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
+_STATES = {
+    "computing": "computing",
+    "loading-data": "loading data",
+    "compiling": "compiling",
+    "checkpointing": "writing a checkpoint",
+    "evaluating": "evaluating",
+    "waiting-data": "waiting for the next batch",
+    "waiting-lock": "waiting for a lock",
+    "waiting-input": "waiting for user input",
+    "waiting-io": "stuck in file or pipe I/O",
+    "waiting-child": "waiting for a child process",
+    "sleeping": "sleeping",
+    "stopped": "stopped",
+    "zombie": "dead (zombie)",
+    "exited": "dead (exited)",
+    "missing": "dead (process gone)",
+}
+
+
+# --- the number of ranks -----------------------------------------------------------------------------------------------
+
+
+def are(which: Iterable[int]) -> str:
+    """`rank 3 is`, `ranks 0-2 are`."""
+    return do(which, "is", "are")
+
+
+def have(which: Iterable[int]) -> str:
+    """`rank 3 has`, `ranks 0-2 have`."""
+    return do(which, "has", "have")
+
+
+def be(which: Iterable[int]) -> str:
+    """`is` or `are`, by the number of ranks."""
+    return verb(which, "is", "are")
+
+
+def them(which: Iterable[int]) -> str:
+    """`it` or `them`, by the number of ranks."""
+    return verb(which, "it", "them")
+
+
+# --- what a rank is doing ----------------------------------------------------------------------------------------------
+
+
+def place(rank: Rank) -> str:
+    """Where a rank is in the user's code, with the source line."""
+    if rank.where is None:
+        return "at an unknown line"
+    source = f" `{rank.where.source}`" if rank.where.source else ""
+    return f"at {rank.where.file}:{rank.where.line}{source}"
+
+
+_LOCKS: dict[type, str] = {AtFileLock: "at a file lock", AtSharedLock: "at a lock in shared memory"}
+
+
+def operation(rank: Rank) -> str:
+    """The operation that a rank waits in, by torch's name."""
+    return _operation(rank.wait.kind, rank.wait.operation, _worker(rank.wait)) if rank.wait is not None else rank.state
+
+
+def _in_what(rank: Rank) -> str:
+    """`in all_reduce`, or at what else a rank waits for another one."""
+    return _LOCKS.get(type(rank.hold), f"in {operation(rank)}") if rank.wait is None else f"in {operation(rank)}"
+
+
+@lru_cache(4096)  # there are far fewer operations than ranks
+def _operation(kind: str, op: Operation, worker: str | None = None) -> str:
+    text = "store.wait" if kind == "store" and op.op == "wait" else "a collective" if op.op == "wait" else op.op
+    if op.peer is not None:
+        text += f" {'to' if 'send' in op.op or op.op in torch_names.RPC_CALLS else 'from'} rank {op.peer}"
+    elif worker is not None:
+        text += f" to {worker}"
+    if op.group is not None:
+        text += f" of group {op.group}"
+    return text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else "")
+
+
+def _worker(wait: Wait) -> str | None:
+    """The worker that an RPC goes to, if it is not a peer: `worker 'server' (rank 0)`."""
+    rank = "" if wait.answered_by is None else f" (rank {wait.answered_by})"
+    return None if wait.asked is None else f"worker '{wait.asked}'{rank}"
+
+
+def doing(rank: Rank) -> str:
+    """What a rank is doing, as a phrase that follows `is` or `are`."""
+    if rank.wait is not None:
+        return f"waiting in {operation(rank)}"
+    match rank.hold:
+        case Asleep() | AtSharedLock() | ChildStopped() | OnNetwork() | Serves():
+            return str(rank.hold)
+        case BlocksItsChild():
+            return rank.why
+        case Elsewhere(what=str(what)):
+            return what
+        case ReadsPipe(holders=writers, fifo=fifo) if writers is not None or fifo is not None:
+            who = in_words(writers or ()) or ("no process that hangdoc sees" if writers is None else "no other process")
+            return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"
+        case AtFileLock(path=path, holders=holders):
+            held = (
+                f" (held by {in_words(holders)})" if holders else " (held by no process)" if holders is not None else ""
+            )
+            return f"waiting for a lock on {path}{held}"
+    return _STATES.get(rank.state, f"in state {rank.state}")
+
+
+def doing_at(rank: Rank) -> str:
+    """The same, and where."""
+    return f"{doing(rank)} {place(rank)}"
+
+
+# --- who waits for whom ------------------------------------------------------------------------------------------------
+
+
+def awaited(run: Run, blockage: Blockage) -> str:
+    """Which ranks wait for the culprits, directly or indirectly, and what the culprits are doing instead."""
+    blamed = set(blockage.culprits)
+    first = blockage.awaited[0].first
+    if not blockage.waiting:
+        return f"{are(blamed)} {doing_at(first)}, and no rank is making progress"
+    direct = [one for one in blockage.waiting if run.waits is not None and run.waits.of(one) & blamed]
+    direct = direct or list(blockage.waiting)
+    waited = _in_what(direct[0].first)
+    nearest = set(numbers_of(one for one in direct if _in_what(one.first) == waited))
+    others = set(blockage.victims) - nearest
+    for_whom = "" if waited.endswith(f" {ranks(blamed)}") else f" for {ranks(blamed)}"  # `in recv from rank 2` names it
+    text = f"{are(nearest)} waiting {waited}{for_whom}, which {be(blamed)} {doing_at(first)}"
+    return text + (f"; {are(others)} waiting indirectly" if others else "")
+
+
+def waiting_in(classes: Iterable[Class], whom: str = "") -> str:
+    """`ranks 0-2 are waiting for rank 3 in barrier`. The operation is left out where it is not the same for all; empty for no
+    rank."""
+    classes = tuple(classes)
+    return _waiting(set(numbers_of(classes)), classes, whom)
+
+
+def and_victims(text: str, blockage: Blockage) -> str:
+    """A text about the culprits, and which ranks wait for them."""
+    return "; ".join(filter(None, (text, victims_wait(blockage))))
+
+
+def victims_wait(blockage: Blockage) -> str:
+    """`ranks 0-2 are waiting for it in barrier`; empty where no rank is waiting."""
+    victims = set(blockage.victims)
+    classes = [one for one in (*blockage.waiting, *blockage.awaited) if victims & set(one.ranks)]
+    return _waiting(victims, classes, them(blockage.blamed))
+
+
+def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
+    what = {_in_what(one.first) for one in classes}
+    text = f"{are(who)} waiting{f' for {whom}' if whom else ''}{f' {what.pop()}' if len(what) == 1 else ''}"
+    return text if who else ""
+
+
+# --- evidence ----------------------------------------------------------------------------------------------------------
+
+
+def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:
+    """What the stacks of some classes show, and how long the run has exchanged no data."""
+    return [*class_evidence(classes), *standstill(run)]
+
+
+def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
+    """One line for all ranks that do the same at the same line, the largest group first."""
+    found: dict[tuple[object, ...], list[Class]] = {}
+    for one in classes:
+        way = one.first.wait.way if one.first.wait is not None else ()
+        found.setdefault((one.first.state, operation(one.first), one.first.where, way), []).append(one)
+    lines = []
+    for alike in sorted(found.values(), key=lambda group: (-sum(len(one.ranks) for one in group), group[0].ranks)):
+        first = min(alike, key=lambda one: one.ranks).first
+        lines.append(
+            Evidence(
+                first.rank, "stacks", f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}"
+            )
+        )
+        elsewhere = [group[0].first for group in found.values() if group is not alike]
+        if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
+            lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
+    return lines
+
+
+def _called_at(rank: Rank) -> str:
+    """Of an operation that is not known, the line that called the function in which the rank waits for it."""
+    way = rank.wait.way if rank.wait is not None else ()
+    return f", called at {short(way[1][0])}:{way[1][1]}" if len(way) > 1 else ""
+
+
+def _inferred(rank: Rank) -> str:
+    """Why a finding is less sure: no frame of the stack is the operation's own."""
+    wait = rank.wait
+    unsure = wait is not None and not wait.sure and wait.operation.op != "wait"
+    return ", inferred from its line: no frame shows the call" if unsure else ""
+
+
+def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
+    """Where ranks that are at one line of the user's differ in the package that it calls (`trainer.fit()`): the functions that
+    only this rank is in, the outermost of each file. Empty for no others."""
+    theirs = {(frame.file, frame.function) for other in others for frame in other.program}
+    outermost: dict[str, str] = {}
+    for frame in (one for one in reversed(rank.program) if one.library and theirs):
+        if (frame.file, frame.function) not in theirs and "<locals>" not in frame.function:
+            outermost.setdefault(frame.file, frame.function)
+    return list(outermost.values())
+
+
+def stack_evidence(rank: Rank) -> Evidence:
+    """What the stack of one rank shows."""
+    return Evidence(rank.rank, "stacks", doing_at(rank))
+
+
+def standstill(run: Run) -> list[Evidence]:
+    """How long the waiting ranks have exchanged no data."""
+    still = run.waiting or (run.classes if any(isinstance(one.kind, Standstill) for one in run.blockages) else ())
+    silent = [number for number in numbers_of(still) if run.ranks[number].silent_seconds is not None]
+    if not silent or run.quiet_seconds is None:
+        return []
+    text = f"{have(silent)} exchanged no data with other ranks for {duration(run.quiet_seconds)}"
+    return [Evidence(None, "sockets", text)]
+
+
+def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:
+    """Why some of the first eight ranks were not observed."""
+    return [Evidence(n, "processes", run.unseen[n].why) for n in tuple(which)[:8] if n in run.unseen]
+
+
+def counters(rank: Rank) -> list[Evidence]:
+    """The counters of a rank that changed during the observation, at most three."""
+    moved = known.moved_counters(rank.process)
+    return [
+        Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
+        for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]
+    ]
+
+
+def oom_kills(hosts: Iterable[Host], ended: Iterable[Process | None]) -> list[Evidence]:
+    """OOM kills in the control groups of some hosts, if they may explain one of the ended processes: killed by SIGKILL, or gone
+    without a trace (None)."""
+    if not any(process is None or (process.exit_code or 0) & 0x7F == _SIGKILL for process in ended):
+        return []
+    groups = [group for host in hosts for group in host.control_groups if group.oom_kills]
+    text = "the OOM killer has killed {} process(es) in {}"
+    return [Evidence(None, "control groups", text.format(group.oom_kills, group.path)) for group in groups]
+
+
+def ends(connection: Connection) -> str:
+    """`10.0.0.1:40312 to 10.0.0.2:29500`."""
+    c = connection
+    return f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}"
+
+
+def values_by_rank(values: Agreement[str | None, int]) -> str:
+    """The values and the ranks that have them, at most four."""
+    shown = values.values[:4]
+    return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in shown)

@@ -1,0 +1,1 @@
+"""Which rank waits for which, where these chains end, and what blocks a run there."""

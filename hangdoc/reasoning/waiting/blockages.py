@@ -1,0 +1,241 @@
+"""Step 5: what blocks a run. Each end of the graph, a sink or a cycle, is one blockage of exactly one kind.
+
+The verdict, the culprits and the victims are derived from the blockages only.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+
+from hangdoc.diagnosis import Verdict
+from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
+from hangdoc.reasoning.model.holds import (
+    SHORTEST_TIMEOUT,
+    Asleep,
+    AtFileLock,
+    AtSharedLock,
+    Busy,
+    Dead,
+    Elsewhere,
+    Ends,
+    Hold,
+    InStore,
+    OnNetwork,
+    Serves,
+    Starves,
+    Unreadable,
+    Unseen,
+    Works,
+)
+from hangdoc.reasoning.model.kinds import AgentsWait, Ended, LauncherStopped, Rendezvous, Standstill
+from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.waits import End, Waits
+from hangdoc.reasoning.ranks import renewals, work
+from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.waiting import cycles, points, standstill
+from hangdoc.snapshot import Process
+
+_ATTEMPTS = 5
+"""A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
+_TURNS_OF_OTHERS = 2
+_JUST_NOW = 1.0
+"""Seconds. A younger wait is no evidence of a cycle."""
+_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, Elsewhere, OnNetwork, Serves)
+"""What may keep a rank from the rendezvous without being a finding of its own."""
+
+
+def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
+    """What blocks a run, the most severe first."""
+    idle = standstill.is_idle(run)
+    found = [_aged(run, one) for one in [*_with_rendezvous(run, _at_ends(run, waits)), *_of_launchers(run)]]
+    found.sort(key=lambda one: (isinstance(one.kind, UNOBSERVED), GRAVITY[one.ends], not one.old, one.culprits))
+    if idle:  # if a rank is dead, the living ones poll for it
+        living = tuple(one for one in run.classes if one.first.label != "dead")
+        found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
+    kept = _share_out(found, quiet=standstill.is_quiet(run))
+    if idle and not kept:
+        kept = [_aged(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
+    return tuple(kept)
+
+
+def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
+    """What is at the ends of the graph: a cycle, a call in which no rank is missing, or ranks that do not wait. Of the last,
+    those that are blocked alike at one line are one blockage."""
+    found: list[Blockage] = []
+    sinks: dict[Hashable, tuple[Hold, list[End[int]]]] = {}
+    for end in waits.ends:
+        classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
+        if end.cycle or (classes and classes[0].first.waits):
+            kind, culprits = cycles.kind_of(run, waits, classes) if end.cycle else points.kind_of(classes)
+            if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
+                upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
+                classes = tuple(one for one in classes if one not in upstream)
+            found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
+        else:
+            hold = hold_of(classes[0]) if classes else Unseen()
+            still = [far for far in upstream if not far.first.moving]
+            if isinstance(hold, Asleep | Elsewhere):
+                hold = cycles.left_loop_among(run, classes, still, waits) or hold
+            elif isinstance(hold, Works | Busy) and work.announced(classes[0].first) is None:
+                hold = cycles.left_for_good(run, classes, still, waits) or hold
+            where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
+            sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
+    for hold, alike in sinks.values():
+        found.append(
+            Blockage(
+                kind=hold,
+                awaited=_classes(waits, (end.nodes for end in alike)),
+                culprits=tuple(sorted(rank for end in alike for at in end.nodes for rank in waits.nodes[at].ranks)),
+                waiting=_classes(waits, (end.upstream for end in alike)),
+            )
+        )
+    return found
+
+
+def _classes(waits: Waits, parts: Iterable[frozenset[int]]) -> tuple[Class, ...]:
+    """The classes at some nodes of the graph."""
+    return tuple(one for at in sorted(frozenset().union(*parts)) for one in waits.nodes[at].classes)
+
+
+def hold_of(one: Class) -> Hold:
+    """What blocks a class that does not wait for another rank."""
+    rank = one.first
+    if (announced := work.announced(rank)) is not None:
+        return announced
+    if rank.label == "dead":
+        return rank.hold or Dead(traced=rank.process is not None)
+    if rank.label is None:
+        return Unreadable()
+    return rank.hold or (work.hold_of(rank) if rank.label == "computing" else Elsewhere())
+
+
+def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
+    """If ranks wait in a rendezvous, all absent ranks are one blockage, whatever they are doing."""
+    arrived = tuple(one for one in run.waiting if one.first.in_rendezvous)
+    absent = [
+        one for one in found if isinstance(one.kind, _NOT_THERE) and any(far.first.in_rendezvous for far in one.waiting)
+    ]
+    if not arrived or not absent:
+        return found
+    awaited = tuple(one for blockage in absent for one in blockage.awaited)
+    starting = tuple(one.first.process for one in arrived if one.first.process is not None)
+    ends: Ends = "by-itself" if any(one.first.moving for one in awaited) else _once_started(starting)
+    met = Blockage(
+        kind=Rendezvous(arrived=arrived, ends=ends),
+        awaited=awaited,
+        culprits=tuple(sorted(rank for blockage in absent for rank in blockage.culprits)),
+        waiting=tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values()),
+    )
+    return [one for one in found if one not in absent] + [met]
+
+
+def _once_started(waiting: Iterable[Process]) -> Ends:
+    """Whether a rendezvous ends by itself: another process of the job is at work, and may start what is missing."""
+    return "by-itself" if any(process.others_at_work for process in waiting) else "unknown"
+
+
+def _of_launchers(run: Run) -> list[Blockage]:
+    """Launchers that have not started any rank yet, or whose ranks have all ended."""
+    dead = tuple(number for number, rank in sorted(run.ranks.items()) if rank.label == "dead")
+    if len(dead) < len(run.ranks) or not run.launchers:
+        return []
+    launchers = [process for _, process in run.launchers]
+    found: list[tuple[Hold, tuple[int, ...]]] = []
+    agents = tuple((process, frame) for process in launchers if (frame := launch.in_rendezvous(process)) is not None)
+    if agents and not run.ranks:
+        once_started = _once_started(process for process, _ in agents)
+        found.append(
+            (AgentsWait(agents=agents, ends=once_started), launch.absent_ranks([process for process, _ in agents]))
+        )
+    stops = ((process, stopped_by(process)) for process in launchers)
+    found += [(LauncherStopped(launcher=one, stop=stop, ended=dead), ()) for one, stop in stops if stop is not None]
+    if dead and not found:
+        badly = tuple(n for n in dead if (one := run.ranks[n].process) is None or one.exit_code != 0)
+        monitored = any(process.launch is not None for process in launchers)
+        ends: Ends = "by-itself" if monitored or not badly else "never"
+        found.append((Ended(launcher=launchers[0], ranks=dead, ends=ends), badly))
+    return [Blockage(kind=kind, awaited=(), culprits=culprits) for kind, culprits in found]
+
+
+def _aged(run: Run, blockage: Blockage) -> Blockage:
+    """Age: at most the time since the start of the awaited rank, since the last byte from an awaited peer, and since what the
+    awaited rank waits for came the last time."""
+    kind = blockage.kind
+    started = (one.first.process.started_seconds_ago for one in blockage.awaited if one.first.process is not None)
+    renewed = (
+        renewals.seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
+        for one in blockage.awaited
+        if isinstance(kind, Hold) and not one.first.waits and one.first.process is not None
+    )
+    bounds = [run.age_seconds, *started, *renewed, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
+    if isinstance(kind, AgentsWait):
+        bounds = [process.started_seconds_ago for process, _ in kind.agents]
+    age = min(bound for bound in bounds if bound is not None) if bounds[0] is not None else None
+    return replace(
+        blockage,
+        age_seconds=age,
+        old=age is not None and age >= max(run.patience, _time_for_attempts(blockage)),
+        under_way=(age is not None and age < _JUST_NOW)
+        or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
+    )
+
+
+def _time_for_attempts(blockage: Blockage) -> float:
+    """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up. A process
+    of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait."""
+    holds = [hold for one in blockage.awaited if (hold := one.first.hold) is not None]
+    own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= SHORTEST_TIMEOUT]
+    others = [_TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
+    return min(max(own + others, default=0.0), SHORTEST_TIMEOUT)
+
+
+def _in_flight(rank: Rank) -> bool:
+    """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. With RPC, bytes may be
+    in shared memory, which cannot be observed."""
+    return rank.uses_rpc or any(
+        c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
+        for c in rank.connections
+    )
+
+
+def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
+    """Give each waiting class to the first blockage that it reaches, and drop blockages that keep no rank waiting, unless they
+    can never end, their ranks could not be observed, or they explain why a quiet run makes no progress."""
+    taken: set[tuple[int, ...]] = set()
+    kept = []
+    for blockage in found:
+        still = [one for one in blockage.waiting if not one.first.moving]
+        mine = tuple(one for one in still if one.ranks not in taken)
+        taken |= {one.ranks for one in mine}
+        kind = blockage.kind
+        if (
+            mine
+            or any(one.first.waits and not one.first.moving for one in blockage.awaited)
+            or (kind.ends == "never" and not isinstance(kind, Dead))
+            or (isinstance(kind, UNOBSERVED) and still)
+            or isinstance(kind, AgentsWait | LauncherStopped | Ended)
+            or (quiet and standstill.explains(kind))
+        ):
+            kept.append(replace(blockage, waiting=mine))
+    return kept
+
+
+def verdict(run: Run) -> Verdict:
+    """The verdict that follows from the blockages of a run."""
+    if any(one.severity == "error" for one in run.blockages):
+        return "hung"
+    if not run.ranks:  # only launchers: no rank has started yet, or none is left
+        return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
+    holding = [one for one in run.blockages if one.victims or not isinstance(one.kind, UNOBSERVED)]
+    if holding:
+        return "unknown" if any(map(_may_be_hung, holding)) else "waiting"
+    if any(rank.label is None for rank in run.ranks.values()):
+        return "unknown"
+    still = any(rank.label != "computing" and not rank.moving for rank in run.ranks.values())
+    return "waiting" if still else "healthy"
+
+
+def _may_be_hung(blockage: Blockage) -> bool:
+    """Whether the evidence leaves it open: the awaited rank was not observed, or the age is unknown."""
+    return isinstance(blockage.kind, UNOBSERVED) or (blockage.ends == "unknown" and blockage.age_seconds is None)

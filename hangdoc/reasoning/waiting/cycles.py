@@ -1,0 +1,200 @@
+"""Kinds of cycles: ranks that are in different calls and each wait for another of them.
+
+The kind is the first of these that fits: a lock that a rank holds while it waits; a rendezvous that others have passed; a loop
+that a rank has left and others are still in; one call with different roots or tensors; sends and receives; the collectives of
+two groups in opposite order; a call that only some ranks make; otherwise different calls at one point.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from hangdoc.program import early_exits
+from hangdoc.reasoning.model.holds import AtFileLock, InStore
+from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop
+from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.waits import Waits
+from hangdoc.reasoning.ranks import amounts, conditions, in_source
+from hangdoc.reasoning.ranks.beginnings import begins_differ
+from hangdoc.reasoning.ranks.counters import frame_of, loop_view
+from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops, may_come_back
+from hangdoc.reasoning.waiting import point_to_point, points, program_order
+from hangdoc.reasoning.waiting.point_to_point import Found, Parts
+from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
+from hangdoc.snapshot import Loop
+
+
+def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
+    """Which kind of cycle some classes form."""
+    if (locked := _holds_lock(run, classes)) is not None:
+        return locked
+    if any(one.first.in_rendezvous for one in classes):
+        return Apart(parts=_parts(classes)), ranks_of(classes)
+    left = left_loop_among(run, classes, classes, waits)
+    if left is None and (arguments := points.different_arguments(classes, complete=False)) is not None:
+        return arguments
+    if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
+        return left, left.short.ranks
+    if all(is_p2p(one.first) for one in classes):
+        return point_to_point.among_themselves(run, classes)
+    if (mixed := point_to_point.among_others(run, classes, _parts(classes))) is not None:
+        return mixed
+    parts = _parts(classes)
+    return _in_store(parts) or program_order.kind_of(_core(parts, waits))
+
+
+def _in_store(parts: Parts) -> Found | None:
+    """Ranks that wait for a key in the store, if all others wait in calls that those ranks have not reached yet."""
+    stuck = [part for part in parts if part.first.wait is not None and part.first.wait.kind == "store"]
+    others = [part for part in parts if part not in stuck]
+    ahead = any(is_ahead(one.first, other.first) for one in stuck for other in others)
+    return (InStore(), ranks_of(stuck)) if stuck and others and not ahead else None
+
+
+def _holds_lock(run: Run, classes: Parts) -> Found | None:
+    """Ranks of a cycle that hold the lock on a file for which another one waits."""
+    for one in classes:
+        hold, held_by = one.first.hold, lock_holders(run, one.first)
+        if isinstance(hold, AtFileLock) and held_by:
+            holder = Class(run.ranks[held_by[0]], tuple(held_by))
+            return HoldsLock(holder=holder, needs=one, path=hold.path, ends=hold.ends), holder.ranks
+    return None
+
+
+def _parts(classes: Iterable[Class]) -> Parts:
+    """One class for each call in which ranks of a cycle wait, the smallest first."""
+    return merged(classes, _call)
+
+
+def _call(rank: Rank) -> Hashable:
+    wait = rank.wait
+    if wait is None:
+        return None
+    return (wait.operation.op, wait.operation.peer) if wait.kind == "p2p" else wait.point
+
+
+def _core(parts: Parts, waits: Waits) -> Parts:
+    """The parts of a cycle that wait for each other directly: without the others there would still be a cycle. All parts, where
+    no two of them do."""
+    core = tuple(part for part in parts if any(_wait_for_each_other(waits, part, other) for other in parts))
+    return core or parts
+
+
+def _wait_for_each_other(waits: Waits, one: Class, other: Class) -> bool:
+    both = not (waits.of(one).isdisjoint(other.ranks) or waits.of(other).isdisjoint(one.ranks))
+    return both and one is not other
+
+
+# --- a loop left early -------------------------------------------------------------------------------------------------
+
+
+def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
+    """The first pair of classes of which one has left a loop in which the other waits for it."""
+    for behind in sorted(waiting, key=_largest_first):
+        for ahead in sorted(short, key=_largest_first):
+            # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
+            named = is_p2p(behind.first) and peer_of(behind.first) is not None
+            awaited = sorted(waits.of(behind).intersection(ahead.ranks))
+            if ahead is behind or named or not awaited:
+                continue
+            first = run.ranks[awaited[0]]
+            if run.ledger.has_made_as_often(first.rank, behind.first.rank):
+                continue
+            if (left := _uneven(first, behind.first)) is None:
+                continue
+            loop = left.loop
+            out, within = _counted_by(first, loop), _counted_by(behind.first, loop)
+            alike = [one for one in short if one is not behind and _same_call(one.first, first)]
+            inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
+            needed = frozenset[int]().union(*map(waits.of, (behind, *inside)))
+            return LeftLoop(
+                short=Class(out, tuple(one for one in ranks_of(alike) if one in needed)),
+                inside=Class(within, ranks_of(inside)),
+                loop=loop,
+                skippable=left.skippable and not early_exits(loop),
+                differences=tuple(amounts.differences(out, within)),
+                begins_differ=begins_differ(loop, out, within),
+            )
+    return None
+
+
+def left_for_good(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
+    """The same for ranks that are at work, by stacks that are current: no loop around their place brings them back to the
+    collective in which the others wait. Their last one may still be on its way to those, so only time shows that it is not."""
+    waiting = [one for one in waiting if one.first.wait is not None and one.first.wait.kind == "collective"]
+    current = [one for one in short if one.first.process is not None and not one.first.process.deep_seconds_ago]
+    left = left_loop_among(run, current, waiting, waits)
+    if left is None or may_come_back(left.short.first, left.inside.first):
+        return None
+    return replace(left, ends="unknown")
+
+
+def _uneven(ahead: Rank, behind: Rank) -> Left | None:
+    """The outermost of the loops that `ahead` has left and `behind` is inside, in which `ahead` had fewer iterations or which the
+    two began at different values; None if there is none. Both may have had as many epochs, and different numbers of batches in
+    the last one."""
+    last = False
+    for left in left_loops(ahead, behind):
+        out, within = _counted_by(ahead, left.loop), _counted_by(behind, left.loop)
+        if in_source.waits_for_each(left.loop, behind.frame):
+            return None
+        if begins_differ(left.loop, out, within) or not _did_as_many_rounds(out, within, strictly=last):
+            return left
+        last = _is_in_last(out, within)
+        if not last and not _inner_had_none(out, within, left.loop):
+            return None
+    return None
+
+
+def _is_in_last(short: Rank, waiting: Rank) -> bool:
+    """Whether the rank inside a loop is in the last iteration that the other one has completed."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and None not in (a.done, b.done) and a.done == (b.done or 0) + 1
+
+
+def _inner_had_none(short: Rank, waiting: Rank, loop: Loop) -> bool:
+    """Whether the rank outside a loop has completed iterations that the other one has not begun, and each of them calls what that
+    one waits in: the loops inside had no iteration there."""
+    a, b, frame = short.loop, waiting.loop, frame_of(loop, waiting)
+    if a is None or b is None or a.done is None or b.done is None or frame is None:
+        return False
+    return a.done > b.done + 1 and not any(map(conditions.changes, frame.conditions))
+
+
+def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
+    return -len(one.ranks), one.ranks
+
+
+def _counted_by(rank: Rank, loop: Loop) -> Rank:
+    """The rank with the counter of the loop that was left. One that has left its function too has none."""
+    if rank.process is None:
+        return rank
+    frame = frame_of(loop, rank)
+    key = (frame.file, frame.function, loop.line) if frame is not None else None
+    return replace(rank, loop=loop_view(rank.process, rank.program, key))
+
+
+def _only_some_stay(left: LeftLoop) -> bool:
+    """Whether only some ranks make the call inside the loop, or the one after it: it is under a condition on the rank; or no
+    statement ends the loop early, and most have left it or the call is under a condition on the data."""
+    inside, short = left.inside.first, left.short.first
+    few = len(left.inside.ranks) < len(left.short.ranks)
+    ended = not early_exits(left.loop) and (few or conditions.on_data(left.loop, inside, short))
+    return ended or left.skippable or conditions.singled_out(inside, short)
+
+
+def _same_call(one: Rank, other: Rank) -> bool:
+    """Whether two ranks are at the same call; of its group less may be known on one of them."""
+    ops = [rank.wait.operation.op if rank.wait is not None else None for rank in (one, other)]
+    return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
+
+
+def _did_as_many_rounds(short: Rank, waiting: Rank, *, strictly: bool) -> bool:
+    """Whether the rank outside did not leave early: it has done more iterations, but calls fewer collectives in each; or both had
+    the same number, and it completed them, so a collective was skipped before. Its last iteration counts as one more only
+    `strictly`."""
+    a, b = short.loop, waiting.loop
+    if a is None or b is None or a.done is None:
+        return False
+    return (b.done is not None and a.done > b.done + (not strictly)) or a.done == a.total == b.total

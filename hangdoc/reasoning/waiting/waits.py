@@ -1,0 +1,154 @@
+"""Step 4: which rank waits for which. The nodes are calls in which ranks can meet, and classes of ranks that do not wait."""
+
+from collections.abc import Hashable, Iterable
+
+from hangdoc.reasoning.evidence import backends
+from hangdoc.reasoning.ledger.compare import wait_seconds
+from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, WaitsForLoader
+from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.waits import Node, Waits
+from hangdoc.reasoning.ranks.movement import kernel_thread
+from hangdoc.reasoning.waiting import graph
+from hangdoc.torch_facts import torch_names
+
+
+def draw(run: Run) -> Waits:
+    """The graph of a run."""
+    unseen = frozenset(run.unseen)
+    everyone = unseen.union(*(one.ranks for one in run.classes))
+    together: dict[Hashable, list[Class]] = {}
+    for number, one in enumerate(run.classes):
+        wait = one.first.wait
+        together.setdefault(number if wait is None else _point(wait, one.ranks), []).append(one)
+    nodes = [_node(run, tuple(group), everyone) for group in together.values()]
+    if unseen:
+        nodes.append(Node((), unseen, frozenset()))
+    position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
+    edges = {at: {position[rank] for rank in node.awaits if rank in position} for at, node in enumerate(nodes)}
+    return Waits(tuple(nodes), tuple(graph.ends(edges)), position)
+
+
+def _point(wait: Wait, ranks: tuple[int, ...]) -> Hashable:
+    if wait.kind == "p2p":
+        peer = wait.operation.peer
+        return ("p2p", wait.operation.op, peer, ranks if peer is not None else None)
+    return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
+
+
+def _node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
+    here = frozenset(rank for one in classes for rank in one.ranks)
+    first = classes[0].first
+    if first.wait is None:
+        return Node(classes, here, frozenset(lock_holders(run, first)) - here)
+    if first.wait.kind == "p2p":
+        peer = first.wait.operation.peer
+        if peer is not None and peer != first.rank:
+            return Node(classes, here, frozenset({peer}))
+        # Of several ranks with unknown peers, each may wait for another of them.
+        others = everyone if len(here) > 1 else everyone - here
+        return Node(classes, here, others - {first.wait.answered_by} or others)
+    members = frozenset(first.wait.members) if first.wait.members is not None else everyone
+    return Node(classes, here, members - here)
+
+
+def lock_holders(run: Run, rank: Rank) -> list[int]:
+    """The ranks that may release the lock for which a rank waits. For a lock in shared memory, these are ranks that wait for no
+    other one: who holds it is not known, and a process outside of the run that is at work may release it."""
+    hold = rank.hold
+    if not isinstance(hold, AtFileLock) and not (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
+        return []
+    pids = {one.pid for one in hold.holders or ()}
+    found = (other for other in run.on(rank.host) if other.pid in pids)
+    if isinstance(hold, AtSharedLock):
+        found = (other for other in found if not other.waits and not isinstance(other.hold, AtFileLock | AtSharedLock))
+    return sorted(other.rank for other in found)
+
+
+def silence(run: Run, *, standstill: bool) -> float | None:
+    """For how many seconds the waiting ranks have exchanged no data, or all ranks if none waits and none works (`standstill`);
+    None if unknown. Launchers without ranks have waited since their start."""
+    if not run.ranks:
+        return min((process.started_seconds_ago for _, process in run.launchers), default=None)
+    if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
+        return None  # NCCL does not send its data over these sockets, so their silence shows nothing
+    if standstill and run.backend is None and not any(rank.uses_rpc for rank in run.living):
+        return _stood_seconds(run.living)
+    classes = run.classes if standstill else run.waiting
+    asked = [run.ranks[number] for number in numbers_of(classes)]
+    blind = bool(run.blind_hosts())
+    rpc = any(one.first.uses_rpc for one in classes)
+    # Ranks that wait for nobody and have no connections may wait for the outside: a notebook, a server.
+    timed = not (blind or standstill)
+    ages = [age for rank in asked if (age := _quiet_seconds(rank, rpc=rpc, by_thread=timed)) is not None]
+    if not ages and run.waiting and not blind and not rpc:
+        # No data has been exchanged yet: the wait is as old as the processes.
+        ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
+    return min(ages, default=None)
+
+
+def age(run: Run, quiet: float | None) -> float | None:
+    """For how many seconds the waiting ranks have waited, of which `quiet` is how long they exchanged no data. A rank that has
+    just made its call has not waited yet, and one whose data are on the way is served."""
+    recorded = recorded_seconds(run, run.waiting)
+    return min((seconds for seconds in (quiet, recorded) if seconds is not None), default=None)
+
+
+def recorded_seconds(run: Run, classes: Iterable[Class]) -> float | None:
+    """For how many seconds all ranks of some classes have waited in a call, by their records; None if these do not show it."""
+    ranks = set(numbers_of(classes))
+    return wait_seconds(calls for group in run.ledger.groups for rank, calls in group.ranks.items() if rank in ranks)
+
+
+def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
+    """How long ranks without connections to each other have all been blocked. A rank that polls for a batch has waited as long as
+    its dataloader's worker has not run; of other polls no beginning is known."""
+    ages = []
+    for rank in ranks:
+        loader = rank.hold if isinstance(rank.hold, WaitsForLoader) else None
+        worker = loader.worker if loader is not None else None
+        process, in_python = (worker, None) if worker is not None else (rank.process, rank.thread)
+        thread = kernel_thread(process, in_python) if process is not None else None
+        ages.append(thread.idle_seconds if thread is not None and thread.timed is not True else None)
+    known = [age for age in ages if age is not None]
+    return min(known, default=None) if len(known) == len(ages) else None
+
+
+def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
+    """How long a rank has exchanged no data. No connection shows that for RPC, which uses shared memory within a host. Then it
+    is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt. An
+    observer makes it run too, but sends nothing on the connection on which it asked a store."""
+    if rank.silent_seconds is not None and not rpc:
+        return rank.silent_seconds
+    if not by_thread or rank.in_rendezvous:
+        return None
+    asked = rank.store_silent_seconds if rank.wait is not None and rank.wait.kind == "store" else None
+    return max((age for age in (rank.idle_seconds, asked) if age is not None), default=None)
+
+
+def _uses_nccl(rank: Rank) -> bool:
+    return rank.wait is not None and "nccl" in backends.parts(rank.wait.operation.backend)
+
+
+def is_p2p(rank: Rank) -> bool:
+    """Whether a rank waits in a send or a receive."""
+    return rank.wait is not None and rank.wait.kind == "p2p"
+
+
+def receives(rank: Rank) -> bool:
+    """Whether a rank waits to receive from another one."""
+    return rank.wait is not None and rank.wait.operation.op in torch_names.RECEIVES
+
+
+def peer_of(rank: Rank) -> int | None:
+    """The rank that a waiting rank's send or receive names, if it is known."""
+    return rank.wait.operation.peer if rank.wait is not None else None
+
+
+def answers(one: Rank, other: Rank) -> bool:
+    """Whether `other` is in the call that matches the send or receive of `one`."""
+    if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:
+        return False
+    mine, theirs = one.wait.operation, other.wait.operation
+    opposite = (mine.op in torch_names.SENDS) != (theirs.op in torch_names.SENDS)
+    return opposite and mine.peer == other.rank and theirs.peer in (one.rank, None)
