@@ -14,6 +14,7 @@ from hangdoc.reasoning.causes.explain import explain
 from hangdoc.reasoning.evidence.last_call import last_call
 from hangdoc.reasoning.ledger.compare import next_timeout
 from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import batches
@@ -137,8 +138,11 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
         with _reported(problems, rule):
-            calls = call_words.evidence(run, {*blockage.victims, *blockage.blamed})
-            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage, calls)
+            ranks = {*blockage.victims, *blockage.blamed}
+            calls = call_words.evidence(run, ranks)
+            by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
+            doubt = call_words.doubt(run, ranks) if by_lines else None
+            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage, calls, doubt)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hangdoc.reasoning.ledger.history import FirstDifference, first_difference, period
+from hangdoc.reasoning.ledger.history import FirstDifference, first_difference, may_be_shifted, period
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls, Site, signature
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -110,6 +110,28 @@ def test_one_call_more_is_a_call_behind() -> None:
     found = first_difference(hung(Program(4, DDP, 121, skips=skips)))
     assert found is not None
     assert (found.ranks, found.shift) == ((2,), -1)
+
+
+def test_one_call_more_at_a_line_of_its_own_is_where_it_was_made() -> None:
+    """That call matches none of the others', with the shift or without it."""
+    body = (*DDP, Line("all_reduce", 64, (18,)))
+    skips = {rank: {(50, 1)} for rank in (0, 1, 3)}
+    found = first_difference(hung(Program(4, body, 121, skips=skips)))
+    assert found is not None
+    assert (found.number, found.ranks, found.shift, found.first_shift) == (50 * 6 + 5, (2,), -1, -1)
+    sites = [call.site.line for call in (found.call, found.others_call) if call.site is not None]
+    assert sites == [15, 18]
+
+
+def test_a_shift_of_two_calls_in_turns_is_a_doubt() -> None:
+    """Older than the record, two calls that alternate look like two orders that are meant; lines of its own do not."""
+    body = (Line("all_reduce", 64, (12,)), Line("all_reduce", 64, (15,)))
+    shifted = hung(Program(3, body, 300, skips={1: {(5, 0)}}), ring=400)
+    assert first_difference(shifted) is None
+    assert may_be_shifted(shifted)
+    assert not may_be_shifted(hung(Program(3, body, 300), ring=400))
+    assert not may_be_shifted(hung(Program(3, (body[0], Line("all_reduce", 64, (15, 16))), 300), ring=400))
+    assert not may_be_shifted(hung(Program(3, body, 100, skips={1: {(5, 0)}})))
 
 
 def test_a_skipped_step_is_seen_by_what_is_not_in_every_step() -> None:

@@ -53,6 +53,8 @@ class FirstDifference(NamedTuple):
     others: tuple[int, ...]
     shift: int
     """By how many calls `ranks` are ahead now; below 0 if they are behind."""
+    first_shift: int
+    """The same right after the first difference: so many calls they skipped there, or, below 0, made in addition."""
     call: Call
     """Of `ranks`, at `number` or at the oldest number of the record."""
     others_call: Call
@@ -103,6 +105,30 @@ def first_difference(group: GroupCalls) -> FirstDifference | None:
     return first._replace(ranks=ranks)
 
 
+def may_be_shifted(group: GroupCalls) -> bool:
+    """Whether the ranks call the same lines at different numbers: since a call that is older than the record they may be shifted,
+    or they may call these lines in another order on purpose. Then where a rank waits does not show what it skipped."""
+    recorded = {rank: calls for rank, calls in group.ranks.items() if calls.numbers}
+    if len(recorded) < 2 or any(calls.whole for calls in recorded.values()):
+        return False
+    low = max(calls.numbers[0] for calls in recorded.values())
+    high = min(calls.numbers[-1] for calls in recorded.values())
+    classes = _classes(recorded, low, high)
+    if len(classes) < 2:
+        return False
+    reference = _reference(classes)
+    return any(_calls_the_same_elsewhere(history, reference) for history in classes if history is not reference)
+
+
+def _calls_the_same_elsewhere(mine: _History, theirs: _History) -> bool:
+    numbers = sorted(mine.by_number.keys() & theirs.by_number.keys())[-_LAST:]
+    a, b = ([history.by_number[number] for number in numbers] for history in (mine, theirs))
+    if len(numbers) < _MANY or _share(x == y for x, y in zip(a, b, strict=True)) > 1 - _MATCHES:
+        return False
+    lines = set(a) & set(b)
+    return _share(x in lines and y in lines for x, y in zip(a, b, strict=True)) >= _MATCHES
+
+
 def _classes(recorded: dict[int, RankCalls], low: int, high: int) -> list[_History]:
     """Ranks with equal calls in the numbers that all have, by their lowest ranks."""
     identity: dict[Signature, int] = {}
@@ -145,9 +171,12 @@ def _shifted(
         return None
     last_aligned = max((at for at, part in enumerate(segments) if part.shift == 0), default=-1)
     departed = segments[last_aligned + 1 :]
-    start = departed[0].start
-    head, tail = numbers[:start], numbers[start:]
     a, b = mine.by_number, theirs.by_number
+    start = departed[0].start
+    while start and a[numbers[start - 1]] != b[numbers[start - 1]]:
+        start -= 1  # a call that one side made in addition matches nothing, with the shift or without it
+    departed[0] = departed[0]._replace(start=start)
+    head, tail = numbers[:start], numbers[start:]
     differing = [number for number in tail if a[number] != b[number]]
     shift_at = _shifts(numbers, departed)
     hits = [number for number in tail if a[number] == b.get(number + shift_at[number])]
@@ -174,6 +203,7 @@ def _shifted(
         ranks=mine.ranks,
         others=theirs.ranks,
         shift=departed[-1].shift,
+        first_shift=departed[0].shift,
         call=recorded[mine.ranks[0]].by_number()[at],
         others_call=recorded[theirs.ranks[0]].by_number()[at],
         calls_ago=numbers[-1] - at,

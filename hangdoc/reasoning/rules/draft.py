@@ -12,6 +12,7 @@ from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.command_lines import Command
 
+_DOUBTED = 0.6
 Subject = TypeVar("Subject", bound=Hold | Cause)
 
 
@@ -47,10 +48,15 @@ def about(*subjects: type[Subject]) -> Callable[[Writer[Subject]], Writer[Subjec
 
 
 def finding(
-    code: str, name: str, draft: Draft, blockage: Blockage | None = None, calls: Iterable[Evidence] = ()
+    code: str,
+    name: str,
+    draft: Draft,
+    blockage: Blockage | None = None,
+    calls: Iterable[Evidence] = (),
+    doubt: Evidence | None = None,
 ) -> Finding:
     """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99. What the
-    record of calls shows (`calls`) is its first evidence."""
+    record of calls shows (`calls`) is its first evidence. With a `doubt` about it, the confidence is low."""
     severity: Severity = blockage.severity if blockage is not None else "warning"
     blamed, waiting = (blockage.blamed, blockage.victims) if blockage is not None else ((), ())
     culprits = set(blamed if draft.culprits is None else draft.culprits)
@@ -58,11 +64,11 @@ def finding(
         code=code,
         name=name,
         severity=draft.severity or severity,
-        confidence=round(min(0.99, draft.confidence), 2),
+        confidence=round(min(0.99 if doubt is None else _DOUBTED, draft.confidence), 2),
         culprits=tuple(sorted(culprits)),
         victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
         summary=draft.summary,
-        evidence=(*calls, *draft.evidence),
+        evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
         remedy=draft.remedy,
         commands=tuple(one.line for one in draft.commands),
         first_difference=draft.first_difference,

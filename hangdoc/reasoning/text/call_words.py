@@ -6,6 +6,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, duration
 from hangdoc.phrases import ranks as ranks_text
 from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
+from hangdoc.reasoning.ledger.history import may_be_shifted
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
 from hangdoc.reasoning.model.run import Run
@@ -65,6 +66,18 @@ def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
     else:
         return []
     return [*lines[:_SHOWN], *_timeout(run)]
+
+
+def doubt(run: Run, ranks: Collection[int]) -> Evidence | None:
+    """Why the lines at which some ranks wait may not show what they skipped; None if their records leave no such doubt."""
+    group = stuck_group(run, ranks)
+    if group is None or not may_be_shifted(group):
+        return None
+    text = (
+        f"the ranks make the same calls of {group_name(group)}, but not at the same numbers, in the whole record: one may have "
+        "skipped or added a call before it begins"
+    )
+    return Evidence(None, PROBE, text)
 
 
 def _behind(group: GroupCalls, comparison: Behind) -> Iterator[Evidence]:
