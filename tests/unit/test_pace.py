@@ -126,6 +126,23 @@ def test_who_is_behind_in_numbers() -> None:
     ]  # fmt: skip
 
 
+def test_a_rank_that_came_out_of_the_call_at_once_passed_another_tensor() -> None:
+    """Gloo returns at once for an empty tensor: the rank then waits in the next call, and skipped none."""
+    forms: dict[CallForm, int] = {}
+    empty = msgspec.structs.replace(LOSS, inputs=("float32[0]",))
+    entries = [(1, empty, T0_US + 1_000_000, False), (2, BARRIER, T0_US + 2_000_000, True)]
+    history = history_of(entries, wall_us=T0_US + 100_000_000, forms=forms, before=2)
+    ahead = replace(in_call(2, 2, BARRIER), recorder=recorder(history, forms=forms))
+    others = (in_call(n, 1, msgspec.structs.replace(LOSS, inputs=("float32[8]",))) for n in (0, 1, 3))
+    (job,) = diagnose(snapshot(ahead, *others, wall_us=T0_US + 100_000_000)).jobs
+    first = job.findings[0]
+    assert (first.code, first.culprits, first.victims) == ("HD206", (2,), (0, 1, 3))
+    assert first.evidence[0].text == (
+        "has completed number 1 of the default group, an all_reduce of float32[0] (train.py:25), and is in number 2, a barrier "
+        "(train.py:16)"
+    )
+
+
 def test_the_document_has_the_calls() -> None:
     (job,) = diagnose(stands()).jobs
     (calls,) = job.ranks[2].calls

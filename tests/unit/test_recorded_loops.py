@@ -40,13 +40,13 @@ def process(*loaders: Loader) -> Process:
     )
 
 
-def test_the_present_batch_is_received_and_not_done() -> None:
+def test_the_present_batch_is_not_done() -> None:
     view = loop_view(process(ITERATOR), (FRAME,), KEY)
     assert view is not None
-    assert (view.done, view.received, view.total, view.recorded) == (7, 8, 40, True)
+    assert (view.done, view.by_iterator, view.total, view.recorded) == (7, True, 40, True)
     fetching = loop_view(process(ITERATOR), (replace(FRAME, line=10),), KEY)
     assert fetching is not None
-    assert (fetching.done, fetching.received) == (8, 8)
+    assert (fetching.done, fetching.by_iterator) == (8, True)
 
 
 def test_an_enumerate_says_its_index() -> None:
@@ -54,7 +54,7 @@ def test_an_enumerate_says_its_index() -> None:
     counted = replace(ITERATOR, kind="enumerate", total=None)
     view = loop_view(process(counted), (replace(FRAME, loops=(loop,)),), KEY)
     assert view is not None
-    assert (view.done, view.received, view.total) == (2, 3, None)
+    assert (view.done, view.by_iterator, view.total) == (2, True, None)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_an_enumerate_says_its_index() -> None:
 def test_the_iterator_of_another_loop_says_nothing(loader: Loader) -> None:
     view = loop_view(process(loader), (FRAME,), KEY)
     assert view is not None
-    assert (view.done, view.received, view.total) == (3, None, None)
+    assert (view.done, view.by_iterator, view.total) == (3, False, None)
 
 
 def test_a_loop_that_has_ended_with_its_data() -> None:
     behind = replace(FRAME, line=20)
     view = loop_view(process(HELD), (behind,), KEY)
     assert view is not None
-    assert (view.inside, view.done, view.received, view.total) == (False, 40, 40, 40)
+    assert (view.inside, view.done, view.by_iterator, view.total) == (False, 40, True, 40)
     breaks = replace(LOOP, exits=(Exit(line=13, statement="break"),))
     left = loop_view(process(HELD), (replace(behind, loops=(breaks,)),), KEY)
     assert left is not None
-    assert (left.done, left.received, left.total) == (4, None, 40)  # its variable says how far it came
+    assert (left.done, left.by_iterator, left.total) == (3, False, 40)  # by its variable: it left in the fourth batch
 
 
 @pytest.mark.parametrize(

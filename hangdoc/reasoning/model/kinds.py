@@ -102,6 +102,8 @@ class Tensors(Cycle, frozen=True, kw_only=True):
     """Type and number of elements."""
     shown: dict[int, str]
     """The tensor of each rank."""
+    op: str | None = None
+    """The collective, if the records of the ranks show the tensors."""
 
 
 class Threads(Cycle, frozen=True, kw_only=True):

@@ -88,8 +88,8 @@ class LoopView(Struct, frozen=True, gc=False):
     total: int | None
     of_batches: bool = True
     """Whether a round is a batch; False for an epoch, with a loop over a DataLoader inside it."""
-    received: int | None = None
-    """Batches that the rank's own iterator has given to the loop, the present one included; None if it does not say."""
+    by_iterator: bool = False
+    """Whether `done` is what the rank's own iterator counts, and not a variable of the program."""
     recorded: bool = False
     """Whether the rank's own iterator or dataloader says `total`."""
 

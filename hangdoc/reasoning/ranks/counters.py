@@ -9,7 +9,7 @@ from msgspec import structs
 
 from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
-from hangdoc.program import around
+from hangdoc.program import around, early_exits
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
@@ -108,7 +108,14 @@ def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool
         done = value - loop.start + (0 if in_body else 1)
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
-    return _recorded(process, frame, LoopView(loop, inside, done, total, of_batches))
+    view = _recorded(process, frame, LoopView(loop, inside, done, total, of_batches))
+    return view if inside or loop.header.startswith("while") else structs.replace(view, done=_completed(view))
+
+
+def _completed(view: LoopView) -> int | None:
+    """The iterations that a rank outside a `for` has completed: not the one in which a statement left the loop early."""
+    left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and early_exits(view.loop)
+    return max(0, (view.done or 0) - 1) if left_early else view.done
 
 
 def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView:
@@ -121,13 +128,17 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
         received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
         done = max(0, received - (frame.line != loop.line))
         total = total if iterator.total is None else iterator.total
-        return structs.replace(view, done=done, total=total, received=received, recorded=iterator.total is not None)
+        return structs.replace(view, done=done, total=total, by_iterator=True, recorded=iterator.total is not None)
     loader = iterators.behind_loop(process, frame, loop)
     if loader is None or loader.total is None:
         return view
     given = loader.total if iterators.ended_with_its_data(loop) else loader.done
     return structs.replace(
-        view, done=done if given is None else given, total=loader.total, received=given, recorded=True
+        view,
+        done=done if given is None else given,
+        total=loader.total,
+        by_iterator=given is not None,
+        recorded=True,
     )
 
 
@@ -191,7 +202,7 @@ class BatchCount(NamedTuple):
     """How far a rank is in its data; None for what is unknown, and for all if it counts only epochs."""
 
     done: int | None = None
-    """Batches that it has received, if its own iterator says it; else those that it has completed."""
+    """Batches that it has completed. The one in which it is, or in which it left the loop, is not counted."""
     total: int | None = None
     source: BatchesSource | None = None
 
@@ -199,10 +210,11 @@ class BatchCount(NamedTuple):
 def batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
     if known.beacon(rank.process) is None:
-        if (view := rank.loop) is not None and view.of_batches and view.received is not None:
-            return BatchCount(view.received, view.total, "loader")
-        if (iterator := iterators.training(rank.process)) is not None:
-            return BatchCount(iterator.done, iterator.total, "loader")
+        if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
+            return BatchCount(view.done, view.total, "loader")
+        if (iterator := iterators.training(rank.process)) is not None and iterator.done is not None:
+            # Without a stack, a running loop is most likely in the batch that it was given last.
+            return BatchCount(max(0, iterator.done - bool(iterator.begins)), iterator.total, "loader")
         if rank.loop is not None and not rank.loop.of_batches:
             return BatchCount()
     done, total = counted(rank)

@@ -60,16 +60,17 @@ from hangdoc.reasoning.text import next_steps, words
 @about(Tensors)
 def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
     shown = [(kind.shown[group[0]], group) for _, group in kind.values.values[:4]]
-    operation = words.operation(run.ranks[shown[0][1][0]])
+    operation = kind.op or words.operation(run.ranks[shown[0][1][0]])
+    passed = (
+        Evidence(group[0], "interpreter", f"passed {tensor} to {operation}{words.also(group)}")
+        for tensor, group in (shown if kind.op is None else ())  # else the lines about the record show it
+    )
     return Draft(
         confidence=0.93,
-        summary=f"ranks are waiting in {operation} with different tensors: "
+        summary=f"ranks passed different tensors to {operation}: "
         + "; ".join(f"{tensor} on {words.ranks(group)}" for tensor, group in shown),
         evidence=[
-            *(
-                Evidence(group[0], "interpreter", f"passed {tensor} to {operation}{words.also(group)}")
-                for tensor, group in shown
-            ),
+            *passed,
             *words.stacks(run, run.waiting),
         ],
         remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",

@@ -47,11 +47,11 @@ match with the shift from one number on to the end and agreed before it.
 
 All calls come from one line and have one size: then nothing shows a shift. If
 the first difference is older than the record (2,000 calls by default), only the
-shift is reported, and only if most ranks agree and the calls are no mere
-exchange of lines: two calls that alternate look the same for ranks that were
-shifted by one and for ranks that call them in another order. Then the finding is
-another one, with a low score and a line about this doubt. A rank that makes one call more and a rank that skips one
-look the same if there are only two ranks.
+shift is reported, and only if most ranks agree. Two calls that alternate look
+the same for ranks that were shifted by one call and for ranks that call them in
+another order. Then the finding is another one, with a low score and a line about
+this doubt. A rank that makes one call more and a rank that skips one look the
+same if there are only two ranks.
 
 ## References
 

@@ -101,17 +101,28 @@ def count(number: int) -> str:
 
 
 def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: bool = False) -> Iterator[Evidence]:
-    """One line for all ranks that are in one call; those that most ranks are not in come first."""
+    """One line for all ranks that are in one call, and one for those that have come out of it; those that most ranks are not in
+    come first."""
     for side in sorted(sides, key=lambda side: (len(side.ranks), side.ranks)):
         if side.call is None:
             continue
         what = name_call(side.call, tensors=tensors)
-        made = group.ranks[side.ranks[0]].made
         if side.inferred:
+            made = group.ranks[side.ranks[0]].made
             text = f"has made {count(made or 0)} in {group_name(group)} and is in {what}, inferred from its stack"
-        else:
+            yield Evidence(side.ranks[0], "stacks", text + also(side.ranks))
+            continue
+        inside = [rank for rank in side.ranks if any(one.number == number for one in group.ranks[rank].pending)]
+        if inside:
             text = f"has made {count(number - 1)} in {group_name(group)} and is in number {number}, {what}"
-        yield Evidence(side.ranks[0], "stacks" if side.inferred else PROBE, text + also(side.ranks))
+            yield Evidence(inside[0], PROBE, text + also(inside))
+        past: dict[Pending | None, list[int]] = {}
+        for rank in sorted(set(side.ranks) - set(inside)):
+            past.setdefault(next(iter(group.ranks[rank].pending), None), []).append(rank)
+        for waiting, ranks in past.items():
+            now = f", and is in number {waiting.number}, {name_call(waiting.call)}" if waiting is not None else ""
+            text = f"has completed number {number} of {group_name(group)}, {what}{now}"
+            yield Evidence(ranks[0], PROBE, text + also(ranks))
 
 
 def _unfinished(group: GroupCalls, comparison: Unfinished) -> Evidence:

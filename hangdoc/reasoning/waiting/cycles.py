@@ -31,6 +31,8 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
         return locked
     if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), ranks_of(classes)
+    if (sizes := points.recorded_tensors(run, classes)) is not None:
+        return sizes
     left = left_loop_among(run, classes, classes, waits)
     if left is None and (arguments := points.different_arguments(classes, complete=False)) is not None:
         return arguments
