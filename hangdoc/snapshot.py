@@ -527,6 +527,8 @@ class Loops(Reading, frozen=True, kw_only=True):
     loaders: tuple[Loader, ...] = ()
     """Those of the innermost frame first."""
     counts: tuple[TrainerCount, ...] = ()
+    between_seconds: float | None = None
+    """From the reading of the counts `before` to this one, which may be longer than the window."""
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

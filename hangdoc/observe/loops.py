@@ -24,6 +24,8 @@ class ReadLoops(msgspec.Struct, frozen=True):
 
     loaders: tuple[SeenLoader, ...]
     counts: tuple[TrainerCount, ...]
+    at: float
+    """When it was made, on the monotonic clock."""
 
 
 class TrainingLoops:
@@ -93,7 +95,7 @@ class TrainingLoops:
         image = observation.image(target.pid)
         with observation.memory(target.pid) as memory:
             loaders, counts = LoopReader(memory, image).read(_main_thread(observation, target.pid))
-            return ReadLoops(tuple(loaders), tuple(counts))
+            return ReadLoops(tuple(loaders), tuple(counts), time.monotonic())
 
 
 def _main_thread(observation: Observation, pid: int) -> int:
@@ -122,4 +124,5 @@ def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | N
         msgspec.structs.replace(count, done_before=counted.get((count.framework, count.name)))
         for count in reading.counts
     ]
-    return Loops(loaders=tuple(loaders), counts=tuple(counts))
+    between = reading.at - before.at if isinstance(before, ReadLoops) and reading.at > before.at else None
+    return Loops(loaders=tuple(loaders), counts=tuple(counts), between_seconds=between)

@@ -31,7 +31,7 @@ def trains(number: int, late_ms: int = 0, *, ranks: int = 4, moved: bool = True,
         for at, form, offset in ((1, BUCKET, late_ms * 1000), (2, LOSS, 60_000 + number * 100))
     ]
     group = history_of(entries, wall_us=_WALL_US, forms=forms, before=2 * _STEPS - 30 if moved else 2 * _STEPS)
-    loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 15),))
+    loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 15),), between_seconds=1.0)
     record = recorder(group, forms=forms) if recorded else Unavailable(reason="no")
     return rank(number, train(22), cpu=0.1, world=ranks, recorder=record, loops=loops)
 
@@ -71,7 +71,7 @@ def test_a_record_of_a_run_that_stopped_is_no_pace() -> None:
 
 def test_one_step_in_the_window_tells_no_rate() -> None:
     """A run of three seconds a step has one step in this window, and none in the next one."""
-    loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 1),))
+    loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 1),), between_seconds=1.0)
     ranks = (replace(trains(number), loops=loops) for number in range(2))
     (job,) = diagnose(snapshot(*ranks, silence=0.0, wall_us=_WALL_US)).jobs
     assert job.pace is not None
@@ -83,7 +83,7 @@ def test_a_healthy_run_has_one_line() -> None:
     assert job.pace is not None
     assert (job.pace.steps_per_second, job.pace.slowest, job.pace.late_seconds) == (15.0, 2, 0.052)
     line = words.pace(job)
-    assert line.startswith("30 calls and 15 steps per second; the ranks wait for a later one 7")
+    assert line.startswith("29.6 calls and 15 steps per second; the ranks wait for a later one 7")
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
     assert words.pace(even).endswith("and none is always the last")

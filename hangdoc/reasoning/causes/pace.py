@@ -6,7 +6,6 @@ from typing import NamedTuple
 from hangdoc.reasoning.causes.slow_link import find_slow_link
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
-from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Loops
@@ -19,7 +18,7 @@ _AS_LATE = 0.5
 """Ranks with this share of the slowest rank's lag are stragglers too."""
 
 _MOVES = 10
-"""So many steps or calls in the window tell a rate. One of a slow run tells none."""
+"""So many steps in the window tell a rate. One of a slow run tells none."""
 _TELLING_CALLS = 10
 
 
@@ -34,13 +33,9 @@ class Stragglers(NamedTuple):
 def pace_of(run: Run) -> Pace | None:
     """The pace of the largest group of a run in which a rank made a call during the window; None for any other run, or without
     records."""
-    largest = _largest_moving(run)
-    return lags.pace(largest) if largest is not None else None
-
-
-def _largest_moving(run: Run) -> GroupCalls | None:
     moving = [group for group in run.ledger.groups if any(made.moved for made in group.ranks.values())]
-    return max(moving, key=lambda group: sum(bool(made.numbers) for made in group.ranks.values()), default=None)
+    largest = max(moving, key=lambda group: sum(bool(made.numbers) for made in group.ranks.values()), default=None)
+    return lags.pace(largest) if largest is not None else None
 
 
 def stragglers(run: Run, pace: Pace) -> Stragglers | None:
@@ -64,29 +59,16 @@ def waited_share(pace: Pace) -> float:
     return median(lag.waited_share for lag in pace.lags)
 
 
-def calls_per_second(run: Run, pace: Pace) -> float:
-    """The rate of the calls of `pace_of` in the window, or, if these are few, in the record: the median of the ranks."""
-    group = _largest_moving(run)
-    made = [
-        ((calls.made or 0) - (calls.made_before or 0), run.host[calls.host].window_seconds)
-        for calls in (group.ranks.values() if group is not None else ())
-        if calls.moved and calls.host in run.host
-    ]
-    rates = [moved / window for moved, window in made if moved >= _MOVES and window > 0]
-    return median(rates) if rates else pace.calls_per_second
-
-
 def steps_per_second(run: Run) -> float | None:
     """By the counters of the ranks' loops in the window: the median of the ranks; None if they moved too little to tell."""
-    rates = [rate for rank in run.living if (rate := _rate(run, rank)) is not None]
+    rates = [rate for rank in run.living if (rate := _rate(rank)) is not None]
     return median(rates) if rates else None
 
 
-def _rate(run: Run, rank: Rank) -> float | None:
+def _rate(rank: Rank) -> float | None:
     """By the framework's count, or else by the batches of the innermost loop that moved."""
     process = rank.process
-    window = run.host[rank.host].window_seconds if rank.host in run.host else 0.0
-    if process is None or not isinstance(process.loops, Loops) or not window:
+    if process is None or not isinstance(process.loops, Loops) or not process.loops.between_seconds:
         return None
     both = [
         *((count.done, count.done_before) for count in process.loops.counts),
@@ -94,4 +76,4 @@ def _rate(run: Run, rank: Rank) -> float | None:
     ]
     moved = (done - before for done, before in both if done is not None and before is not None and done > before)
     steps = next(moved, 0)
-    return steps / window if steps >= _MOVES else None
+    return steps / process.loops.between_seconds if steps >= _MOVES else None

@@ -23,6 +23,7 @@ _SHARE_OF_WIDEST = 0.5
 _TOGETHER_US = 2_000.0
 """Ranks of a host that arrive within this time come together. The difference of clocks must be certain to within this time."""
 _P90 = 0.9
+_RATE_US, _RATE_CALLS = 5_000_000.0, 20
 
 
 class Lag(NamedTuple):
@@ -45,8 +46,8 @@ class Pace(NamedTuple):
     calls: int
     """Aligned calls that were looked at."""
     telling_calls: int
-    seconds: float
-    """From the first to the last of them."""
+    calls_per_second: float
+    """Of the last seconds; 0 if unknown."""
     period: int | None
     """After how many calls they repeat."""
     period_seconds: float | None
@@ -54,11 +55,6 @@ class Pace(NamedTuple):
     """What was assumed about the clocks of several hosts, as a clause; None for one host."""
     left_out: tuple[int, ...] = ()
     """Ranks of other hosts, whose clocks can't be compared."""
-
-    @property
-    def calls_per_second(self) -> float:
-        """0 if unknown."""
-        return (self.calls - 1) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def slowest(self) -> Lag | None:
@@ -97,12 +93,19 @@ def pace(group: GroupCalls) -> Pace | None:
         lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
         calls=calls,
         telling_calls=len(telling),
-        seconds=(spans[-1] - spans[0]) / 1e6,
+        calls_per_second=_rate(spans),
         period=length,
         period_seconds=median(repeats) / 1e6 if repeats else None,
         clocks=clocks,
         left_out=tuple(sorted(recorded.keys() - compared.keys())),
     )
+
+
+def _rate(times: Sequence[float]) -> float:
+    """Calls per second of the last seconds, or of the last calls if these are few. Older ones may be of another phase."""
+    first = min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))
+    seconds = (times[-1] - times[first]) / 1e6
+    return (len(times) - 1 - first) / seconds if seconds > 0 else 0.0
 
 
 def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Aligned | None:

@@ -97,7 +97,7 @@ def _calls(run: Run) -> Evidence:
         text = "that the ranks wait for data, and not for a rank, is inferred: no record of calls"
         return Evidence(None, "cpu", text)
     late = call_words.milliseconds(max(0.0, measured.slowest.median_seconds))
-    text = f"{pace.calls_per_second(run, measured):.3g} calls per second; the latest rank makes its calls {late} after the others"
+    text = f"{measured.calls_per_second:.3g} calls per second; the latest rank makes its calls {late} after the others"
     return Evidence(None, call_words.PROBE, text)
 
 

@@ -61,7 +61,7 @@ def pace_view(run: Run) -> PaceView | None:
     stragglers = pace.stragglers(run, measured)
     slowest = stragglers.slow[0] if stragglers is not None else None
     return PaceView(
-        calls_per_second=round(pace.calls_per_second(run, measured), 2),
+        calls_per_second=round(measured.calls_per_second, 2),
         steps_per_second=round(steps, 2) if steps is not None else None,
         waited_share=round(pace.waited_share(measured), 3),
         slowest=slowest.rank if slowest is not None else None,
