@@ -748,7 +748,7 @@ class Host(Value, frozen=True, kw_only=True):
 
     name: str
     taken_at: str
-    """ISO 8601, UTC."""
+    """When the window ended: ISO 8601, UTC. All ages are from then."""
     window_seconds: WindowSeconds
     elapsed_seconds: float
     processes: tuple[Process, ...]

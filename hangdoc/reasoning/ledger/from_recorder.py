@@ -79,8 +79,13 @@ def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, f
             last_age_seconds=age, generation=recorded.generation,
         )  # fmt: skip
     calls = tuple(forms[at] for at in history.forms)
-    if wall_us is not None:
+    if wall_us is not None:  # the record was read a moment before the end of the window, from which all ages are
         age = max(0.0, (wall_us - history.made_us[-1]) / 1e6)
+        made = dict(zip(history.numbers, history.made_us, strict=True))
+        pending = tuple(
+            call._replace(age_seconds=max(0.0, (wall_us - made[call.number]) / 1e6)) if call.number in made else call
+            for call in pending
+        )
     return RankCalls(
         rank,
         host,

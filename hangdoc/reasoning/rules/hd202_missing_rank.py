@@ -112,7 +112,9 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     dead = children.ended(run, first)
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
-    still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
+    still = (
+        "none of its counters changed" if idle is None else f"it had not run for {duration(idle)} when the look began"
+    )
     progress = "its counters changed" if first.counters_moved else still
     used = f"{cpu}, {progress}" if cpu else progress
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
