@@ -4,7 +4,7 @@ so its backward leaves out the scatters of the others, one for each root."""
 # /// hangbench
 # ranks = 3
 # verdict = ["hung"]
-# finding = "HD201"
+# finding = "HD203"
 # culprits = [2]
 # victims = [0, 1]
 # ///

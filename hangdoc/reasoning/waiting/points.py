@@ -7,13 +7,10 @@ from collections.abc import Hashable, Iterable
 from hangdoc.parse import natural
 from hangdoc.phrases import ranks
 from hangdoc.reasoning.evidence.reading import reading
-from hangdoc.reasoning.ledger.compare import SizesDiffer, compare
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Hold, InStore
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, SameCall, Spinning, Tensors, Threads
-from hangdoc.reasoning.model.ledger import amounts
-from hangdoc.reasoning.model.rank import Class, Rank, merged, numbers_of, ranks_of
-from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
 from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.ranks.counters import goes_over
 from hangdoc.reasoning.ranks.given import TENSOR
@@ -64,26 +61,6 @@ def different_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Ro
     roots = (_roots(alike, complete=complete) for alike in by_point.values())
     tensors = (_tensors(alike) for alike in by_point.values())
     return next((found for found in (*roots, *tensors) if found is not None), None)
-
-
-def recorded_tensors(run: Run, classes: Iterable[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
-    """The call in which ranks of some classes wait, by their records, if others made it at the same line with other amounts of
-    data. They may have come out of it: Gloo returns at once for an empty tensor. None if there is none."""
-    ranks = set(numbers_of(classes))
-    for group in run.ledger.groups:
-        answer = compare(group)
-        if not isinstance(answer, SizesDiffer) or len({side.call.sites for side in answer.sides if side.call}) > 1:
-            continue
-        if any(one.number == answer.number for n in ranks & group.ranks.keys() for one in group.ranks[n].pending):
-            shown = {
-                n: side.call.tensors[0] for side in answer.sides if side.call for n in side.ranks if side.call.tensors
-            }
-            values = agreement(
-                {n: ", ".join(amounts(side.call)) for side in answer.sides if side.call for n in side.ranks}
-            )
-            op = next(side.call.op for side in answer.sides if side.call)
-            return Tensors(values=values, shown=shown, op=op), values.odd
-    return None
 
 
 def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, ...]] | None:

@@ -1,0 +1,65 @@
+"""Which side of a difference is the odd one, on simulated programs."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hangdoc.reasoning.ledger.compare import Differs, SizesDiffer, compare
+from hangdoc.reasoning.ledger.expected import Odd, find_odd
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Site
+from tests.unit.test_ledger_history import Line, Program, hung, recorded
+
+GRADIENT, LOSS, BARRIER = (
+    Call(op, (f"float32[{size}]",), (Site("train.py", line, "step"),))
+    for op, size, line in (("all_reduce", 64, 12), ("all_gather", 1, 15), ("barrier", 0, 30))
+)
+STEP = [GRADIENT, GRADIENT, LOSS]
+
+
+def odd_of(group: GroupCalls) -> Odd | None:
+    answer = compare(group)
+    assert isinstance(answer, Differs | SizesDiffer), answer
+    return find_odd(group, answer)
+
+
+def test_of_two_ranks_the_past_tells_who_left_the_loop() -> None:
+    odd = odd_of(recorded([[*STEP * 5, GRADIENT], [*STEP * 5, BARRIER]]))
+    assert odd is not None
+    assert (odd.ranks, odd.call, odd.others_call, odd.skipped, odd.by_past) == ((1,), BARRIER, GRADIENT, False, True)
+
+
+def test_of_two_ranks_the_past_tells_who_skipped_a_call() -> None:
+    odd = odd_of(recorded([[*STEP * 5, *STEP[:2]], [*STEP * 5, GRADIENT, LOSS]]))
+    assert odd is not None
+    assert (odd.ranks, odd.skipped) == ((1,), True)
+
+
+def test_what_comes_seldom_is_known_by_what_was_before_it() -> None:
+    """Every tenth step ends with a barrier. Rank 0 left it out."""
+    epoch = [*STEP * 10, BARRIER]
+    odd = odd_of(recorded([[*epoch * 2, *STEP * 10, GRADIENT], [*epoch * 2, *STEP * 10, BARRIER]]))
+    assert odd is not None
+    assert odd.ranks == (0,)
+
+
+def test_the_fewer_ranks_are_odd() -> None:
+    odd = odd_of(recorded([[GRADIENT], [BARRIER], [GRADIENT]]))
+    assert odd is not None
+    assert (odd.ranks, odd.by_past) == ((1,), False)
+
+
+def test_nothing_tells_in_a_first_round() -> None:
+    assert odd_of(recorded([[GRADIENT], [BARRIER]])) is None
+    assert odd_of(recorded([[GRADIENT], [BARRIER], [GRADIENT], [BARRIER]])) is None
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_who_skips_a_call_of_a_known_step_is_odd(data: st.DataObject) -> None:
+    """Two ranks, and a step of calls of different sizes, so that the first one that is skipped stops the run."""
+    sizes = data.draw(st.lists(st.integers(1, 50), min_size=2, max_size=6, unique=True))
+    body = tuple(Line("all_reduce", size, (10 + at,)) for at, size in enumerate(sizes))
+    skipped = data.draw(st.integers(2, 8)), data.draw(st.integers(0, len(body) - 1))
+    group = hung(Program(2, body, 10, skips={1: {skipped}}), ring=data.draw(st.sampled_from([len(body) + 4, 2000])))
+    odd = odd_of(group)
+    assert odd is not None
+    assert (odd.ranks, odd.skipped) == ((1,), True)
