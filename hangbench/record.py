@@ -9,6 +9,9 @@ from hangdoc import codec
 from hangdoc.snapshot import Environment, Process, Snapshot
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
+"""Looks without torch's record of calls, as with a torch before 2.11 and Gloo. They are not recorded again."""
+RECORDED = CORPUS / "recorded"
+"""Looks with it."""
 
 # Recordings are published, so they contain only environment variables that belong to the run.
 _OF_THE_RUN = re.compile(
@@ -32,7 +35,7 @@ def publishable(snapshot: Snapshot) -> Snapshot:
 
 def bundle(name: str) -> Path:
     """The path of a case's recording."""
-    return CORPUS / f"{name}.hangdoc"
+    return RECORDED / f"{name}.hangdoc"
 
 
 def record(name: str, snapshot: Snapshot) -> None:

@@ -68,7 +68,7 @@ def of_left_loop(kind: LeftLoop) -> RanOut | UnevenSplit | DataEnded | None:
         return DataEnded(left=kind) if exits.only_by_its_end(kind) else None
     if not _is_split(short, inside, kind.differences[0]):
         return RanOut(left=kind)
-    return None if _broke_off(short) and not _takes_next(short, inside) else UnevenSplit(left=kind)
+    return None if amounts.broke_off(short) and not _takes_next(short, inside) else UnevenSplit(left=kind)
 
 
 def of_mismatch(kind: Mismatch) -> FewerData | FewerBatches | None:
@@ -97,12 +97,6 @@ def _is_split(short: Rank, more: Rank, strongest: Difference) -> bool:
         return strongest.more - strongest.fewer <= max(2, strongest.more * 0.2)
     remainder = strongest.more - strongest.fewer
     return remainder <= 1 or remainder < strongest.more * 0.1
-
-
-def _broke_off(short: Rank) -> bool:
-    """Whether a rank left its loop before the end of the loop: by a `break`, for a reason other than the data."""
-    view = short.loop
-    return view is not None and view.done is not None and view.total is not None and view.done < view.total
 
 
 def _takes_next(*ranks: Rank) -> bool:

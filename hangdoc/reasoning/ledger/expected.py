@@ -29,8 +29,8 @@ class Odd(NamedTuple):
 
 
 def find_odd(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None:
-    """The odd side; None if there are as many ranks on each side, and the past does not tell."""
-    sides = [side for side in comparison.sides if side.call is not None]
+    """The odd side; None if there are as many ranks on each side, and the past does not tell, or if a call is only inferred."""
+    sides = [side for side in comparison.sides if side.call is not None and not side.inferred]
     if len(sides) < 2 or len(sides) < len(comparison.sides):
         return None
     ranks, by_past = blamed(comparison), False

@@ -112,10 +112,16 @@ def _loaders(less: Rank, more: Rank) -> list[Difference]:
     return [Difference(few, other.total, evidence, weight=1.0)]
 
 
+def broke_off(rank: Rank) -> bool:
+    """Whether a rank left its loop before the end of the loop: by a `break`, for a reason other than the data."""
+    view = rank.loop
+    return view is not None and view.done is not None and view.total is not None and view.done < view.total
+
+
 def _variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
     mine, theirs = _amounts(less), _amounts(more)
-    done = counted(less)[0]
+    done = counted(less)[0] if not broke_off(less) else None  # what made it leave is no amount of data
     found: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _), name = mine[key], theirs[key], key[1]

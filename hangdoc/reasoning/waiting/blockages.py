@@ -33,7 +33,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import End, Waits
 from hangdoc.reasoning.ranks import renewals, work
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.waiting import cycles, points, standstill
+from hangdoc.reasoning.waiting import cycles, points, recorded, standstill
 from hangdoc.snapshot import Process
 
 _ATTEMPTS = 5
@@ -64,16 +64,20 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
     those that are blocked alike at one line are one blockage."""
     found: list[Blockage] = []
     sinks: dict[Hashable, tuple[Hold, list[End[int]]]] = {}
+    blind = {name for name, _ in run.blind_hosts()}
     for end in waits.ends:
         classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
         if end.cycle or (classes and classes[0].first.waits):
-            kind, culprits = cycles.kind_of(run, waits, classes) if end.cycle else points.kind_of(classes)
+            in_one_call = None if end.cycle else recorded.find_tensors(run, classes) or points.kind_of(classes)
+            kind, culprits = in_one_call or cycles.kind_of(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
                 classes = tuple(one for one in classes if one not in upstream)
             found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
         else:
             hold = hold_of(classes[0]) if classes else Unseen()
+            if isinstance(hold, OnNetwork) and hold.peer is None and classes[0].first.host in blind:
+                hold = Unreadable()  # it may wait for requests, as a server does
             still = [far for far in upstream if not far.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
                 hold = cycles.left_loop_among(run, classes, still, waits) or hold

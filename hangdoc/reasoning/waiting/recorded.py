@@ -30,7 +30,8 @@ def find_odd_call(run: Run, parts: Parts) -> Found | None:
     nothing singles out a side."""
     for group, answer in _answers(run, parts):
         odd = find_odd(group, answer) if isinstance(answer, Differs | SizesDiffer) else None
-        if odd is not None and set(numbers_of(parts)) <= group.ranks.keys():
+        known = {rank for rank, calls in group.ranks.items() if calls.source == "recorder"}
+        if odd is not None and known.issuperset(numbers_of(parts)):
             mine = next((part for part in parts if set(part.ranks) & set(odd.ranks)), None)
             theirs = next((part for part in parts if not set(part.ranks) & set(odd.ranks)), None)
             if mine is not None and theirs is not None:
