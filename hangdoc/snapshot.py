@@ -471,6 +471,38 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
         return sum(max(0, now - before) for now, before in numbers if now is not None and before is not None)
 
 
+# --- torch's stores ----------------------------------------------------------------------------------------------------
+
+
+class AwaitedKey(Value, frozen=True, kw_only=True):
+    """A key for which clients of a store wait, and which the store does not have."""
+
+    name: str
+    """With all prefixes, as the server has it."""
+    sockets: tuple[int, ...]
+    """Inodes of the server's sockets to these clients, as in `Connection.inode`."""
+    alike: tuple[str, ...] = ()
+    """The first few keys that the store has and that differ from this one behind the last `/`."""
+    alike_count: int = 0
+    """How many those are."""
+
+
+class StoreServer(Value, frozen=True, kw_only=True):
+    """A server of a TCPStore, at the end of the window (torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp)."""
+
+    port: int
+    keys: int
+    """How many keys it has. Their values are not read."""
+    clients: int
+    awaited: tuple[AwaitedKey, ...] = ()
+
+
+class StoreServers(Reading, frozen=True, kw_only=True):
+    """The stores that a process serves, from its memory."""
+
+    servers: tuple[StoreServer, ...]
+
+
 # --- dataloaders and training loops -----------------------------------------------------------------------------------
 
 
@@ -596,6 +628,7 @@ class Process(Value, frozen=True, kw_only=True):
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
     loops: Loops | Unavailable = Unavailable(reason="not looked at")
+    stores: StoreServers | Unavailable = Unavailable(reason="not looked at")
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from hashlib import sha256
 
-from hangdoc.redact.names import NONE, secrecy
+from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, random_looking, text
 from hangdoc.redact.vocabulary import WORDS
 from hangdoc.regex import regex
@@ -142,6 +142,19 @@ def kept(value: str, strangers: int = 0) -> str:
     if _HOST_NAME.fullmatch(value) and not any(map(random_looking, _RUN.findall(value))):
         return value
     return path(value) if is_path_like(value) else NOT_STORED
+
+
+def store_key(value: str) -> str:
+    """The name of a key in a store: its parts between `/` that are plain, with one other word. What follows a name of secrets is
+    dropped."""
+    parts = []
+    strangers, after_secret = 1, False
+    for part in value[:LONGEST].split("/"):
+        plain = not after_secret and (is_number(part) or is_plain(part, strangers))
+        parts.append(part if plain or not part else NOT_STORED)
+        strangers -= plain and not is_number(part) and not is_plain(part)
+        after_secret = after_secret or secrecy(part) == HARD
+    return "/".join(parts)
 
 
 def identity(value: str, *, random: bool = False) -> str:

@@ -1,0 +1,120 @@
+"""The probe of TCPStores: which keys the clients of a store wait for.
+
+It is read from the memory of the process that serves the store, a rank or a launcher, without a pause, also if that is stopped.
+See `store_server`.
+"""
+
+import contextlib
+from collections.abc import Iterable
+
+from hangdoc.observe import system_calls
+from hangdoc.observe.layout import Layout
+from hangdoc.observe.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.torch.cpp_objects import Classes
+from hangdoc.observe.torch.libraries import Mapped, mapped_memory
+from hangdoc.observe.torch.store_server import AwaitedName, Server, find_servers, read_server
+from hangdoc.procfs import ProcError
+from hangdoc.snapshot import AwaitedKey, StoreServer, StoreServers, Unavailable
+
+STORE_THREAD = "pt_tcpstore"
+"""How the name of the thread of a store begins (torch/csrc/distributed/c10d/TCPStore*.cpp)."""
+_MAX_THREADS = 16
+_STACK_BYTES = 1 << 18
+"""Of the stack of a store's thread, from its top: it has about 20 KB."""
+_MOST_KEYS, _MOST_SOCKETS = 64, 4_096
+"""Awaited keys of a store, and clients that wait for one, that are kept."""
+_MOST_ALIKE = 8
+
+
+class Stores:
+    """The probe."""
+
+    name = "stores"
+
+    def __init__(self) -> None:
+        self._threads: dict[int, tuple[int, ...]] = {}
+        """The threads of stores, by pid."""
+        self._found: dict[int, StoreServers | Unavailable] = {}
+
+    def open(self, observation: Observation) -> None:
+        """Nothing."""
+
+    def during(self, observation: Observation) -> None:
+        """Find the processes that serve a store."""
+        targets = [target for target in observation.alive() if target.role != "helper"]
+        found = observation.read_each(targets, lambda target: _threads_of(observation, target))
+        self._threads = {pid: tids for pid, tids in found.items() if not isinstance(tids, Unavailable) and tids}
+
+    def close(self, observation: Observation) -> None:
+        """Read the stores: who waits for a key at the end of the window."""
+        servers = [target for target in observation.alive() if target.pid in self._threads]
+        self._found = observation.read_each(
+            servers, lambda target: _read_stores(observation, target, self._threads[target.pid])
+        )
+
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
+        """The stores of each process that serves one."""
+        for pid, found in list(self._found.items()):
+            yield pid, "stores", found
+
+
+def _threads_of(observation: Observation, target: Target) -> tuple[int, ...]:
+    """The threads of a process that serve stores."""
+    proc, found = observation.proc, []
+    for tid in proc.tids(target.pid):
+        with contextlib.suppress(ProcError):  # it has ended
+            if proc.stat(f"{target.pid}/task/{tid}").name.startswith(STORE_THREAD):
+                found.append(tid)
+    return tuple(found[:_MAX_THREADS])
+
+
+def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers | Unavailable:
+    mapped = mapped_memory(observation.proc, target.pid)
+    servers: dict[int, Server] = {}
+    with Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid)) as memory:
+        classes = Classes(memory, mapped.torch)
+        for tid in threads:
+            stack = _stack_of(observation, memory, mapped, tid)
+            for address in find_servers(memory, classes, stack):
+                if address not in servers:
+                    servers[address] = read_server(memory, classes, address)
+    if not servers:
+        return Unavailable(reason="its store has an unknown form")
+    return StoreServers(servers=tuple(_described(observation, target.pid, server) for server in servers.values()))
+
+
+def _stack_of(observation: Observation, memory: Memory, mapped: Mapped, tid: int) -> bytes:
+    """What is on the stack of a thread; empty while it runs. Raises Overspent."""
+    try:
+        top = system_calls.stack_pointer(observation.proc, f"{memory.pid}/task/{tid}")
+        end = mapped.end_of(top) if top is not None else None
+        return memory.read(top, min(end - top, _STACK_BYTES)) if top is not None and end is not None else b""
+    except Overspent:
+        raise
+    except (ProcError, ValueError, Unreadable):
+        return b""
+
+
+def _described(observation: Observation, pid: int, server: Server) -> StoreServer:
+    awaited = []
+    for key in sorted(server.awaited)[:_MOST_KEYS]:
+        sockets = filter(None, (_socket(observation, pid, number) for number in key.descriptors[:_MOST_SOCKETS]))
+        awaited.append(_awaited(key, tuple(sorted(sockets)), server.names))
+    return StoreServer(port=server.port, keys=server.keys, clients=server.clients, awaited=tuple(awaited))
+
+
+def _awaited(key: AwaitedName, sockets: tuple[int, ...], names: tuple[bytes, ...]) -> AwaitedKey:
+    place = key.name.rpartition(b"/")[0]
+    alike = sorted(name for name in names if name.rpartition(b"/")[0] == place)
+    texts = tuple(name.decode("utf-8", "replace") for name in alike[:_MOST_ALIKE])
+    return AwaitedKey(name=key.name.decode("utf-8", "replace"), sockets=sockets, alike=texts, alike_count=len(alike))
+
+
+def _socket(observation: Observation, pid: int, descriptor: int) -> int | None:
+    """The inode of a socket."""
+    with contextlib.suppress(ProcError, ValueError):
+        link = observation.proc.link(f"{pid}/fd/{descriptor}")
+        if link.startswith("socket:["):
+            return int(link[8:-1])
+    return None
