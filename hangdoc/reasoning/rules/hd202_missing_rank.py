@@ -46,7 +46,8 @@ the rank that holds the lock is the culprit. A thread of the rank may wait for o
 processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
 TCP or Unix connection. Then hangdoc looks on this host for the processes that can
 end the wait. If one of them, or a process connected with it, is at work, the wait
-may end by itself.
+may end by itself. Which key of a TCPStore a rank waits for is read from the memory
+of the process that serves the store.
 
 ## When it can be wrong
 
@@ -75,6 +76,7 @@ from hangdoc.program import around
 from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
+from hangdoc.reasoning.key_words import awaited_keys
 from hangdoc.reasoning.kinds import HoldsLock
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import (
@@ -121,6 +123,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         summary=words.awaited(run, blockage) + because,
         evidence=[
             *words.class_evidence(blockage.awaited),
+            *awaited_keys(run, blockage.awaited),
             Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
             *_polled_for(first, kind),
             *_arrival(first, blockage),
