@@ -38,8 +38,9 @@ queues."""
 _HIGHEST_PORT = 65_535
 _BASES = (16, 24)
 """Where a client has its uv_tcp_t: behind a vtable and one or two words of reference counts."""
-_TCP, _DESCRIPTOR_AT = 12, 184
-"""`type` and `io_watcher.fd` of a uv_tcp_t (libuv's uv.h, uv/unix.h)."""
+_TCP, _EVENTS_AT, _POLLIN, _MOST_EVENTS = 12, 176, 1, 0x4000
+"""`type` of a uv_tcp_t; its `io_watcher` has the events that it waits for, those that the kernel was told of, and the file
+descriptor (libuv's uv.h, uv/unix.h)."""
 _MAX_KEYS, _MAX_AWAITED, _MAX_CLIENTS = 4_096, 1_024, 16_384
 _MAX_KEY_BYTES = 8_192
 """torch's own limit."""
@@ -206,9 +207,10 @@ class _Reader:
     def _descriptor(self, client: int, raw: bytes) -> int:
         for base in _BASES:
             itself, loop, kind = struct.unpack_from("<2QI", raw, base)
-            (descriptor,) = struct.unpack_from("<i", raw, base + _DESCRIPTOR_AT)
+            wanted, told, descriptor = struct.unpack_from("<IIi", raw, base + _EVENTS_AT)
             own = self._address < loop < self._address + _SERVER_BYTES
-            if itself == client and own and kind == _TCP and descriptor >= 0:
+            listens = wanted == told and wanted & _POLLIN and wanted < _MOST_EVENTS
+            if itself == client and own and kind == _TCP and listens and descriptor > 0:
                 return int(descriptor)
         raise Unreadable("not the clients of a store")
 

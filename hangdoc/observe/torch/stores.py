@@ -5,6 +5,7 @@ See `store_server`.
 """
 
 import contextlib
+import time
 from collections.abc import Iterable
 
 from hangdoc.observe import system_calls
@@ -22,6 +23,8 @@ STORE_THREAD = "pt_tcpstore"
 _MAX_THREADS = 16
 _STACK_BYTES = 1 << 18
 """Of the stack of a store's thread, from its top: it has about 20 KB."""
+_TRIES, _PAUSE_SECONDS = 20, 0.001
+"""The kernel shows no stack of a thread that runs. That of a store sleeps until it is asked for something."""
 _MOST_KEYS, _MOST_SOCKETS = 64, 4_096
 """Awaited keys of a store, and clients that wait for one, that are kept."""
 _MOST_ALIKE = 8
@@ -85,15 +88,19 @@ def _read_stores(observation: Observation, target: Target, threads: tuple[int, .
 
 
 def _stack_of(observation: Observation, memory: Memory, mapped: Mapped, tid: int) -> bytes:
-    """What is on the stack of a thread; empty while it runs. Raises Overspent."""
-    try:
-        top = system_calls.stack_pointer(observation.proc, f"{memory.pid}/task/{tid}")
-        end = mapped.end_of(top) if top is not None else None
-        return memory.read(top, min(end - top, _STACK_BYTES)) if top is not None and end is not None else b""
-    except Overspent:
-        raise
-    except (ProcError, ValueError, Unreadable):
-        return b""
+    """What is on the stack of a thread; empty if it runs all the time. Raises Overspent."""
+    for attempt in range(_TRIES):
+        time.sleep(_PAUSE_SECONDS if attempt else 0.0)
+        try:
+            top = system_calls.stack_pointer(observation.proc, f"{memory.pid}/task/{tid}")
+            end = mapped.end_of(top) if top is not None else None
+            if top is not None and end is not None:
+                return memory.read(top, min(end - top, _STACK_BYTES))
+        except Overspent:
+            raise
+        except (ProcError, ValueError, Unreadable):
+            continue
+    return b""
 
 
 def _described(observation: Observation, pid: int, server: Server) -> StoreServer:
