@@ -35,9 +35,9 @@ def _missing(wait: StoreWait) -> str:
 def _beside(wait: StoreWait) -> str:
     """The keys that are there, if few enough to be compared: another spelling may be among them."""
     names = [_name(key) for key in dict.fromkeys(wait.alike) if key != wait.key]
-    return (
-        f"; beside it {'is' if len(names) == 1 else 'are'} {', '.join(names)}" if 0 < len(names) <= _MOST_ALIKE else ""
-    )
+    if not names or wait.alike_count > _MOST_ALIKE:
+        return ""
+    return f"; beside it {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
 
 
 def _name(key: str) -> str:

@@ -73,18 +73,26 @@ def _threads_of(observation: Observation, target: Target) -> tuple[int, ...]:
 
 
 def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers | Unavailable:
+    try:
+        servers = _servers(observation, target, threads)
+    except Unreadable as error:
+        return Unavailable(reason=f"its store: {error}")
+    if not servers:
+        return Unavailable(reason="its store: it always runs, or is not the one of libuv")
+    return StoreServers(servers=tuple(_described(observation, target.pid, server) for server in servers))
+
+
+def _servers(observation: Observation, target: Target, threads: tuple[int, ...]) -> list[Server]:
+    """The stores that some threads of a process serve. Raises Unreadable."""
     mapped = mapped_memory(observation.proc, target.pid)
     servers: dict[int, Server] = {}
     with Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid)) as memory:
         classes = Classes(memory, mapped.torch)
         for tid in threads:
-            stack = _stack_of(observation, memory, mapped, tid)
-            for address in find_servers(memory, classes, stack):
+            for address in find_servers(memory, classes, _stack_of(observation, memory, mapped, tid)):
                 if address not in servers:
                     servers[address] = read_server(memory, classes, address)
-    if not servers:
-        return Unavailable(reason="its store has an unknown form")
-    return StoreServers(servers=tuple(_described(observation, target.pid, server) for server in servers.values()))
+    return list(servers.values())
 
 
 def _stack_of(observation: Observation, memory: Memory, mapped: Mapped, tid: int) -> bytes:
