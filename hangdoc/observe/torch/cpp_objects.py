@@ -93,7 +93,8 @@ class Table(NamedTuple):
 
     first: int
     """Address of its first entry; 0 if it has none."""
-    count: int
+    size: int
+    """How many entries it has."""
 
 
 def parse_table(raw: bytes, at: int, address: int) -> Table | None:
@@ -110,10 +111,10 @@ def parse_table(raw: bytes, at: int, address: int) -> Table | None:
 def entries_of(memory: Memory, table: Table, size: int, most: int) -> Iterator[tuple[int, bytes]]:
     """Address and `size` bytes of each entry of a hash table: a pointer to the next one, then what it holds. Raises Unreadable if
     it has more than `most`, or not as many as it says."""
-    if table.count > most:
+    if table.size > most:
         raise Unreadable("a larger hash table")
     entry = table.first
-    for _ in range(table.count):
+    for _ in range(table.size):
         raw = memory.read(entry, size)
         yield entry, raw
         entry = int.from_bytes(raw[:8], "little")

@@ -136,7 +136,7 @@ class _Reader:
         names = self._names(keys) if found else ()
         if self._read_members() != self._raw:
             raise Unreadable("a store that changes")
-        return Server(self._address, port, keys.count, clients.count, found, names)
+        return Server(self._address, port, keys.size, clients.size, found, names)
 
     def _tables(self) -> tuple[list[Table], int]:
         """The hash tables, in order, and the port behind them."""
@@ -172,7 +172,7 @@ class _Reader:
         return found
 
     def _names(self, table: Table) -> tuple[bytes, ...]:
-        return tuple(name for name, _ in self._keys(table, _MAX_KEYS)) if table.count <= _MAX_KEYS else ()
+        return tuple(name for name, _ in self._keys(table, _MAX_KEYS)) if table.size <= _MAX_KEYS else ()
 
     def _keys(self, table: Table, most: int) -> list[tuple[bytes, bytes]]:
         """The keys of a hash table, and the std::vector behind each, of one form of std::string."""
@@ -189,7 +189,7 @@ class _Reader:
                 if hash_of(name) != _pointer(raw, 8 + size + 24):
                     break
                 found.append((name, raw[8 + size : 8 + size + 24]))
-            if len(found) == table.count:
+            if len(found) == table.size:
                 return found
         raise Unreadable("keys of a store that have another form")
 

@@ -40,6 +40,12 @@ class Stores:
         """The threads of stores, by pid."""
         self._found: dict[int, StoreServers | Unavailable] = {}
 
+    def poll(self, observation: Observation) -> dict[int, StoreServers | Unavailable]:
+        """Find the stores of all ranks and launchers, and read them."""
+        self.during(observation)
+        self.close(observation)
+        return self._found
+
     def open(self, observation: Observation) -> None:
         """Nothing."""
 
@@ -72,13 +78,11 @@ def _threads_of(observation: Observation, target: Target) -> tuple[int, ...]:
     return tuple(found[:_MAX_THREADS])
 
 
-def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers | Unavailable:
-    try:
-        servers = _servers(observation, target, threads)
-    except Unreadable as error:
-        return Unavailable(reason=f"its store: {error}")
+def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers:
+    """Raises Unreadable."""
+    servers = _servers(observation, target, threads)
     if not servers:
-        return Unavailable(reason="its store: it always runs, or is not the one of libuv")
+        raise Unreadable("its store always runs, or is not the one of libuv")
     return StoreServers(servers=tuple(_described(observation, target.pid, server) for server in servers))
 
 
