@@ -286,6 +286,14 @@ class Environment(Reading, frozen=True, kw_only=True):
     variables: dict[str, str]
 
 
+class OpenCalls(Value, frozen=True, kw_only=True):
+    """Calls of torch.distributed.rpc that a process has sent and that are not answered."""
+
+    worker: str
+    """The name of the worker that has to answer."""
+    count: int
+
+
 class Interpreter(Reading, frozen=True, kw_only=True):
     """The state of the rank's interpreter, read from its memory without a pause."""
 
@@ -298,6 +306,8 @@ class Interpreter(Reading, frozen=True, kw_only=True):
     groups: tuple[Group, ...] = ()
     rpc_name: str | None = None
     """The name under which the process has called `torch.distributed.rpc.init_rpc`."""
+    rpc_calls: tuple[OpenCalls, ...] = ()
+    """Its open calls at the end of the window, by worker; empty if there are none, or if they can't be read."""
 
 
 # --- progress and data ---------------------------------------------------------------------------------------------

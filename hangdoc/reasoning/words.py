@@ -11,7 +11,6 @@ from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import verb as verb
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.agreement import Agreement
-from hangdoc.reasoning.key_words import awaited_keys
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, Wait, numbers_of
 from hangdoc.reasoning.ranks import known, torch_names
@@ -28,6 +27,7 @@ from hangdoc.reasoning.ranks.holds import (
     in_words,
 )
 from hangdoc.reasoning.ranks.place import short
+from hangdoc.reasoning.record_words import recorded_waits
 from hangdoc.snapshot import Connection, Host, Process
 
 _SIGKILL = 9
@@ -191,9 +191,9 @@ def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
 
 
 def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:
-    """What the stacks of some classes show, the keys that they wait for, and how long the run has exchanged no data."""
+    """What the stacks of some classes show, which keys and answers they wait for, and how long the run has exchanged no data."""
     classes = tuple(classes)
-    return [*class_evidence(classes), *awaited_keys(run, classes), *standstill(run)]
+    return [*class_evidence(classes), *recorded_waits(run, classes), *standstill(run)]
 
 
 def class_evidence(classes: Iterable[Class]) -> list[Evidence]:

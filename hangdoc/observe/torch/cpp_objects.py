@@ -108,6 +108,23 @@ def parse_table(raw: bytes, at: int, address: int) -> Table | None:
     return Table(first, count)
 
 
+def tables_in(raw: bytes, address: int) -> list[tuple[list[Table], int]]:
+    """The hash tables among the members of the object at `address`, of which `raw` is read: those that follow each other
+    together, with the offset behind the last one."""
+    runs: list[tuple[list[Table], int]] = []
+    at = 8
+    while at + TABLE_BYTES <= len(raw):
+        tables: list[Table] = []
+        while at + TABLE_BYTES <= len(raw) and (table := parse_table(raw, at, address)):
+            tables.append(table)
+            at += TABLE_BYTES
+        if tables:
+            runs.append((tables, at))
+        else:
+            at += 8
+    return runs
+
+
 def entries_of(memory: Memory, table: Table, size: int, most: int) -> Iterator[tuple[int, bytes]]:
     """Address and `size` bytes of each entry of a hash table: a pointer to the next one, then what it holds. Raises Unreadable if
     it has more than `most`, or not as many as it says."""

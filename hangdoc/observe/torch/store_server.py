@@ -18,13 +18,12 @@ from hangdoc.observe.memory import Memory, Overspent, Unreadable
 from hangdoc.observe.torch.cpp_objects import (
     SHARED_STRING_BYTES,
     STRING_BYTES,
-    TABLE_BYTES,
     Classes,
     Table,
     entries_of,
     hash_of,
-    parse_table,
     read_string,
+    tables_in,
 )
 
 _SERVER, _CLIENT = "N4c10d6detail16LibUVStoreDaemonE", "N4c10d6detail8UvClientE"
@@ -140,17 +139,7 @@ class _Reader:
 
     def _tables(self) -> tuple[list[Table], int]:
         """The hash tables, in order, and the port behind them."""
-        runs: list[tuple[list[Table], int]] = []
-        at = 8
-        while at + TABLE_BYTES <= len(self._raw):
-            tables: list[Table] = []
-            while at + TABLE_BYTES <= len(self._raw) and (table := parse_table(self._raw, at, self._address)):
-                tables.append(table)
-                at += TABLE_BYTES
-            if tables:
-                runs.append((tables, at))
-            else:
-                at += 8
+        runs = tables_in(self._raw, self._address)
         long = [(tables, end) for tables, end in runs if len(tables) >= _TABLES and end + 4 <= len(self._raw)]
         if len(long) != 1:
             raise Unreadable("a store of an unknown form")

@@ -76,7 +76,6 @@ from hangdoc.program import around
 from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
-from hangdoc.reasoning.key_words import awaited_keys
 from hangdoc.reasoning.kinds import HoldsLock
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import (
@@ -92,6 +91,7 @@ from hangdoc.reasoning.ranks.holds import (
     ReadsPipe,
     Starves,
 )
+from hangdoc.reasoning.record_words import recorded_waits
 from hangdoc.reasoning.rules.draft import Draft, about
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
@@ -123,7 +123,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         summary=words.awaited(run, blockage) + because,
         evidence=[
             *words.class_evidence(blockage.awaited),
-            *awaited_keys(run, blockage.awaited),
+            *recorded_waits(run, blockage.awaited),
             Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
             *_polled_for(first, kind),
             *_arrival(first, blockage),

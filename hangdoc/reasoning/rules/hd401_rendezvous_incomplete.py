@@ -62,11 +62,11 @@ from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.command_lines import Command, to_host
-from hangdoc.reasoning.key_words import awaited_keys, ranks_not_there
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model import Class, Run, numbers_of
 from hangdoc.reasoning.ranks import known, meeting_call, torch_names
 from hangdoc.reasoning.ranks.holds import in_words
+from hangdoc.reasoning.record_words import awaited_keys, ranks_not_there
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
 from hangdoc.run_identity import is_loopback
