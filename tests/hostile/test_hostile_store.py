@@ -18,7 +18,8 @@ from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import StoreServers, Unavailable
 from tests.hostile.fuzz.bounds import bounded
 from tests.live.served import read_stores, serving, store_of
-from tests.unit.store_memory import HEAP, SERVER, TABLES_AT, THREAD_CLASS, StoreMemory
+from tests.unit.made_memory import HEAP
+from tests.unit.store_memory import SERVER, TABLES_AT, THREAD_CLASS, StoreMemory
 
 NOWHERE = 0x6666_0000_0000
 AWAITED = TABLES_AT + 56

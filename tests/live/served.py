@@ -42,9 +42,8 @@ def read_stores(*pids: int) -> dict[int, StoreServers | Unavailable]:
     with observed(*pids) as observation:
         for step in (probe.open, probe.during, probe.close):
             step(observation)
-        return {
-            pid: value for pid, _, value in probe.evidence(observation) if isinstance(value, StoreServers | Unavailable)
-        }
+        found = ((pid, value) for pid, _, value in probe.evidence(observation))
+        return {pid: value for pid, value in found if pid is not None and isinstance(value, StoreServers | Unavailable)}
 
 
 def _awaited(pid: int) -> set[str]:

@@ -11,9 +11,9 @@ from tests.unit.store_memory import CLIENT_CLASS, SERVER, SERVER_CLASS, StoreMem
 
 WAITING = {"/default_pg/0//cpu//0/2": (0, 1), "/short": (2,), "/a/b": (0,)}
 FORMS = {
-    "2.7 to 2.14": StoreMemory(awaited=WAITING),
+    "2.13 and 2.14": StoreMemory(awaited=WAITING),
     "2.5, shared strings": StoreMemory(awaited=WAITING, copied_strings=True, queues=False),
-    "2.6": StoreMemory(awaited=WAITING, queues=False),
+    "2.5, strings of the new form": StoreMemory(awaited=WAITING, queues=False),
     "clients with two words of counts": StoreMemory(awaited=WAITING, client_base=24),
     "another place": StoreMemory(awaited=WAITING, before=8),
 }

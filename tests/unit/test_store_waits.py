@@ -30,7 +30,7 @@ ADDRESS_OF_2 = AwaitedKey(name="/default_pg/0//cpu//0/2", sockets=(1, 2))
 def ends(pid: int, inode: int, server: int = 100, port: int = PORT) -> tuple[Connection, Connection]:
     """Both ends of the connection of a process to a store of process `server`, whose socket has this inode."""
     here, there = "10.0.0.1", "10.0.0.1"
-    values = {
+    values: dict[str, Any] = {
         "namespace": "net:[1]", "state": "ESTABLISHED", "receive_queue_bytes": 0, "send_queue_bytes": 0, "bytes_moved": 0,
         "last_sent_ms": 60_000, "last_received_ms": 60_000,
     }  # fmt: skip
