@@ -1,11 +1,7 @@
 """What a process is in torch.distributed.rpc, from libtorch's memory: its name, because a request names its receiver, not the
 receiver's rank; and its open calls.
-
-A `WorkerInfo` (torch/csrc/distributed/rpc/rpc_agent.h) is a vtable, one or two words of reference counts (they share a word since
-torch 2.10), the name as a std::string and the rank as a 16-bit number.
 """
 
-import struct
 from typing import NamedTuple
 
 from hangdoc.observe.elf import MappedFile
@@ -13,7 +9,7 @@ from hangdoc.observe.maps import mapped_files
 from hangdoc.observe.memory import Memory, Overspent, Unreadable
 from hangdoc.observe.torch.cpp_objects import Classes
 from hangdoc.observe.torch.libraries import mapped_memory
-from hangdoc.observe.torch.rpc_agent import open_calls
+from hangdoc.observe.torch.rpc_agent import WORKER_BYTES, open_calls, read_worker
 from hangdoc.procfs import ProcError, ProcFS
 
 _LIBRARY = "/libtorch_cpu.so"
@@ -21,10 +17,6 @@ _CURRENT_AGENT = "_ZN5torch11distributed3rpc8RpcAgent16currentRpcAgent_E"
 """`RpcAgent::currentRpcAgent_`, a std::shared_ptr: the pointer to the agent comes first."""
 _WORKER_AT = 8
 """RpcAgent: a vtable, then `workerInfo_`."""
-_NAME_AT = (16, 24)
-_STRING_BYTES = 32
-_MAX_NAME = 128
-"""torch's own limit (WorkerInfo::MAX_NAME_LEN)."""
 
 
 class Agent(NamedTuple):
@@ -65,11 +57,10 @@ def worker_info(memory: Memory, address: int) -> str | None:
 
 
 def _name(memory: Memory, info: int) -> str | None:
-    for at in _NAME_AT:
-        text, size = struct.unpack("<QQ", memory.read(info + at, 16))
-        if 0 < size <= _MAX_NAME:
-            name = memory.read(text, size).decode("ascii", "replace")
-            (rank,) = struct.unpack("<h", memory.read(info + at + _STRING_BYTES, 2))
-            if name.isprintable() and rank >= 0:
-                return name
-    return None
+    raw = memory.read(info, WORKER_BYTES)
+    try:
+        return read_worker(memory, raw, info)
+    except Overspent:
+        raise
+    except Unreadable:
+        return None

@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.torch.rpc_agent import WORKER_BYTES, read_worker
 from tests.unit.rpc_memory import AGENT, TABLES_AT, WORKER_CLASS, RpcMemory
 
 CALLS = {"server": 3, "worker1": None, "a worker with a long name": 1, "idle": 0}
@@ -16,6 +17,15 @@ CALLS = {"server": 3, "worker1": None, "a worker with a long name": 1, "idle": 0
 def test_every_form(counts: int, calls_at: int, *, copied_strings: bool) -> None:
     made = RpcMemory(CALLS, copied_strings=copied_strings, counts=counts, calls_at=calls_at)
     assert made.read() == {"server": 3, "a worker with a long name": 1}
+
+
+@pytest.mark.parametrize("counts", [8, 16])
+@pytest.mark.parametrize("copied_strings", [False, True])
+def test_the_name_of_a_worker(counts: int, *, copied_strings: bool) -> None:
+    made = RpcMemory(CALLS, copied_strings=copied_strings, counts=counts)
+    for name, entry in made.workers.items():
+        with made.opened() as (memory, _):
+            assert read_worker(memory, memory.read(entry + 16, WORKER_BYTES), entry + 16) == name
 
 
 def test_an_agent_without_calls() -> None:

@@ -7,6 +7,7 @@ them.
 """
 
 import struct
+from itertools import product
 
 from hangdoc.observe.memory import Memory, Overspent, Unreadable
 from hangdoc.observe.torch.cpp_objects import (
@@ -24,11 +25,17 @@ from hangdoc.observe.torch.cpp_objects import (
 _AGENT, _WORKER = "N5torch11distributed3rpc15TensorPipeAgentE", "N5torch11distributed3rpc10WorkerInfoE"
 _AGENT_BYTES, _LEAST_BYTES = 2_048, 1_536
 _TABLES = 4
-_NAME_AT = (16, 24)
-"""Of a worker: behind a vtable and one or two words of reference counts. Its number follows, as 16 bits."""
+WORKER_BYTES = 64
+_WORKER_AT = 16
+"""In an entry of a table by numbers."""
+_NAME_AT, _HIGHEST_NUMBER = (16, 24), (1 << 15) - 1
+"""In a `WorkerInfo` (torch/csrc/distributed/rpc/rpc_agent.h): a vtable, one or two words of reference counts (they share a word
+since torch 2.10), the name, the rank as a 16-bit number."""
 _PIPE_BYTES, _CALLS_AT = 160, range(32, 104, 8)
 """What is read of a connection, and where its hash table of calls may be: behind the pipe, a mutex and a flag."""
-_MAX_WORKERS, _MAX_CALLS, _MAX_NAME = 4_096, 65_536, 128
+_MAX_WORKERS, _MAX_CALLS = 4_096, 65_536
+_MAX_NAME = 128
+"""torch's own limit (WorkerInfo::MAX_NAME_LEN)."""
 _TRIES = 3
 
 
@@ -79,28 +86,30 @@ def _members(memory: Memory, agent: int) -> bytes:
 def _workers(memory: Memory, classes: Classes, table: Table) -> dict[int, str]:
     """The names of the workers by their numbers."""
     found = {}
-    for address, raw in entries_of(memory, table, 96, _MAX_WORKERS):
-        if classes.name_at(int.from_bytes(raw[16:24], "little")) != _WORKER:
+    for address, raw in entries_of(memory, table, _WORKER_AT + WORKER_BYTES, _MAX_WORKERS):
+        if classes.name_at(int.from_bytes(raw[_WORKER_AT : _WORKER_AT + 8], "little")) != _WORKER:
             raise Unreadable("workers of an unknown form")
-        found[_number(raw, 8)] = _name(memory, raw, address, _number(raw, 8))
+        number = _number(raw, 8)
+        found[number] = read_worker(memory, raw[_WORKER_AT:], address + _WORKER_AT, number)
     return found
 
 
-def _name(memory: Memory, raw: bytes, address: int, number: int) -> str:
-    """The name of the worker with this number, which stands behind the name, too."""
-    for base in _NAME_AT:
-        for copied in (False, True):
-            at = 16 + base
-            if _number(raw, at + (SHARED_STRING_BYTES if copied else STRING_BYTES)) != number:
-                continue
-            try:
-                name = read_string(memory, raw, at, address, _MAX_NAME, copied=copied)
-            except Overspent:
-                raise
-            except Unreadable:
-                continue
-            if name and name.isascii() and name.decode().isprintable():
-                return name.decode()
+def read_worker(memory: Memory, raw: bytes, address: int, number: int | None = None) -> str:
+    """The name of the `WorkerInfo` at `address`, of which `raw` has `WORKER_BYTES`; it has this number, if that is known. Raises
+    Unreadable."""
+    for at, copied in product(_NAME_AT, (False, True)):
+        try:
+            name = read_string(memory, raw, at, address, _MAX_NAME, copied=copied)
+            # The length of one form may be the number of a worker in the other one.
+            ends = memory.read(int.from_bytes(raw[at : at + 8], "little") + len(name), 1) == b"\0"
+        except Overspent:
+            raise
+        except Unreadable:
+            continue
+        of_worker = _number(raw, at + (SHARED_STRING_BYTES if copied else STRING_BYTES))
+        fits = of_worker <= _HIGHEST_NUMBER if number is None else of_worker == number
+        if name and ends and fits and name.isascii() and name.decode().isprintable():
+            return name.decode()
     raise Unreadable("workers of an unknown form")
 
 
