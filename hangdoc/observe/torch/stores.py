@@ -7,6 +7,7 @@ See `store_server`.
 import contextlib
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from hangdoc.observe import system_calls
 from hangdoc.observe.layout import Layout
@@ -30,14 +31,23 @@ _MOST_KEYS, _MOST_SOCKETS = 64, 4_096
 _MOST_ALIKE = 8
 
 
+class _Threads(NamedTuple):
+    """The threads of a process."""
+
+    started: int
+    """When the process started, in clock ticks."""
+    all: tuple[int, ...]
+    of_stores: tuple[int, ...]
+
+
 class Stores:
     """The probe."""
 
     name = "stores"
 
     def __init__(self) -> None:
-        self._threads: dict[int, tuple[int, ...]] = {}
-        """The threads of stores, by pid."""
+        self._listed: dict[int, _Threads] = {}
+        """By pid."""
         self._found: dict[int, StoreServers | Unavailable] = {}
 
     def poll(self, observation: Observation) -> dict[int, StoreServers | Unavailable]:
@@ -52,14 +62,15 @@ class Stores:
     def during(self, observation: Observation) -> None:
         """Find the processes that serve a store."""
         targets = [target for target in observation.alive() if target.role != "helper"]
-        found = observation.read_each(targets, lambda target: _threads_of(observation, target))
-        self._threads = {pid: tids for pid, tids in found.items() if not isinstance(tids, Unavailable) and tids}
+        listed = observation.read_each(targets, lambda target: self._list(observation, target))
+        self._listed = {pid: threads for pid, threads in listed.items() if not isinstance(threads, Unavailable)}
 
     def close(self, observation: Observation) -> None:
         """Read the stores: who waits for a key at the end of the window."""
-        servers = [target for target in observation.alive() if target.pid in self._threads]
+        threads = {pid: listed.of_stores for pid, listed in list(self._listed.items()) if listed.of_stores}
+        servers = [target for target in observation.alive() if target.pid in threads]
         self._found = observation.read_each(
-            servers, lambda target: _read_stores(observation, target, self._threads[target.pid])
+            servers, lambda target: _read_stores(observation, target, threads[target.pid])
         )
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
@@ -67,15 +78,18 @@ class Stores:
         for pid, found in list(self._found.items()):
             yield pid, "stores", found
 
-
-def _threads_of(observation: Observation, target: Target) -> tuple[int, ...]:
-    """The threads of a process that serve stores."""
-    proc, found = observation.proc, []
-    for tid in proc.tids(target.pid):
-        with contextlib.suppress(ProcError):  # it has ended
-            if proc.stat(f"{target.pid}/task/{tid}").name.startswith(STORE_THREAD):
-                found.append(tid)
-    return tuple(found[:_MAX_THREADS])
+    def _list(self, observation: Observation, target: Target) -> _Threads:
+        """The threads of a process. If they are those of the last look, their names are not read again."""
+        proc, tids = observation.proc, tuple(observation.proc.tids(target.pid))
+        last = self._listed.get(target.pid)
+        if last is not None and (last.started, last.all) == (target.start_ticks, tids):
+            return last
+        found = []
+        for tid in tids:
+            with contextlib.suppress(ProcError):  # it has ended
+                if proc.stat(f"{target.pid}/task/{tid}").name.startswith(STORE_THREAD):
+                    found.append(tid)
+        return _Threads(target.start_ticks, tids, tuple(found[:_MAX_THREADS]))
 
 
 def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers:
