@@ -98,7 +98,8 @@ class Comparison:
         longest = max(self.search_ms, default=0.0)
         return (
             f"{self.entries} entries ({self.timed} with times of a GPU), {self.groups} groups and {self.keys} awaited keys "
-            f"compared, fields that differ: {dict(self.different) or 'none'}; found by the scan: {places}; first look {longest:.0f} ms"
+            f"compared, fields that differ: {dict(self.different) or 'none'}; found by the scan: {places}; "
+            f"first look {longest:.0f} ms"
         )
 
 
