@@ -201,10 +201,6 @@ class StoreWait(Struct, frozen=True, kw_only=True, gc=False):
     key: str
     ranks: tuple[int, ...]
     """Ascending."""
-    port: int
-    """Of the store."""
-    served_by: int | None
-    """The rank that serves the store; None if its launcher does."""
     alike: tuple[str, ...] = ()
     alike_count: int = 0
     """As in `snapshot.AwaitedKey`."""

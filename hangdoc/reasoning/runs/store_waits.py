@@ -21,7 +21,6 @@ def store_waits(run: Gathered, members: dict[int, Placed]) -> tuple[StoreWait, .
     if not served:
         return ()
     owners = _owners(members)
-    ranks = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
     found: dict[StoreWait, None] = {}
     for host, pid, server in served:
         sockets = {c.inode: c for c in index_of(host).of([pid]) if c.local_port == server.port}
@@ -29,14 +28,12 @@ def store_waits(run: Gathered, members: dict[int, Placed]) -> tuple[StoreWait, .
             clients = (sockets[inode] for inode in key.sockets if inode in sockets)
             waiting = {owners[other_end(c)] for c in clients if other_end(c) in owners}
             if waiting:
-                found[_wait(key, tuple(sorted(waiting)), server, ranks.get((host.name, pid)))] = None
+                found[_wait(key, tuple(sorted(waiting)))] = None
     return tuple(sorted(found, key=lambda wait: (-len(wait.ranks), wait.key)))
 
 
-def _wait(key: AwaitedKey, ranks: tuple[int, ...], server: StoreServer, served_by: int | None) -> StoreWait:
-    return StoreWait(
-        key=key.name, ranks=ranks, port=server.port, served_by=served_by, alike=key.alike, alike_count=key.alike_count
-    )
+def _wait(key: AwaitedKey, ranks: tuple[int, ...]) -> StoreWait:
+    return StoreWait(key=key.name, ranks=ranks, alike=key.alike, alike_count=key.alike_count)
 
 
 def _served(run: Gathered) -> Iterator[_Served]:
