@@ -286,6 +286,14 @@ class Environment(Reading, frozen=True, kw_only=True):
     variables: dict[str, str]
 
 
+class OpenCalls(Value, frozen=True, kw_only=True):
+    """Calls of torch.distributed.rpc that a process has sent and that are not answered."""
+
+    worker: str
+    """The name of the worker that has to answer."""
+    count: int
+
+
 class Interpreter(Reading, frozen=True, kw_only=True):
     """The state of the rank's interpreter, read from its memory without a pause."""
 
@@ -298,6 +306,8 @@ class Interpreter(Reading, frozen=True, kw_only=True):
     groups: tuple[Group, ...] = ()
     rpc_name: str | None = None
     """The name under which the process has called `torch.distributed.rpc.init_rpc`."""
+    rpc_calls: tuple[OpenCalls, ...] = ()
+    """Its open calls at the end of the window, by worker; empty if there are none, or if they can't be read."""
 
 
 # --- progress and data ---------------------------------------------------------------------------------------------
@@ -471,6 +481,38 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
         return sum(max(0, now - before) for now, before in numbers if now is not None and before is not None)
 
 
+# --- torch's stores ----------------------------------------------------------------------------------------------------
+
+
+class AwaitedKey(Value, frozen=True, kw_only=True):
+    """A key for which clients of a store wait, and which the store does not have."""
+
+    name: str
+    """With all prefixes, as the server has it."""
+    sockets: tuple[int, ...]
+    """Inodes of the server's sockets to these clients, as in `Connection.inode`."""
+    alike: tuple[str, ...] = ()
+    """The first few keys that the store has and that differ from this one behind the last `/`."""
+    alike_count: int = 0
+    """How many those are."""
+
+
+class StoreServer(Value, frozen=True, kw_only=True):
+    """A server of a TCPStore, at the end of the window (torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp)."""
+
+    port: int
+    keys: int
+    """How many keys it has. Their values are not read."""
+    clients: int
+    awaited: tuple[AwaitedKey, ...] = ()
+
+
+class StoreServers(Reading, frozen=True, kw_only=True):
+    """The stores that a process serves, from its memory."""
+
+    servers: tuple[StoreServer, ...]
+
+
 # --- dataloaders and training loops -----------------------------------------------------------------------------------
 
 
@@ -598,6 +640,7 @@ class Process(Value, frozen=True, kw_only=True):
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
     loops: Loops | Unavailable = Unavailable(reason="not looked at")
+    stores: StoreServers | Unavailable = Unavailable(reason="not looked at")
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None

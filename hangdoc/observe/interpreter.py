@@ -22,7 +22,7 @@ from hangdoc.observe.python_state import (
 )
 from hangdoc.parse import integer
 from hangdoc.procfs import age
-from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
+from hangdoc.snapshot import Group, Interpreter, Local, OpenCalls, Unavailable
 
 _MAX_VARIABLES = 300
 _MAX_NAME = 200
@@ -73,6 +73,7 @@ class InterpreterState:
                     globals_before=integers(first),
                     groups=first.groups,
                     rpc_name=first.rpc_name,
+                    rpc_calls=second.rpc_calls,
                 ),
             )
 
@@ -87,24 +88,30 @@ class InterpreterState:
                 found = Modules(memory, image).namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))
                 if not groups:
-                    return Interpreter(environment={}, globals=variables)
+                    calls = _rpc(observation, memory)[1] if self._uses_rpc(target.pid) else ()
+                    return Interpreter(environment={}, globals=variables, rpc_calls=calls)
                 members: tuple[Group, ...] = ()
                 if _C10D in found:
                     with contextlib.suppress(Unreadable):  # another version of torch may store them elsewhere
                         members = process_groups(memory, found[_C10D])
+                name, calls = _rpc(observation, memory) if _uses_rpc(memory, found.get(RPC, {})) else (None, ())
                 return Interpreter(
                     environment=_changed_environment(target, memory, found.get("os", {})),
                     globals=variables,
                     groups=members,
-                    rpc_name=rpc_worker.own_name(observation.proc, memory)
-                    if _uses_rpc(memory, found.get(RPC, {}))
-                    else None,
+                    rpc_name=name,
+                    rpc_calls=calls,
                 )
         except Unsupported as error:
             self._note_unsupported(observation, target, str(error))
             return Unavailable(reason=str(error))
         except Unreadable as error:
             return Unavailable(reason=str(error))
+
+    def _uses_rpc(self, pid: int) -> bool:
+        """Whether the first reading has found the process's name in RPC."""
+        first = self._first.get(pid)
+        return isinstance(first, Interpreter) and first.rpc_name is not None
 
     def problems(self) -> list[str]:
         """Interpreters that are not supported, one sentence each."""
@@ -136,6 +143,14 @@ def _uses_rpc(memory: Memory, rpc: dict[str, int]) -> bool:
     with contextlib.suppress(Unreadable):
         return bool(rpc_workers(memory, rpc))
     return False
+
+
+def _rpc(observation: Observation, memory: Memory) -> tuple[str | None, tuple[OpenCalls, ...]]:
+    """The name of a process in RPC, and the calls that wait for an answer."""
+    agent = rpc_worker.read_agent(observation.proc, memory)
+    if agent is None:
+        return None, ()
+    return agent.name, tuple(OpenCalls(worker=worker, count=count) for worker, count in sorted(agent.calls.items()))
 
 
 def _object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:

@@ -31,6 +31,7 @@ from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
+from hangdoc.observe.torch.stores import Stores
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import (
     Clocks,
@@ -58,6 +59,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     InterpreterState,
     TrainingLoops,
     partial(FlightRecorders, whole=True),
+    Stores,
     TrainingData,
     HostMachine,
 )

@@ -34,6 +34,7 @@ from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
+from hangdoc.observe.torch.stores import Stores
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Host, Loops, Machine, Process, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
@@ -82,7 +83,7 @@ class Polling:
         self._probes = (
             self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
         )  # fmt: skip
-        self._loops = TrainingLoops()
+        self._loops, self._stores = TrainingLoops(), Stores()
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
         self._ended: float | None = None
@@ -124,6 +125,9 @@ class Polling:
             gathered.setdefault(pid, {})["loops"] = loops
         self._just_read = set()
         self._read_deep(gathered, new)
+        if self._silent:  # only ranks that wait need to know for what
+            for pid, stores in (self._guarded(self._stores.name, self._stores.poll, observation) or {}).items():
+                gathered.setdefault(pid, {})["stores"] = stores
         snapshot = self._snapshot(taken_at, began, gathered)
         for probe in self._probes:
             probe.start_next_window(observation)

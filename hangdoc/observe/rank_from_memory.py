@@ -15,6 +15,7 @@ from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
 from hangdoc.observe.python_state import RPC, Modules, live_environment, process_groups, rpc_workers
+from hangdoc.observe.torch.stores import STORE_THREAD
 from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
@@ -26,8 +27,6 @@ _MEETINGS = ("init_process_group", "init_rpc")
 """Functions of torch whose arguments are the rank and the number of ranks."""
 _STORE_CALLS = frozenset({"recvfrom", "recvmsg", *syscalls.POLLS})
 """torch/csrc/distributed/c10d/socket.cpp and TCPStore.cpp: waits for the reply, and for the connection."""
-_STORE_THREAD = "pt_tcpstore"
-"""How the name of the thread of a store begins (torch/csrc/distributed/c10d/TCPStore*.cpp)."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -99,7 +98,7 @@ def _may_be_at_a_store(proc: ProcFS, pid: int) -> bool:
     it."""
     try:
         call, _ = system_calls.current(proc, str(pid))
-        return call in _STORE_CALLS or any(name.startswith(_STORE_THREAD) for name in proc.thread_names(pid))
+        return call in _STORE_CALLS or any(name.startswith(STORE_THREAD) for name in proc.thread_names(pid))
     except (ProcError, ValueError):
         return False
 

@@ -1,14 +1,15 @@
-"""The name of a process in torch.distributed.rpc, from libtorch's memory: a request names its receiver, not the receiver's rank.
-
-A `WorkerInfo` (torch/csrc/distributed/rpc/rpc_agent.h) is a vtable, one or two words of reference counts (they share a word since
-torch 2.10), the name as a std::string and the rank as a 16-bit number.
+"""What a process is in torch.distributed.rpc, from libtorch's memory: its name, because a request names its receiver, not the
+receiver's rank; and its open calls.
 """
 
-import struct
+from typing import NamedTuple
 
 from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.maps import mapped_files
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.torch.cpp_objects import Classes
+from hangdoc.observe.torch.libraries import mapped_memory
+from hangdoc.observe.torch.rpc_agent import WORKER_BYTES, open_calls, read_worker
 from hangdoc.procfs import ProcError, ProcFS
 
 _LIBRARY = "/libtorch_cpu.so"
@@ -16,21 +17,35 @@ _CURRENT_AGENT = "_ZN5torch11distributed3rpc8RpcAgent16currentRpcAgent_E"
 """`RpcAgent::currentRpcAgent_`, a std::shared_ptr: the pointer to the agent comes first."""
 _WORKER_AT = 8
 """RpcAgent: a vtable, then `workerInfo_`."""
-_NAME_AT = (16, 24)
-_STRING_BYTES = 32
-_MAX_NAME = 128
-"""torch's own limit (WorkerInfo::MAX_NAME_LEN)."""
 
 
-def own_name(proc: ProcFS, memory: Memory) -> str | None:
-    """The name under which a process called `init_rpc`; None if it has not, or if libtorch cannot be read."""
+class Agent(NamedTuple):
+    """What a process says of itself in RPC."""
+
+    name: str | None
+    """The name under which it called `init_rpc`."""
+    calls: dict[str, int]
+    """How many calls to each worker are not answered; empty if that cannot be read."""
+
+
+def read_agent(proc: ProcFS, memory: Memory) -> Agent | None:
+    """The agent of a process; None if it has none, or if libtorch cannot be read."""
     try:
         base = next(file.base for file in mapped_files(proc, memory.pid) if file.path.endswith(_LIBRARY))
         symbol = MappedFile(memory, base).symbol(_CURRENT_AGENT)
         agent = memory.word(symbol.address) if symbol is not None else 0
-        return _name(memory, agent + _WORKER_AT) if agent else None
+        return Agent(_name(memory, agent + _WORKER_AT), _calls(proc, memory, agent)) if agent else None
     except (ProcError, Unreadable, StopIteration):
         return None
+
+
+def _calls(proc: ProcFS, memory: Memory, agent: int) -> dict[str, int]:
+    try:
+        return open_calls(memory, Classes(memory, mapped_memory(proc, memory.pid).torch), agent)
+    except Overspent:
+        raise
+    except Unreadable:
+        return {}
 
 
 def worker_info(memory: Memory, address: int) -> str | None:
@@ -42,11 +57,10 @@ def worker_info(memory: Memory, address: int) -> str | None:
 
 
 def _name(memory: Memory, info: int) -> str | None:
-    for at in _NAME_AT:
-        text, size = struct.unpack("<QQ", memory.read(info + at, 16))
-        if 0 < size <= _MAX_NAME:
-            name = memory.read(text, size).decode("ascii", "replace")
-            (rank,) = struct.unpack("<h", memory.read(info + at + _STRING_BYTES, 2))
-            if name.isprintable() and rank >= 0:
-                return name
-    return None
+    raw = memory.read(info, WORKER_BYTES)
+    try:
+        return read_worker(memory, raw, info)
+    except Overspent:
+        raise
+    except Unreadable:
+        return None

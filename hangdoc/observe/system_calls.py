@@ -21,6 +21,13 @@ def current(proc: ProcFS, task: str) -> tuple[str | None, list[int]]:
     return call, [int(word, 16) for word in words[1:7]] if len(words) > 6 else []
 
 
+def stack_pointer(proc: ProcFS, task: str) -> int | None:
+    """The top of the stack of a thread (`PID/task/TID`); None while it runs. Raises ProcError, and ValueError for what can't be
+    read."""
+    words = proc.text(f"{task}/syscall").split()
+    return int(words[-2], 16) if len(words) > 2 else None
+
+
 def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:
     """The seconds that a sleep lasts at most from now; None for any other call. Raises ValueError for what can't be read."""
     if call not in syscalls.SLEEPS:

@@ -16,7 +16,7 @@ from hangdoc.redact.named_values import known_secrets, secrets_of, with_spelling
 from hangdoc.redact.names import HARD, secrecy
 from hangdoc.redact.patterns import REDACTED, text
 from hangdoc.redact.sentences import sentence
-from hangdoc.redact.shapes import NOT_STORED, file_name, kept
+from hangdoc.redact.shapes import NOT_STORED, file_name, kept, store_key
 from hangdoc.redact.source import source
 from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
@@ -87,6 +87,7 @@ class _Filter:
             "environment": self._environment,
             "thread": partial(self._each, thread),
             "program": partial(self._each, program),
+            "key": partial(self._each, store_key),
             "sentence": partial(self._each, sentence),
             "words": partial(self._each, kept),
         }

@@ -6,6 +6,7 @@ from hangdoc.snapshot import (
     Alike,
     Arrival,
     AwaitedFile,
+    AwaitedKey,
     BeaconReading,
     CallForm,
     Connection,
@@ -28,6 +29,7 @@ from hangdoc.snapshot import (
     Loader,
     Loop,
     Machine,
+    OpenCalls,
     Process,
     PythonThread,
     RankIdentity,
@@ -41,9 +43,12 @@ from hangdoc.snapshot import (
     Unreached,
 )
 
-Kind = Literal["name", "path", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
+Kind = Literal[
+    "name", "path", "function", "code", "argv", "environment", "thread", "program", "key", "sentence", "words"
+]
 """What a text is, and so which filter it passes. `name`: it distinguishes ranks and hosts, or the kernel or torch made
-it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
+it; only what looks like a secret is removed. `key`: of a store. `sentence`: made by hangdoc, with quotations. `words`: anything
+else."""
 
 FIELDS: dict[type, dict[str, Kind]] = {
     Exit: {"statement": "code", "conditions": "code"},
@@ -63,6 +68,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Group: {"name": "name", "backend": "name"},
     Environment: {"variables": "environment"},
     Interpreter: {"environment": "environment", "rpc_name": "name"},
+    OpenCalls: {"worker": "name"},
     Counter: {"name": "name", "function": "function", "file": "path"},
     BeaconReading: {"phase": "words", "shards_digest": "name"},
     DataSource: {"path": "path", "origin": "name", "suffixes": "name", "digest": "name"},
@@ -75,6 +81,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Recorded: dict.fromkeys(("op", "inputs", "outputs"), "name"),
     RecordedGroup: {"name": "name"},
     FlightRecorder: {"source": "path"},
+    AwaitedKey: {"name": "key", "alike": "key"},
     KernelState: {"state": "name", "tracer": "program"},
     Process: {
         "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "path", "tracer": "program",

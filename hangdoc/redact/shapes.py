@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from hashlib import sha256
 
-from hangdoc.redact.names import NONE, secrecy
+from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, random_looking, text
 from hangdoc.redact.vocabulary import WORDS
 from hangdoc.regex import regex
@@ -41,7 +41,10 @@ _IDENTITY = regex(r"[\w.:/@+=,%*\[\]^-]{1,256}")
 _SETTING = regex(r"[A-Za-z]{1,20}(?:[-_.][A-Za-z]{1,20}){0,5}")
 _ODD_WORD = regex(r"[^\s\"'(){}\[\]<>,;:/\\]+")
 _RANDOM_RUN = regex(r"[A-Za-z0-9+]{16,}+")
+_FILTERED = regex(r"<str>|<redacted(?: [0-9a-f]{4})?>")
 _SHORTEST_RANDOM, _LONGEST_PATH = 16, 4096
+_MOST_DIGITS = 12
+"""Of a number in a key of a store."""
 _URL = regex(r"(?P<scheme>[a-z][a-z0-9+.-]{1,12})://(?P<rest>(?:[^\s\"'<>]|<str>|<redacted>)*+)")
 _PATH = regex(r"(?:~|\.{1,2})?/[\w.@+~,=%/: -]*|[\w.@+~,=%/-]+")
 _SUFFIX = regex(
@@ -142,6 +145,26 @@ def kept(value: str, strangers: int = 0) -> str:
     if _HOST_NAME.fullmatch(value) and not any(map(random_looking, _RUN.findall(value))):
         return value
     return path(value) if is_path_like(value) else NOT_STORED
+
+
+def store_key(value: str) -> str:
+    """The name of a key in a store: its numbers and plain parts between `/`, and one other word. Of a longer number, a digest of
+    16 bits is kept: keys that differ only there stay two. What follows a name of secrets is dropped."""
+    parts = []
+    strangers, after_secret = 1, False
+    for part in value[:LONGEST].split("/"):
+        number = part.lstrip("-").isdecimal()
+        if _FILTERED.fullmatch(part):
+            parts.append(part)
+        elif (after_secret and part) or not (number or is_plain(part, strangers)):
+            parts.append(NOT_STORED)
+        elif number and len(part) > _MOST_DIGITS:
+            parts.append(f"<redacted {_digest(part)}>")
+        else:
+            parts.append(part)
+            strangers -= not (number or is_plain(part))
+        after_secret = after_secret or secrecy(part) == HARD
+    return "/".join(parts)
 
 
 def identity(value: str, *, random: bool = False) -> str:

@@ -147,6 +147,17 @@ def calls_in(source: str) -> list[str]:
     return [ALIASES.get(name, name) for name in _CALL.findall(source)]
 
 
+_ADDRESS_KEY = regex(r"(?:.*/)?default_pg/[^/]+//\w+//\d+/(\d+)")
+"""The key under which a rank publishes its address for the default group: the prefixes of the group and of the device, a number,
+the rank (init_process_group, ProcessGroupGloo.cpp; gloo's rendezvous/context.cc)."""
+
+
+def publisher(key: str) -> int | None:
+    """The rank that publishes its address under this key of a store; None for any other key."""
+    match = _ADDRESS_KEY.fullmatch(key)
+    return int(match[1]) if match is not None else None
+
+
 @lru_cache(1024)  # a thousand ranks are in the same few functions
 def role(file: str, function: str) -> Literal["rendezvous", "operation"] | None:
     """What a function of torch.distributed is to a stack: a part of the rendezvous, or an operation that users call."""

@@ -1,4 +1,5 @@
-"""Compares what hangdoc reads of torch's flight recorder with torch's own dump, for several versions of torch.
+"""Compares what hangdoc reads of torch's flight recorder with torch's own dump, for several versions of torch, and the keys of a
+store that ranks wait for with those that it reads.
 
 `python -m tests.layouts VERSION...` (`make layouts VERSIONS="2.9.1 2.14.1:3.12"`), by hand: it downloads 500 to 900 MB for a
 version, and needs binutils and gcc. Behind a colon is the Python, if not this one. Gloo's record is that of a real run of two
@@ -24,11 +25,13 @@ from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
 from hangdoc.observe.torch.ring import Copy
+from hangdoc.snapshot import StoreServers
 from hangdoc_trainer.offspring import free_port
 from tests.layouts.stubs import stub_missing_libraries
 from tests.layouts.symbols import recorder_symbols
 from tests.layouts.wheels import unpacked
 from tests.live.recorded import as_torch, by_torch
+from tests.live.served import read_stores
 from tests.live.watched import PROGRAMS, running
 from tests.pythons import command, observed
 
@@ -46,8 +49,8 @@ class Comparison:
     """What was compared in one version of torch."""
 
     def __init__(self) -> None:
-        self.entries = self.timed = self.groups = 0
-        """Entries, those of them with all times of a GPU, and groups with members."""
+        self.entries = self.timed = self.groups = self.keys = 0
+        """Entries, those of them with all times of a GPU, groups with members, and awaited keys of a store."""
         self.different: Counter[str] = Counter()
         self.examples: dict[str, tuple[Any, Any]] = {}
         """Of each field that differs: hangdoc's value and torch's."""
@@ -76,6 +79,11 @@ class Comparison:
         self.groups += len(theirs)
         self._count("members", ours != {group: ranks for group, ranks in theirs.items() if ranks}, ours, theirs)
 
+    def compare_keys(self, found: dict[str, int], wanted: dict[str, int]) -> None:
+        """Add for how many ranks each key of a store is awaited."""
+        self.keys += len(wanted)
+        self._count("awaited keys", found != wanted, found, wanted)
+
     def compare_place(self, name: str, found: int, by_symbol: int) -> None:
         """Add where the record of a library is."""
         self._count(f"address in {name}", found != by_symbol, hex(found), hex(by_symbol))
@@ -89,8 +97,9 @@ class Comparison:
         places = ", ".join(sorted(self.places)) or "no record"
         longest = max(self.search_ms, default=0.0)
         return (
-            f"{self.entries} entries ({self.timed} with times of a GPU) and {self.groups} groups compared, "
-            f"fields that differ: {dict(self.different) or 'none'}; found by the scan: {places}; first look {longest:.0f} ms"
+            f"{self.entries} entries ({self.timed} with times of a GPU), {self.groups} groups and {self.keys} awaited keys "
+            f"compared, fields that differ: {dict(self.different) or 'none'}; found by the scan: {places}; "
+            f"first look {longest:.0f} ms"
         )
 
 
@@ -116,6 +125,7 @@ class Torch:
 
     def compare(self, comparison: Comparison) -> None:
         """Compare all its records."""
+        self._compare_store(comparison)
         if self.symbols["cpu"]:
             for calls in _CALLS:
                 with self._frozen_run(calls) as dumps:
@@ -124,6 +134,24 @@ class Torch:
                         comparison.compare_entries(record, dump)
         if self.symbols["cuda"]:
             self._compare_cuda(comparison)
+
+    def _compare_store(self, comparison: Comparison) -> None:
+        """With the store that torchrun serves: two of three ranks wait for two keys each."""
+        wanted = {"result/0": 1, "result/1": 1, "result/last": 2}
+        with TemporaryDirectory() as name:
+            words = (
+                self._python, "-m", "torch.distributed.run", "--nproc-per-node=3", f"--master-port={free_port()}",
+                str(PROGRAMS / "stores.py"), "keys",
+            )  # fmt: skip
+            with running(Path(name), *words, **self.variables) as run:
+                until, found = time.monotonic() + _SECONDS, dict[str, int]()
+                while found != wanted and time.monotonic() < until and run.launcher.poll() is None:
+                    time.sleep(0.5)
+                    stores = read_stores(run.launcher.pid).get(run.launcher.pid)
+                    servers = stores.servers if isinstance(stores, StoreServers) else ()
+                    keys = (key for server in servers for key in server.awaited)
+                    found = {key.name.rpartition("//")[2]: len(key.sockets) for key in keys}
+        comparison.compare_keys(found, wanted)
 
     @contextmanager
     def _frozen_run(self, calls: int) -> Iterator[list[dict[str, Any]]]:

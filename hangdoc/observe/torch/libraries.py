@@ -9,6 +9,7 @@ from hangdoc.procfs import ProcFS
 from hangdoc.regex import regex
 
 _LIBRARY = regex(r"/libtorch_(cpu|cuda|hip|xpu)\b[^/]*\.so[^/]*$")
+_OF_TORCH = regex(rb"/libtorch[^/]*\.so")
 _MAX_LIBRARIES = 8
 _MAX_VARIABLES = 32 << 20
 """Bytes of a library's variables that are searched. libtorch_cpu has 1.3 MiB of them."""
@@ -55,3 +56,30 @@ def torch_libraries(proc: ProcFS, pid: int) -> Loaded:
             last = min(last, first + _MAX_VARIABLES)
             found.append(Library(match[1], words[3].decode(), int(words[4]), first, last))
     return Loaded(found, heaps)
+
+
+class Mapped(NamedTuple):
+    """The memory that a process has mapped."""
+
+    torch: list[tuple[int, int]]
+    """Bounds of all that is mapped of torch's libraries, ascending."""
+    writable: list[tuple[int, int]]
+    """Bounds of heaps and stacks, ascending."""
+
+    def end_of(self, address: int) -> int | None:
+        """Where the heap or stack with this address ends; None if there is none."""
+        return next((end for start, end in self.writable if start <= address < end), None)
+
+
+def mapped_memory(proc: ProcFS, pid: int) -> Mapped:
+    """Where torch's libraries are, and heaps and stacks. Raises ProcError."""
+    mapped = Mapped([], [])
+    for line in proc.read(f"{pid}/maps").splitlines():
+        words = line.split(None, 5)
+        start, _, end = words[0].partition(b"-")
+        if len(words) < 6 or words[5].startswith(b"["):
+            if words[1] == b"rw-p":
+                mapped.writable.append((int(start, 16), int(end, 16)))
+        elif words[1].endswith(b"p") and _OF_TORCH.search(words[5]):
+            mapped.torch.append((int(start, 16), int(end, 16)))
+    return mapped

@@ -3,19 +3,20 @@
 import struct
 
 from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.torch.cpp_objects import SHARED_STRING_BYTES, STRING_BYTES, read_string
 
 _MAX_NODES = 1_000
 _MAX_RANKS = 1 << 17
 """Of all groups together."""
 _MAX_TEXT = 1_000
-_NODE_BYTES, _STRING_BYTES, _SHARED_BYTES = 32, 32, 8
+_NODE_BYTES = 32
 
 
 def read_members(memory: Memory, address: int, copied_strings: bool) -> dict[tuple[str, str], tuple[int, ...]]:
     """Global ranks by name and description of the group, from the std::map<tuple<string, string>, vector<uint64>> at `address`
     (libstdc++'s bits/stl_tree.h). `copied_strings` is that of the entries. Nodes that can't be read are left out. Raises
     Unreadable for the map itself."""
-    size_of_text, text = (_SHARED_BYTES, _shared_text) if copied_strings else (_STRING_BYTES, _text)
+    size_of_text = SHARED_STRING_BYTES if copied_strings else STRING_BYTES
     vector = _NODE_BYTES + 2 * size_of_text
     root, count = struct.unpack("<Q16xQ", memory.read(address + 16, 32))
     members: dict[tuple[str, str], tuple[int, ...]] = {}
@@ -30,8 +31,10 @@ def read_members(memory: Memory, address: int, copied_strings: bool) -> dict[tup
         try:
             raw = memory.read(node, vector + 16)
             todo += struct.unpack_from("<2Q", raw, 16)
-            description = text(memory, raw, _NODE_BYTES, node)
-            name = text(memory, raw, _NODE_BYTES + size_of_text, node)
+            description, name = (
+                read_string(memory, raw, at, node, _MAX_TEXT, copied=copied_strings).decode("utf-8", "replace")
+                for at in (_NODE_BYTES, _NODE_BYTES + size_of_text)
+            )
             first, last = struct.unpack_from("<2Q", raw, vector)
             size = last - first
             if 0 < size <= 8 * left and not size % 8:
@@ -40,17 +43,3 @@ def read_members(memory: Memory, address: int, copied_strings: bool) -> dict[tup
         except Unreadable:
             continue
     return members
-
-
-def _text(memory: Memory, raw: bytes, at: int, node: int) -> str:
-    characters, length = struct.unpack_from("<2Q", raw, at)
-    if characters == node + at + 16 and length < 16:
-        return raw[at + 16 : at + 16 + length].decode("utf-8", "replace")
-    return memory.read(characters, min(length, _MAX_TEXT)).decode("utf-8", "replace")
-
-
-def _shared_text(memory: Memory, raw: bytes, at: int, _node: int) -> str:
-    """A std::string of before C++11: its length is in front of the characters."""
-    (characters,) = struct.unpack_from("<Q", raw, at)
-    (length,) = struct.unpack("<Q", memory.read(characters - 24, 8))
-    return memory.read(characters, min(length, _MAX_TEXT)).decode("utf-8", "replace")

@@ -26,6 +26,7 @@ from hangdoc.reasoning.build.ledger import ledger_of
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.job_ids import JobId, ids_of, name_of
 from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
+from hangdoc.reasoning.runs.store_waits import store_waits
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
 
@@ -93,6 +94,7 @@ def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, 
         meeting_host=known_hosts.at(run.master),
         below=below,
         ledger=ledger_of(ranks.values(), known_hosts.by_name),
+        store_waits=store_waits(run, members),
         classes=classes_of(ranks.values()),
     )
 

@@ -65,6 +65,14 @@ def rpc_name(process: Process) -> str | None:
     return process.interpreter.rpc_name if isinstance(process.interpreter, Interpreter) else None
 
 
+def rpc_calls(process: Process | None) -> dict[str, int]:
+    """How many of its calls of torch.distributed.rpc are open, by the name of the worker that has to answer."""
+    interpreter = process.interpreter if process is not None else None
+    return (
+        {calls.worker: calls.count for calls in interpreter.rpc_calls} if isinstance(interpreter, Interpreter) else {}
+    )
+
+
 def module(process: Process | None) -> tuple[Local, ...]:
     """The variables of its `__main__` module."""
     interpreter = process.interpreter if process is not None else None

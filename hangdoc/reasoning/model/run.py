@@ -28,6 +28,17 @@ class Unlooked(Struct, frozen=True):
     """It may be alive on a host, or in a process, that was not observed."""
 
 
+class StoreWait(Struct, frozen=True, kw_only=True, gc=False):
+    """A key of a store for which ranks wait, as the memory of the store's server says."""
+
+    key: str
+    ranks: tuple[int, ...]
+    """Ascending."""
+    alike: tuple[str, ...] = ()
+    alike_count: int = 0
+    """As in `snapshot.AwaitedKey`."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run, made whole at once: nothing is filled in later."""
@@ -51,6 +62,8 @@ class Run:
     """The helper processes of each rank, by its host and pid."""
     ledger: Ledger = field(default_factory=Ledger)
     """Which calls each rank has made in each process group."""
+    store_waits: tuple[StoreWait, ...] = ()
+    """Which ranks wait for which keys of its stores."""
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""
     quiet_seconds: float | None = None

@@ -99,12 +99,24 @@ def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> 
 
 def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
     found = _named(process, thread, read)
+    if found is not None and found.operation.op in torch_names.RPC_CALLS:
+        return _asking(process, found, read)
     if found is None or found.kind != "collective":
         return found
     if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
         found = structs.replace(found.having(op=only[0], group=only[1]), sure=True)
     entry = recorded.stuck(process, found)
     return found.having(seq=entry.seq) if entry is not None else found
+
+
+def _asking(process: Process, found: Wait, read: Reading) -> Wait:
+    """A call of RPC with the worker that has to answer. If the process waits for one worker alone, the record of its calls comes
+    before what the source seems to say, but not before the arguments of torch's own frame."""
+    workers = known.rpc_calls(process)
+    named = found.operation.peer is not None or (read.rpc is not None and found.asked is not None)
+    if not named and len(workers) == 1:
+        return structs.replace(found, asked=next(iter(workers)))
+    return found
 
 
 def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:

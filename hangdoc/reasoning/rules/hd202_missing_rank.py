@@ -46,7 +46,8 @@ the rank that holds the lock is the culprit. A thread of the rank may wait for o
 processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
 TCP or Unix connection. Then hangdoc looks on this host for the processes that can
 end the wait. If one of them, or a process connected with it, is at work, the wait
-may end by itself.
+may end by itself. Which key of a TCPStore a rank waits for is read from the memory
+of the process that serves the store.
 
 ## When it can be wrong
 
@@ -92,6 +93,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, next_steps, words
+from hangdoc.reasoning.text.record_words import recorded_waits
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
@@ -124,6 +126,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         summary=words.awaited(run, blockage) + because,
         evidence=[
             *words.class_evidence(blockage.awaited),
+            *recorded_waits(run, blockage.awaited),
             Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
             *_polled_for(first, kind),
             *_arrival(first, blockage),

@@ -37,7 +37,9 @@ It reads the stacks of agents and ranks (`next_rendezvous`,
 `_create_c10d_store`, `init_process_group`), the numbers of nodes and ranks in
 their command lines and environments, and which of them exist. A number of ranks
 that a script passes to `init_process_group` or `init_rpc` counts more than
-`WORLD_SIZE`.
+`WORLD_SIZE`. From the memory of the process that serves the TCPStore, it reads
+which keys the ranks there wait for. With Gloo, a key names the rank that has to
+publish its address, so that one is certainly missing.
 
 ## When it can be wrong
 
@@ -67,6 +69,7 @@ from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.text.command_lines import Command, to_host
+from hangdoc.reasoning.text.record_words import awaited_keys, ranks_not_there
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Process
 from hangdoc.torch_facts import torch_names
@@ -79,7 +82,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
     too_high = [number for number in here if run.world_size is not None and number >= run.world_size]
     sizes = list(_other_sizes(kind.arrived))
     elsewhere = [n for n in absent if n in run.unseen and run.unseen[n].elsewhere]
-    unsure = bool(elsewhere) and not _counted(kind.arrived)
+    unsure = not ranks_not_there(run).issuperset(elsewhere) and not _counted(kind.arrived)
     missing = (
         f"{words.do(absent, 'was', 'were')} not found there "
         f"({words.ranks(elsewhere)} may be on a host that was not observed)"
@@ -92,6 +95,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
+            *awaited_keys(run, kind.arrived),
             *words.unseen(run, absent),
             *words.class_evidence(blockage.awaited),
             *sizes,

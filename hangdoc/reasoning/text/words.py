@@ -28,6 +28,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.text.record_words import recorded_waits
 from hangdoc.snapshot import Connection, Host, Process
 from hangdoc.torch_facts import torch_names
 
@@ -192,8 +193,9 @@ def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
 
 
 def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:
-    """What the stacks of some classes show, and how long the run has exchanged no data."""
-    return [*class_evidence(classes), *standstill(run)]
+    """What the stacks of some classes show, which keys and answers they wait for, and how long the run has exchanged no data."""
+    classes = tuple(classes)
+    return [*class_evidence(classes), *recorded_waits(run, classes), *standstill(run)]
 
 
 def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
