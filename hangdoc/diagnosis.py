@@ -279,6 +279,7 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     taken_at: str
     window_seconds: float
     elapsed_seconds: float
+    """From the beginning of the observation, or of the window if that began earlier, to its end."""
     verdict: Verdict
     jobs: tuple[Job, ...]
     problems: tuple[str, ...]

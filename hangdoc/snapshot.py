@@ -749,6 +749,7 @@ class Host(Value, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     window_seconds: WindowSeconds
     elapsed_seconds: float
+    """From the beginning of the window, which polls share, or of the observation, to the end."""
     processes: tuple[Process, ...]
     alike: tuple[Alike, ...] = ()
     """Only in a bundle: ranks that are like others (`hangdoc.shared_ranks`)."""

@@ -23,6 +23,11 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 - `dead`: its process has ended.
 - `unseen`: it was not observed, or did not exist yet.
 """
+WORDS: dict[Cell, str] = {
+    "computing": "computing", "data": "data", "moving": "communicating", "waiting": "waiting",
+    "dead": "dead", "unseen": "not observed",
+}  # fmt: skip
+"""What each is called in legends."""
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
 """Cells of a rank that makes progress."""

@@ -123,9 +123,9 @@ def observe(
         problems=list(found.problems),
     )
     evidence: dict[int | None, dict[str, Any]] = {}
+    wall_us = None
     if observation.targets:
-        evidence = _run(observation, progress, meanwhile)
-    wall_us = time.time_ns() // 1000
+        evidence, wall_us = _run(observation, progress, meanwhile)
     processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
     host = Host(
         name=socket.gethostname(),
@@ -168,8 +168,9 @@ def _run(
     observation: Observation,
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
-) -> dict[int | None, dict[str, Any]]:
-    """Open all probes, run them through the window, close them, and gather their evidence."""
+) -> tuple[dict[int | None, dict[str, Any]], int]:
+    """Open all probes, run them through the window, close them, and gather their evidence. Returns it and the wall clock at the
+    end of the window, in microseconds since 1970: what is read later, native stacks, takes seconds in a frozen run."""
     stacks = Stacks()
     probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
     began = time.monotonic()
@@ -210,6 +211,7 @@ def _run(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
         _bounded(observation, probe, probe.close)
+    wall_us = time.time_ns() // 1000
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
         for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
@@ -219,7 +221,7 @@ def _run(
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
-    return gathered
+    return gathered, wall_us
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:

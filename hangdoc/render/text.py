@@ -40,7 +40,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
             yield _indented(Text(words.clean(problem)), 2)
         yield ""
     yield Text(
-        f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {diagnosis.window_seconds:g} s"
+        f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {words.window(diagnosis)} s"
         f" and took {diagnosis.elapsed_seconds:.1f} s, {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )

@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnosis import Finding, Job, Operation, PastView, RankView, Where
+from hangdoc.diagnosis import Diagnosis, Finding, Job, Operation, PastView, RankView, Where
 from hangdoc.phrases import caller, do, duration, printable
 
 VERDICT_STYLE = {
@@ -117,6 +117,11 @@ def pace(job: Job) -> str:
         return f"{text}, and none is always the last"
     late = f"{(measured.late_seconds or 0) * 1000:.3g} ms behind, last in {measured.last_share or 0:.0%} of the calls"
     return f"{text}, mostly for rank {measured.slowest} ({late})"
+
+
+def window(diagnosis: Diagnosis) -> str:
+    """How many seconds a look observed: `1`, `2.1`."""
+    return f"{round(diagnosis.window_seconds, 1):g}"
 
 
 def certainty(finding: Finding) -> str:

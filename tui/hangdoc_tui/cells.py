@@ -10,17 +10,13 @@ from itertools import groupby
 from rich.text import Text
 
 from hangdoc.phrases import duration
-from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, together
+from hangdoc.timeline import CELLS, PROGRESS, WORDS, Cell, Row, together
 
 GLYPH: dict[Cell, str] = {
     "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "dead": "×", "unseen": "·",
 }  # fmt: skip
 STYLE: dict[Cell, str] = {
     "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "dead": "bold red", "unseen": "magenta",
-}  # fmt: skip
-_WORDS: dict[Cell, str] = {
-    "computing": "computing", "data": "data", "moving": "communicating", "waiting": "waiting",
-    "dead": "dead", "unseen": "not observed",
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
 """The share of ranks that make progress, for a block whose ranks do different things."""
@@ -116,5 +112,5 @@ def legend(*, blocks: bool, recorded: bool = False) -> Text:
     if recorded:
         text.append(f"{_ENDS} dim: recorded by torch, {_SHARE[0]}…{_SHARE[-1]} not waiting  ")
     for cell in CELLS:
-        text.append(GLYPH[cell], STYLE[cell]).append(f" {_WORDS[cell]}  ")
+        text.append(GLYPH[cell], STYLE[cell]).append(f" {WORDS[cell]}  ")
     return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share making progress" if blocks else "")
