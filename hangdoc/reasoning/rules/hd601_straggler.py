@@ -112,7 +112,7 @@ def _draft(busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence
         summary=f"{words.are(slow)} slower than the others: {how}"
         + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
         evidence=evidence,
-        remedy="Balance the work between the ranks, or fix what slows the culprit down.",
+        remedy="Balance the work between the ranks, or fix what slows the late one down.",
         commands=next_steps.look_again(busy[0]),
     )
 

@@ -141,7 +141,7 @@ def doing(rank: Rank) -> str:
 
 def doing_at(rank: Rank) -> str:
     """The same, and where."""
-    return f"{doing(rank)} {place(rank)}"
+    return f"{doing(rank)}{', last call' if rank.at_last_call else ''} {place(rank)}"
 
 
 # --- who waits for whom ------------------------------------------------------------------------------------------------
@@ -191,6 +191,11 @@ def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
 # --- evidence ----------------------------------------------------------------------------------------------------------
 
 
+def probe_of(rank: Rank) -> str:
+    """The probe that shows where a rank is."""
+    return "recorder" if rank.at_last_call else "stacks"
+
+
 def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:
     """What the stacks of some classes show, and how long the run has exchanged no data."""
     return [*class_evidence(classes), *standstill(run)]
@@ -207,7 +212,7 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
         first = min(alike, key=lambda one: one.ranks).first
         lines.append(
             Evidence(
-                first.rank, "stacks", f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}"
+                first.rank, probe_of(first), f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}"
             )
         )
         elsewhere = [group[0].first for group in found.values() if group is not alike]
@@ -241,8 +246,8 @@ def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
 
 
 def stack_evidence(rank: Rank) -> Evidence:
-    """What the stack of one rank shows."""
-    return Evidence(rank.rank, "stacks", doing_at(rank))
+    """What the stack of one rank shows, or its record if the stack was not read."""
+    return Evidence(rank.rank, probe_of(rank), doing_at(rank))
 
 
 def standstill(run: Run) -> list[Evidence]:
