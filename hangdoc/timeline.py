@@ -121,6 +121,11 @@ class Recorder:
         ago = (at for at, poll in enumerate(reversed(self._polls)) if poll.seconds == self._last_progress)
         return next(ago, None)
 
+    @property
+    def used(self) -> frozenset[Cell]:
+        """All that ranks did at any recorded poll."""
+        return frozenset(cell for cell, code in _CODE.items() if any(code in poll.codes for poll in self._polls))
+
     def newest(self) -> dict[int, Cell]:
         """What each rank did at the newest poll; empty before the first."""
         if not self._polls:
