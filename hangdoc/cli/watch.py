@@ -66,7 +66,7 @@ def watching_options(command: F) -> F:
 @click.option(
     "--on-hang",
     metavar="CMD",
-    help="On a hang, run this with the report on its stdin and the paths in its environment.",
+    help="On a hang, run this without a shell, with the report on its stdin and the paths in its environment.",
 )
 @click.option(
     "--metrics", metavar="[ADDR:]PORT", help="Serve OpenMetrics on this port, on loopback unless ADDR is given."
