@@ -160,7 +160,9 @@ def _expose(metrics: str | None) -> "Exposed | None":
 
         exposed, bound, _ = serve(address.strip("[]") or "127.0.0.1", port)
     except ModuleNotFoundError as error:
-        raise CommandError(f"--metrics needs {error.name}: pip install 'hangdoc[watch]'.", USAGE) from None
+        raise CommandError(
+            f"--metrics needs {error.name}. In a checkout of hangdoc: pip install '.[watch]'.", USAGE
+        ) from None
     except OSError as error:
         raise CommandError(f"--metrics {metrics}: {error.strerror or error}. Choose another port.", USAGE) from None
     tell(f"metrics on {address or '127.0.0.1'}:{bound}")

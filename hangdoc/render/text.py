@@ -176,7 +176,7 @@ def _detail(rank: RankView) -> Iterator[RenderableType]:
     where = f"last call at {where}" if rank.where_source == "recorder" else where
     parts = [part for part in (words.operation(rank.operation), where) if part]
     if parts:
-        yield Text.assemble((f"rank {rank.rank}  ", "bold"), " at ".join(parts))
+        yield _labelled(f"rank {rank.rank}", " at ".join(parts))
     if rank.where is not None and rank.where.source:
         yield _indented(Text(words.clean(rank.where.source), "dim"), 8)
 
