@@ -96,7 +96,8 @@ class TrainingData:
         except OSError as error:
             return Unavailable(reason=f"its data directories: {error.strerror}")
         observation.problems += [
-            f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)" for path, _ in late
+            f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)"
+            for path, _ in late
         ]
         sources = []
         for path, origin in candidates.items():

@@ -115,7 +115,11 @@ def test_an_old_stack_is_dim_and_says_its_age() -> None:
 
 
 def test_batches_that_ended_are_marked() -> None:
-    ranks = (view(0, batches_done=3, batches_total=232), view(1, batches_done=3, batches_total=3, batches_ended=True), view(2))
+    ranks = (
+        view(0, batches_done=3, batches_total=232),
+        view(1, batches_done=3, batches_total=3, batches_ended=True),
+        view(2),
+    )
     assert [(one.ranks, one.text) for one in amounts(job(*ranks))] == [((0,), "3 of 232"), ((1,), "ended at 3 of 3")]
 
 

@@ -77,9 +77,7 @@ def test_a_look_is_at_the_end_of_its_window_on_the_page(monkeypatch: pytest.Monk
     monkeypatch.setattr(pages.time, "time", lambda: now)
     for ended, elapsed in ((999.0, 2.0), (1007.0, 4.0), (0.0, 3.0)):
         evidence = waiting(2)
-        evidence = replace(
-            evidence, hosts=tuple(replace(host, wall_us=int(ended * 1e6)) for host in evidence.hosts)
-        )
+        evidence = replace(evidence, hosts=tuple(replace(host, wall_us=int(ended * 1e6)) for host in evidence.hosts))
         diagnosis = replace(diagnose(evidence, patience=PATIENCE), elapsed_seconds=elapsed)
         recorded.add(evidence, diagnosis)
         now += 10.0

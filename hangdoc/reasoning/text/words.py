@@ -212,7 +212,9 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
         first = min(alike, key=lambda one: one.ranks).first
         lines.append(
             Evidence(
-                first.rank, probe_of(first), f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}"
+                first.rank,
+                probe_of(first),
+                f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}",
             )
         )
         elsewhere = [group[0].first for group in found.values() if group is not alike]
