@@ -111,7 +111,6 @@ def observe(
     """
     deadline = Deadline(options.timeout)
     proc = ProcFS()
-    taken_at = datetime.datetime.now(datetime.UTC)
     progress("looking for ranks")
     found = discover(proc, deadline, options.scope)
     observation = Observation(
@@ -123,9 +122,10 @@ def observe(
         problems=list(found.problems),
     )
     evidence: dict[int | None, dict[str, Any]] = {}
-    wall_us = None
+    wall_us = time.time_ns() // 1000
     if observation.targets:
         evidence, wall_us = _run(observation, progress, meanwhile)
+    taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.UTC)
     processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
     host = Host(
         name=socket.gethostname(),
@@ -169,8 +169,8 @@ def _run(
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
 ) -> tuple[dict[int | None, dict[str, Any]], int]:
-    """Open all probes, run them through the window, close them, and gather their evidence. Returns it and the wall clock at the
-    end of the window, in microseconds since 1970: what is read later, native stacks, takes seconds in a frozen run."""
+    """Open all probes, run them through the window, close them, and gather their evidence. With it, when the window ended, by
+    the wall clock in microseconds: all ages in the evidence are from then."""
     stacks = Stacks()
     probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
     began = time.monotonic()
@@ -211,7 +211,7 @@ def _run(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
         _bounded(observation, probe, probe.close)
-    wall_us = time.time_ns() // 1000
+    ended_us = time.time_ns() // 1000
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
         for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
@@ -221,7 +221,7 @@ def _run(
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
-    return gathered, wall_us
+    return gathered, ended_us
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
