@@ -53,7 +53,7 @@ class Batches:
     total: int | None
     """The number that they expect; None if unknown."""
     ended: bool
-    """Whether they have left their loop over the data."""
+    """Whether they run no further batch."""
     culprit: bool
 
 

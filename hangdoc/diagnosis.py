@@ -10,6 +10,7 @@ Verdict = Literal["healthy", "waiting", "hung", "unknown"]
 Label = Literal["computing", "blocked", "dead"]
 Severity = Literal["info", "warning", "error"]
 BatchesSource = Literal["beacon", "loader", "inferred"]
+PlaceSource = Literal["stack", "recorder"]
 
 
 class DocumentPart(Struct, frozen=True, kw_only=True, gc=False):
@@ -96,6 +97,11 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     batches_source: BatchesSource | None = None
     """Who counts the batches: `beacon`, the trainer publishes them; `loader`, the rank's own iterator over its data counts them,
     and the batch in which the rank is now is included; `inferred`, variables of the program count them. None without a count."""
+    batches_ended: bool = False
+    """Whether it runs no further batch of this pass over the data: it has left the loop, has done all, or is dead."""
+    where_source: PlaceSource | None = None
+    """What shows `where`: `stack`, or `recorder`: it is the line of the rank's last call, and the rank has moved on since. None
+    without `where`."""
 
 
 class Evidence(DocumentPart, frozen=True):
@@ -152,9 +158,9 @@ class Finding(DocumentPart, frozen=True, kw_only=True):
 
     @property
     def role(self) -> str:
-        """What its culprits are called. While they may do what they are meant to, they are only `awaited`, or `involved` if no
-        rank waits for them."""
-        if self.severity != "info":
+        """What its culprits are called. Unless the run hangs because of them, they are only `awaited`, or `involved` if no rank
+        waits for them."""
+        if self.severity == "error":
             return "culprit"
         return "awaited" if self.victims else "involved"
 
@@ -279,6 +285,7 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     taken_at: str
     window_seconds: float
     elapsed_seconds: float
+    """From the beginning of the observation, or of the window if that began earlier, to its end."""
     verdict: Verdict
     jobs: tuple[Job, ...]
     problems: tuple[str, ...]

@@ -67,6 +67,16 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def milliseconds(seconds: float) -> str:
+    """`52 ms`, `0.4 ms`."""
+    return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.01 else f"{seconds * 1000:.0f} ms"
+
+
+def minutes(seconds: float) -> str:
+    """As `duration`, without seconds from two minutes on, and without hours up to two."""
+    return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
+
+
 def ranks(which: Iterable[int]) -> str:
     """`rank 1`, `ranks 0-2, 5`, `no rank`."""
     return _named(sorted(set(which)))

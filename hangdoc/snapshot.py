@@ -794,6 +794,7 @@ class Host(Value, frozen=True, kw_only=True):
     """When the window ended: ISO 8601, UTC. All ages are from then."""
     window_seconds: WindowSeconds
     elapsed_seconds: float
+    """From the beginning of the window, which polls share, or of the observation, to the end."""
     processes: tuple[Process, ...]
     alike: tuple[Alike, ...] = ()
     """Only in a bundle: ranks that are like others (`hangdoc.shared_ranks`)."""

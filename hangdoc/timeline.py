@@ -23,6 +23,11 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 - `dead`: its process has ended.
 - `unseen`: it was not observed, or did not exist yet.
 """
+WORDS: dict[Cell, str] = {
+    "computing": "computing", "data": "data", "moving": "communicating", "waiting": "waiting",
+    "dead": "dead", "unseen": "not observed",
+}  # fmt: skip
+"""What each is called in legends."""
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
 """Cells of a rank that makes progress."""
@@ -115,6 +120,11 @@ class Recorder:
         """The number of polls since any rank last made progress; None if no recorded poll has progress."""
         ago = (at for at, poll in enumerate(reversed(self._polls)) if poll.seconds == self._last_progress)
         return next(ago, None)
+
+    @property
+    def used(self) -> frozenset[Cell]:
+        """All that ranks did at any recorded poll."""
+        return frozenset(cell for cell, code in _CODE.items() if any(code in poll.codes for poll in self._polls))
 
     def newest(self) -> dict[int, Cell]:
         """What each rank did at the newest poll; empty before the first."""

@@ -45,7 +45,7 @@ def command(name: str, list_them: bool, hold: bool) -> int:
     if name not in SCENARIOS:
         raise CommandError(f"there is no demo {name!r}. `hangdoc demo --list` lists them.", USAGE)
     if (missing := next((module for module in _NEEDED if find_spec(module) is None), None)) is not None:
-        raise CommandError(f"the demo needs {missing}. Install it with pip install 'hangdoc[trainer]'.", USAGE)
+        raise CommandError(f"the demo needs {missing}. In a checkout of hangdoc: pip install '.[trainer]'.", USAGE)
     scenario = SCENARIOS[name]
     tell(f"{name}: {scenario.summary}")
     tell(f"starting torchrun and waiting until the run {_awaited(scenario.frozen)} ...")

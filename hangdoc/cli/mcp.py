@@ -32,7 +32,9 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     try:
         from hangdoc.agents.server import serve
     except ModuleNotFoundError as error:
-        raise CommandError(f"hangdoc mcp needs {error.name}: pip install 'hangdoc[mcp]'.", USAGE) from None
+        raise CommandError(
+            f"hangdoc mcp needs {error.name}. In a checkout of hangdoc: pip install '.[mcp]'.", USAGE
+        ) from None
     from hangdoc.agents.confined import Confined
     from hangdoc.agents.looks import Looks
 

@@ -20,7 +20,7 @@ class Pages:
 
     def add(self, snapshot: "Snapshot", diagnosis: "Diagnosis") -> None:
         """Add a look. Jobs that are gone are removed. The timeline of a new job begins with what its ranks recorded earlier."""
-        now = time.monotonic()
+        now = time.monotonic() - _seconds_ago(snapshot, diagnosis)
         new = {job.id for job in diagnosis.jobs} - self._recorders.keys()
         self._recorders = {job.id: self._recorders.get(job.id) or Recorder() for job in diagnosis.jobs}
         if new:
@@ -43,3 +43,11 @@ class Pages:
         _, runs = examine(snapshot, patience=self._patience)
         timelines = {job: recorder.timeline() for job, recorder in self._recorders.items()}
         return page(diagnosis, details(diagnosis, runs), timelines)
+
+
+def _seconds_ago(snapshot: "Snapshot", diagnosis: "Diagnosis") -> float:
+    """How long ago the window of a look ended, at which its ages count: stacks are read after it, which takes seconds. The clock
+    of another host may be behind, but the look took no longer than it says."""
+    ended = [host.wall_us for host in snapshot.hosts if host.wall_us is not None]
+    ago = time.time() - max(ended) / 1e6 if ended else 0.0
+    return min(max(0.0, ago), diagnosis.elapsed_seconds)

@@ -71,7 +71,7 @@ class _Settings:
 @watching_options
 @click.option(
     "--on-hang", default="report", show_default=True, metavar="report|stop|CMD",
-    help="On a hang: only report it, stop the command (exit code 86), or run CMD with the report on its stdin.",
+    help="On a hang: only report it, stop the command (exit code 86), or run CMD without a shell, with the report on its stdin.",
 )  # fmt: skip
 @click.option(
     "--grace", type=Number(0, 3600), default=10.0, show_default=True, metavar="SECONDS",

@@ -59,7 +59,9 @@ def command(
         from hangdoc_tui.app import Top
         from hangdoc_tui.source import Live, Recorded, Source
     except ModuleNotFoundError as error:
-        raise CommandError(f"hangdoc top needs {error.name}: pip install 'hangdoc[tui]'.", USAGE) from None
+        raise CommandError(
+            f"hangdoc top needs {error.name}. In a checkout of hangdoc: pip install '.[tui]'.", USAGE
+        ) from None
     source: Source = (
         Recorded(files(bundles), patience)
         if bundles

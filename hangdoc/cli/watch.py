@@ -66,7 +66,7 @@ def watching_options(command: F) -> F:
 @click.option(
     "--on-hang",
     metavar="CMD",
-    help="On a hang, run this with the report on its stdin and the paths in its environment.",
+    help="On a hang, run this without a shell, with the report on its stdin and the paths in its environment.",
 )
 @click.option(
     "--metrics", metavar="[ADDR:]PORT", help="Serve OpenMetrics on this port, on loopback unless ADDR is given."
@@ -160,7 +160,9 @@ def _expose(metrics: str | None) -> "Exposed | None":
 
         exposed, bound, _ = serve(address.strip("[]") or "127.0.0.1", port)
     except ModuleNotFoundError as error:
-        raise CommandError(f"--metrics needs {error.name}: pip install 'hangdoc[watch]'.", USAGE) from None
+        raise CommandError(
+            f"--metrics needs {error.name}. In a checkout of hangdoc: pip install '.[watch]'.", USAGE
+        ) from None
     except OSError as error:
         raise CommandError(f"--metrics {metrics}: {error.strerror or error}. Choose another port.", USAGE) from None
     tell(f"metrics on {address or '127.0.0.1'}:{bound}")

@@ -52,6 +52,8 @@ _ENDINGS = tuple(SUFFIXES)
 _MAX_FILES = 200_000
 _BOUND_SECONDS = 3.0
 _DATA_NAME = regex(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|root|base)")
+_SAYS_DATA = regex(r"(?i)data|corpus|shard|train|input|parquet")
+_SAYS_OTHER = regex(r"(?i)out|log|save|ckpt|check|cache|te?mp|result|work|model|pretrain|meta")
 _OF_TOOLS = regex(
     r"(PYENV|CONDA|MAMBA|VIRTUAL_ENV|UV|POETRY|PYTHON|XDG|LD|NVM|CUDA|CUDNN|JAVA|GO|CARGO|RUSTUP|MODULE|LMOD|SLURM|SSH|DBUS|TORCH|"
     r"TRITON|NCCL|GLOO|MPI|OMPI|PMI|PMIX)[A-Z0-9_]*|(OLD)?PWD|PATH|HOME|TMP|TEMP|TMPDIR"
@@ -61,6 +63,8 @@ directory)."""
 _NOT_DATA = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/etc", "/run", "/var/log")
 
 
+_Folder = tuple[str, bool]
+"""Its path, and whether it is certain to hold data."""
 _Listing = tuple[int, int, tuple[str, ...], str]
 """Files, bytes, suffixes and digest of the shards in a folder."""
 
@@ -72,8 +76,8 @@ class TrainingData:
 
     def __init__(self) -> None:
         self._found: dict[int, DataSources | Unavailable] = {}
-        self._listings: dict[tuple[View, str], _Listing | None] = {}
-        """By who sees the folder, and its path; None for one that can't be listed."""
+        self._listings: dict[tuple[View, _Folder], _Listing | None] = {}
+        """By who sees the folder; None for one that can't be listed."""
 
     def open(self, observation: Observation) -> None:
         """Nothing."""
@@ -87,34 +91,36 @@ class TrainingData:
         candidates = _candidates(observation, target)
         try:
             with files_of(observation.proc, target.pid, target.start_ticks) as files:
-                late = self._list(files, candidates, observation.deadline.remaining(_BOUND_SECONDS))
+                folders = {path: (path, names_data(origin)) for path, origin in candidates.items()}
+                late = self._list(files, folders.values(), observation.deadline.remaining(_BOUND_SECONDS))
         except OSError as error:
             return Unavailable(reason=f"its data directories: {error.strerror}")
         observation.problems += [
-            f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)" for path in late
+            f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)"
+            for path, _ in late
         ]
         sources = []
         for path, origin in candidates.items():
-            if (listing := self._listings.get((files.view, path))) is not None:
+            if (listing := self._listings.get((files.view, folders[path]))) is not None:
                 count, size, suffixes, digest = listing
                 sources.append(
                     DataSource(path=path, origin=origin, files=count, bytes=size, suffixes=suffixes, digest=digest)
                 )
         return DataSources(sources=tuple(sources))
 
-    def _list(self, files: ProcessFiles, paths: Iterable[str], seconds: float) -> list[str]:
+    def _list(self, files: ProcessFiles, folders: Iterable[_Folder], seconds: float) -> list[_Folder]:
         """Fill in the listings of some folders. Returns those that did not answer in time; half of it is for the first one."""
-        todo = [path for path in paths if (files.view, path) not in self._listings]
-        late: list[str] = []
+        todo = [folder for folder in folders if (files.view, folder) not in self._listings]
+        late: list[_Folder] = []
         until = time.monotonic() + seconds
         while todo and (left := until - time.monotonic()) > 0:
-            listed: dict[str, _Listing | None] = {}
+            listed: dict[_Folder, _Listing | None] = {}
             try:
                 files.run(functools.partial(_list_all, todo, listed), left / 2)
             except NoAnswer:
-                late += [path for path in todo if path not in listed][:1]
-            self._listings |= {(files.view, path): listing for path, listing in dict(listed).items()}
-            todo = [path for path in todo if path not in listed and path not in late]
+                late += [folder for folder in todo if folder not in listed][:1]
+            self._listings |= {(files.view, folder): listing for folder, listing in dict(listed).items()}
+            todo = [folder for folder in todo if folder not in listed and folder not in late]
         return late + todo
 
     def close(self, observation: Observation) -> None:
@@ -184,13 +190,20 @@ def is_data_file(path: str) -> bool:
     return path.endswith(_ENDINGS)
 
 
-def _list_all(paths: list[str], listed: dict[str, _Listing | None], root: Root) -> None:
-    for path in paths:
-        listed[path] = list_shards(root, path)
+def names_data(origin: str) -> bool:
+    """Whether the name of a setting says that it names training data (`--data-dir`). A `--dir` may be for anything, and outputs
+    differ between ranks by design."""
+    return bool(_SAYS_DATA.search(origin)) and not _SAYS_OTHER.search(origin)
 
 
-def list_shards(root: Root, folder: str) -> _Listing | None:
-    """The shards in a folder and one level below; None if it can't be listed."""
+def _list_all(folders: list[_Folder], listed: dict[_Folder, _Listing | None], root: Root) -> None:
+    for path, certain in folders:
+        listed[path, certain] = list_shards(root, path, any_suffix=certain)
+
+
+def list_shards(root: Root, folder: str, *, any_suffix: bool = False) -> _Listing | None:
+    """The shards in a folder and one level below; None if it can't be listed. If there are none, with `any_suffix` all regular
+    files that are not hidden."""
     try:
         listed = root.entries(folder, _MAX_FILES)
     except OSError:
@@ -200,12 +213,11 @@ def list_shards(root: Root, folder: str) -> _Listing | None:
             with contextlib.suppress(OSError):
                 below = root.entries(os.path.join(folder, name), _MAX_FILES - len(listed))
                 listed += [(os.path.join(name, inner), seen) for inner, seen in below]
-    shards: list[tuple[str, int]] = []
-    kinds: Counter[str] = Counter()
-    for name, about in listed:
-        if is_data_file(name):
-            shards.append((name, _size(root, os.path.join(folder, name), about)))
-            kinds[os.path.splitext(name)[1]] += 1
+    files = [one for one in listed if is_data_file(one[0])]
+    if not files and any_suffix:
+        files = [one for one in listed if stat.S_ISREG(one[1].st_mode) and not os.path.basename(one[0]).startswith(".")]
+    shards = [(name, _size(root, os.path.join(folder, name), about)) for name, about in files]
+    kinds = Counter(suffix for name, _ in files if (suffix := os.path.splitext(name)[1]))
     digest = hashlib.sha256(repr(sorted(shards)).encode(errors="surrogateescape")).hexdigest()[:16]
     size = sum(size for _, size in shards if size > 0)
     return len(shards), size, tuple(kind for kind, _ in kinds.most_common(3)), digest

@@ -332,7 +332,7 @@ class Polling:
             name=socket.gethostname(),
             taken_at=taken_at.isoformat(timespec="milliseconds"),
             window_seconds=round(self._ended - began, 3),
-            elapsed_seconds=round(observation.deadline.elapsed(), 3),
+            elapsed_seconds=round(time.monotonic() - began, 3),
             processes=processes,
             problems=tuple(
                 dict.fromkeys(

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hangdoc import redact, settings
 from hangdoc.observe.abilities import check_all
-from hangdoc.observe.data import list_shards, named_folders
+from hangdoc.observe.data import list_shards, named_folders, names_data
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.listener import listener
@@ -144,7 +144,10 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
     found = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
     found |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
     pool, root = ThreadPoolExecutor(4), own_root()
-    waiting = [(path, origin, pool.submit(list_shards, root, path)) for path, origin in list(found.items())[:8]]
+    waiting = [
+        (path, origin, pool.submit(list_shards, root, path, any_suffix=names_data(origin)))
+        for path, origin in list(found.items())[:8]
+    ]
     for path, origin, job in waiting:
         try:
             listed = job.result(_LIST_SECONDS)

@@ -24,6 +24,7 @@ from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text import call_words
 from hangdoc.reasoning.text.command_lines import is_host
 from hangdoc.reasoning.views import call_views, past
+from hangdoc.reasoning.views.ended import has_ended
 from hangdoc.reasoning.waiting import blockages, standstill, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
 
@@ -207,10 +208,12 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         state=rank.state,
         operation=rank.wait.operation if rank.wait is not None else None,
         where=rank.where,
+        where_source=None if rank.where is None else "recorder" if rank.at_last_call else "stack",
         cpu_percent=rank.cpu_percent,
         batches_done=count.done,
         batches_total=count.total,
         batches_source=count.source,
+        batches_ended=has_ended(run, rank),
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else min(ages, default=None),
         stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,

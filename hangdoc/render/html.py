@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from hangdoc.detail import Batches, Detail, Setting
 from hangdoc.diagnosis import Diagnosis, Finding, Job
-from hangdoc.phrases import duration, numbers, ranks
+from hangdoc.phrases import duration, minutes, numbers, ranks
 from hangdoc.render import html_graph, html_ranks, html_stacks, html_timeline, words
 from hangdoc.timeline import Timeline
 
@@ -80,9 +80,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        duration=duration, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place, hosts_of=words.hosts_of,
+        duration=duration, minutes=minutes, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
+        hosts_of=words.hosts_of,
         sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
         few_ranks=partial(_short_ranks, most=36), certainty=words.certainty, pace=words.pace, past=words.past,
+        window=words.window,
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)
     return environment

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, Timeline
+from hangdoc.timeline import CELLS, PROGRESS, WORDS, Cell, Row, Timeline
 
 SCALE = 1000
 """Width of a strip, in the units of its paths."""
@@ -39,8 +39,8 @@ class Strip:
     seconds: float
     """From the beginning of the strip to the newest look."""
     bands: tuple[Band, ...]
-    kinds: tuple[str, ...]
-    """Kinds of cells in the strip, for the legend."""
+    kinds: tuple[tuple[str, str], ...]
+    """Kinds of cells in the strip, each with its word in the legend."""
     silent: float | None
     """The position of the last byte between the ranks; None if it is not on the strip, or unknown."""
     left_out: int
@@ -71,7 +71,7 @@ def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | 
         polls=len(seconds) - recorded,
         seconds=span,
         bands=bands,
-        kinds=tuple(cell for cell in CELLS if cell in used),
+        kinds=tuple((cell, WORDS[cell]) for cell in CELLS if cell in used),
         silent=_position(-silent_seconds, times, edges)
         if silent_seconds is not None and silent_seconds < span
         else None,

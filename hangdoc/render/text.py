@@ -40,7 +40,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
             yield _indented(Text(words.clean(problem)), 2)
         yield ""
     yield Text(
-        f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {diagnosis.window_seconds:g} s"
+        f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {words.window(diagnosis)} s"
         f" and took {diagnosis.elapsed_seconds:.1f} s, {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
@@ -78,13 +78,13 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
         yield Text(words.without_finding(job))
         yield ""
     if pace := words.pace(job):
-        yield Text(f"pace  {pace}")
+        yield _labelled("pace", pace)
         yield ""
     if job.ranks:
         yield _ranks(job)
     if job.past is not None and job.past.stopped_us is not None:
         yield ""
-        yield Text.assemble(("before  ", "bold"), words.past(job.past))
+        yield _labelled("before", words.past(job.past))
     unseen: dict[str, list[int]] = {}
     for one in job.unseen:
         unseen.setdefault(one.why, []).append(one.rank)
@@ -142,7 +142,7 @@ def _ranks(job: Job) -> Table:
     for name, justify in (("rank", "left"), ("host", "left"), ("pid", "right"), ("state", "left"), ("cpu", "right"),
                           ("batches", "right"), ("silent", "right")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    details: list[tuple[int, Text]] = []
+    details: list[RenderableType] = []
     for group in words.classes(job):
         first = group[0]
         style = words.LABEL_STYLE[first.label]
@@ -155,31 +155,39 @@ def _ranks(job: Job) -> Table:
             Text(words.batches(first)),
             Text(words.silence(group)),
         )
-        details.append((table.row_count, _detail(first)))
+        details += _detail(first)
     return _with_details(table, details)
 
 
-def _with_details(table: Table, details: list[tuple[int, Text]]) -> Table:
+def _with_details(table: Table, details: list[RenderableType]) -> Table:
     """The table of ranks, and below it the place of each row, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")
     outer.add_row(table)
-    shown = [text for _, text in details if text.plain]
-    if shown:
+    if details:
         outer.add_row("")
-    for text in shown:
-        outer.add_row(text)
+    for lines in details:
+        outer.add_row(lines)
     return outer
 
 
-def _detail(rank: RankView) -> Text:
-    parts = [part for part in (words.operation(rank.operation), words.place(rank.where)) if part]
-    if not parts:
-        return Text("")
-    text = Text.assemble((f"rank {rank.rank}  ", "bold"), " at ".join(parts) if len(parts) > 1 else parts[0])
+def _detail(rank: RankView) -> Iterator[RenderableType]:
+    where = words.place(rank.where)
+    where = f"last call at {where}" if rank.where_source == "recorder" else where
+    parts = [part for part in (words.operation(rank.operation), where) if part]
+    if parts:
+        yield _labelled(f"rank {rank.rank}", " at ".join(parts))
     if rank.where is not None and rank.where.source:
-        text.append(f"\n        {words.clean(rank.where.source)}", style="dim")
-    return text
+        yield _indented(Text(words.clean(rank.where.source), "dim"), 8)
+
+
+def _labelled(label: str, text: str) -> Table:
+    """A sentence with a label before it."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(Text(label, "bold"), Text(text))
+    return table
 
 
 def _shorten(text: str, width: int) -> str:

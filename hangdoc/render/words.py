@@ -5,8 +5,8 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnosis import Finding, Job, Operation, PastView, RankView, Where
-from hangdoc.phrases import caller, do, duration, printable
+from hangdoc.diagnosis import Diagnosis, Finding, Job, Operation, PastView, RankView, Where
+from hangdoc.phrases import caller, do, duration, milliseconds, printable
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -54,7 +54,8 @@ def classes(job: Job) -> list[list[RankView]]:
     """Groups of ranks in the same state, in the order of their lowest number: one row each."""
     found: dict[object, list[RankView]] = {}
     for rank in job.ranks:
-        key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total)
+        key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total,
+               rank.batches_ended)  # fmt: skip
         found.setdefault(key, []).append(rank)
     return sorted(found.values(), key=lambda group: group[0].rank)
 
@@ -115,8 +116,13 @@ def pace(job: Job) -> str:
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
     if measured.slowest is None:
         return f"{text}, and none is always the last"
-    late = f"{(measured.late_seconds or 0) * 1000:.3g} ms behind, last in {measured.last_share or 0:.0%} of the calls"
+    late = f"{milliseconds(measured.late_seconds or 0)} behind, last in {measured.last_share or 0:.0%} of the calls"
     return f"{text}, mostly for rank {measured.slowest} ({late})"
+
+
+def window(diagnosis: Diagnosis) -> str:
+    """How many seconds a look observed: `1`, `2.1`."""
+    return f"{round(diagnosis.window_seconds, 1):g}"
 
 
 def certainty(finding: Finding) -> str:
@@ -153,10 +159,11 @@ def cpu(group: Iterable[RankView]) -> str:
 
 
 def batches(rank: RankView) -> str:
-    """`3/232`, `3`, or `-`."""
+    """`3/232`, `3`, or `-`; `3, ended` of a rank that runs no further one."""
     if rank.batches_done is None:
         return "-"
-    return f"{rank.batches_done}/{rank.batches_total}" if rank.batches_total is not None else str(rank.batches_done)
+    total = f"/{rank.batches_total}" if rank.batches_total is not None else ""
+    return f"{rank.batches_done}{total}{', ended' if rank.batches_ended else ''}"
 
 
 def past(before: PastView) -> str:
@@ -171,7 +178,7 @@ def past(before: PastView) -> str:
     if before.slowest is None:
         return f"{text}."
     late = before.late_seconds or 0.0
-    after = f" {1000 * late:.0f} ms after the others, which" if late >= _TELLING_SECONDS else " and the others"
+    after = f" {milliseconds(late)} after the others, which" if late >= _TELLING_SECONDS else " and the others"
     return (
         f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of the last {before.calls} calls,{after}"
         f" waited {before.others_waited_share:.0%} of the time."

@@ -3,11 +3,13 @@
 import pytest
 
 from hangdoc.diagnosis import Where
-from hangdoc.timeline import CELLS, Cell, Row
-from hangdoc_tui import cells
+from hangdoc.reasoning.model.ledger import RankCalls
+from hangdoc.timeline import CELLS, WORDS, Cell, Row
+from hangdoc_tui import calls, cells
 from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar
 from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.places import place, placed
+from tests.unit.builders import snapshot
 from tests.unit.test_timeline import job, view
 
 
@@ -53,7 +55,7 @@ def test_cells_from_the_record_are_dim_and_show_shares() -> None:
     ("recorded", "width", "text"),
     [
         (30, 30, "    before hangdoc ◄       now"),
-        (34, 14, "before ◄   now"),
+        (34, 17, " recorded ◄   now"),
         (20, 20, "       ╷12s      now"),  # it has left the column
         (30, 12, " ◄       now"),
     ],
@@ -113,7 +115,11 @@ def test_an_old_stack_is_dim_and_says_its_age() -> None:
 
 
 def test_batches_that_ended_are_marked() -> None:
-    ranks = (view(0, batches_done=3, batches_total=232), view(1, batches_done=3, batches_total=3), view(2))
+    ranks = (
+        view(0, batches_done=3, batches_total=232),
+        view(1, batches_done=3, batches_total=3, batches_ended=True),
+        view(2),
+    )
     assert [(one.ranks, one.text) for one in amounts(job(*ranks))] == [((0,), "3 of 232"), ((1,), "ended at 3 of 3")]
 
 
@@ -153,3 +159,25 @@ COLUMNS = (
 )
 def test_columns_give_way_and_take_what_is_left(room: int, widths: list[int]) -> None:
     assert _fitted(COLUMNS, [6, 8, 20, 4, 34], room) == widths
+
+
+def test_a_legend_has_only_the_cells_in_use_and_is_never_cut() -> None:
+    short = cells.legend({"computing", "waiting"}, 78, blocks=False, recorded=True)
+    assert [line.plain for line in short] == ["◄ dim: recorded, ▁…▇ not waiting  █ computing  ─ waiting"]
+    for width in (60, 78, 200):
+        lines = cells.legend(set(CELLS), width, blocks=True, recorded=True)
+        assert max(line.cell_len for line in lines) <= width
+        assert all(WORDS[cell] in " ".join(line.plain for line in lines) for cell in CELLS)
+
+
+def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
+    """One of them has made one more within the window."""
+    host = snapshot(silence=None).hosts[0]
+    times = [at * 80_000 for at in range(1, 101)]
+    rates = {
+        made: calls._rate_of(RankCalls(0, "h0", made=100, made_before=100 - made, made_us=tuple(times)), host)
+        for made in (12, 13)
+    }
+    assert rates == {12: pytest.approx(12.5), 13: pytest.approx(12.5)}
+    assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=9, made_us=tuple(times[:9])), host) == 0.0
+    assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=4), host) == 5.0

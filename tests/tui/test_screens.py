@@ -94,6 +94,10 @@ def test_the_last_call_of_a_rank_that_moves(snap_compare: Any, tmp_path: Path) -
     assert snap_compare(app("recorded-moving", tmp_path), terminal_size=(100, 30), run_before=keys("2"))
 
 
+def test_who_delays_a_run_that_moves(snap_compare: Any, tmp_path: Path) -> None:
+    assert snap_compare(app("recorded-moving", tmp_path), terminal_size=(80, 24), run_before=keys("4"))
+
+
 @pytest.mark.parametrize(("number", "view"), list(enumerate(VIEWS, 1))[1:])
 def test_views_of_a_hang(number: int, view: str, snap_compare: Any, tmp_path: Path) -> None:
     assert snap_compare(app("hung", tmp_path), terminal_size=(100, 30), run_before=keys(str(number)))

@@ -10,6 +10,7 @@ from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Process, Snapshot
+from tests.rules import fires
 from tests.rules.shapes import MEETS, STUCK_IN_NFS, steps
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, train
 
@@ -113,3 +114,15 @@ def test_a_healthy_job_beside_it_changes_nothing(processes: list[Process]) -> No
     alone = snapshot(*processes)
     both = snapshot(*processes, other(0), other(1), connections=alone.hosts[0].connections)
     assert job_of(both) == job_of(alone)
+
+
+def test_a_wait_that_is_only_too_young_for_a_hang_says_from_when_on_it_is_one() -> None:
+    """Not one in which a rank works, nor one that cannot end."""
+    (young,) = diagnose(fires("HD103"), patience=600.0).jobs
+    assert young.verdict == "waiting"
+    assert young.findings[0].summary.endswith("; this has lasted 1 min 0 s and counts as HUNG from 10 min on")
+    (old,) = diagnose(fires("HD103"), patience=30.0).jobs
+    (works,) = diagnose(fires("HD602"), patience=600.0).jobs
+    (deadlock,) = diagnose(fires("HD203"), patience=600.0).jobs
+    assert [job.verdict for job in (old, works, deadlock)] == ["hung", "waiting", "hung"]
+    assert not any("counts as" in job.findings[0].summary for job in (old, works, deadlock))

@@ -14,7 +14,7 @@ import pytest
 
 from hangdoc import beacon, run_identity
 from hangdoc.observe import identity, process_table, progress, source, source_files
-from hangdoc.observe.data import is_data_file, list_shards, named_folders
+from hangdoc.observe.data import is_data_file, list_shards, named_folders, names_data
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.lines import Lines
@@ -452,6 +452,26 @@ def test_listing_counts_shards_only(tmp_path: Path) -> None:
     assert list_shards(own_root(), str(tmp_path / "absent")) is None
     assert is_data_file("x/y.jsonl.gz")
     assert not is_data_file("train.py")
+
+
+def test_files_of_any_suffix_count_where_a_setting_says_data(tmp_path: Path) -> None:
+    for name in ("a.pt", "b.pt", ".hidden", "README"):
+        (tmp_path / name).write_bytes(b"12345")
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "c.jpg").write_bytes(b"1")
+    assert list_shards(own_root(), str(tmp_path), any_suffix=True)[:3] == (4, 16, (".pt", ".jpg"))  # type: ignore[index]
+    assert list_shards(own_root(), str(tmp_path))[0] == 0  # type: ignore[index]
+    (tmp_path / "d.parquet").write_bytes(b"123")
+    assert list_shards(own_root(), str(tmp_path), any_suffix=True)[:3] == (1, 3, (".parquet",))  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [("--data-dir", True), ("TRAIN_FILES", True), ("--dir", False), ("--data-cache", False), ("--output-data", False),
+     ("--pretrained", False), ("argument", False), ("open file", False)],
+)  # fmt: skip
+def test_which_settings_say_data(origin: str, expected: bool) -> None:
+    assert names_data(origin) is expected
 
 
 def test_beacon_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

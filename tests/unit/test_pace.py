@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnosis import CallView, Diagnosis, Finding, Where
+from hangdoc.diagnosis import CallView, Diagnosis, Evidence, Finding, Where
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.summary import summarized
 from hangdoc.render import words
@@ -55,6 +55,23 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     assert first.text.startswith(
         "last in 100% of 40 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
     )
+
+
+def test_a_rank_whose_stack_was_not_read_is_where_it_made_its_last_call() -> None:
+    no = Unavailable(reason="not needed: the rank counts its calls or batches, and so makes progress")
+    processes = (replace(trains(n, 52 if n == 2 else 0), stack=no, stack_before=no) for n in range(4))
+    diagnosis = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US))
+    (finding,) = findings(diagnosis, "HD601")
+    assert finding.evidence[-1] == Evidence(2, "recorder", "computing, last call at me/train.py:25")
+    assert {view.where_source for view in diagnosis.jobs[0].ranks} == {"recorder"}
+    (read,) = healthy({0: 0, 1: 1, 2: 52, 3: 0}).jobs
+    assert {view.where_source for view in read.ranks} == {"stack"}
+    assert read.findings[0].evidence[-1].probe == "stacks"
+
+
+def test_a_late_rank_of_a_healthy_run_is_no_culprit() -> None:
+    (finding,) = findings(healthy({0: 0, 1: 1, 2: 52, 3: 0}), "HD601")
+    assert finding.role == "awaited"
 
 
 @pytest.mark.parametrize("late", [{0: 0, 1: 1, 2: 0, 3: 1}, {0: 52, 1: 52, 2: 52, 3: 0}, {0: 0, 1: 3, 2: 0, 3: 1}])

@@ -10,14 +10,13 @@ from textual.containers import Vertical
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
-from hangdoc.diagnosis import Job, RankView
+from hangdoc.diagnosis import Job
 from hangdoc.phrases import numbers
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.view_model import ViewModel
 
 _LINES = 6
 _PARTS = " ▏▎▍▌▋▊▉"
-_LEFT_LOOP = "left-loop"
 _LEAST_PLOT = 8
 """Lines that a plot needs at least."""
 
@@ -40,19 +39,12 @@ class Amount(NamedTuple):
 
 def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
     """The batches of all ranks that count them, ordered by rank. Culprits are not grouped with other ranks."""
-    left = {rank for one in job.blockages if one.kind == _LEFT_LOOP for rank in one.culprits}
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for view in job.ranks:
         if view.batches_done is not None:
-            key = (view.rank in culprits, view.batches_done, view.batches_total, _ended(view, left))
+            key = (view.rank in culprits, view.batches_done, view.batches_total, view.batches_ended)
             together.setdefault(key, []).append(view.rank)
     return sorted(Amount(tuple(ranks), *key[1:]) for key, ranks in together.items())
-
-
-def _ended(view: RankView, left: set[int]) -> bool:
-    # A dataloader counts the batch in which the rank is now.
-    all_done = view.batches_total is not None and (view.batches_done or 0) >= view.batches_total
-    return (all_done and view.batches_source != "loader") or view.rank in left or view.label == "dead"
 
 
 class Batches(Vertical):

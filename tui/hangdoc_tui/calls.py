@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
+from hangdoc.snapshot import Host
 from hangdoc_tui.view_model import ViewModel
 
 _LEAST_SECONDS = 0.001
@@ -40,24 +41,36 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     for calls in view.calls[:1]:
         if calls.source == "recorder" and calls.age_seconds is not None:
             yield f"last call {duration(calls.age_seconds)} ago"
+
+
+def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
+    """How a rank came to the last calls of the run that can be compared, in a few words each."""
     lag = _lag(model, view)
-    if lag is not None:
-        if lag.median_seconds >= _LEAST_SECONDS:
-            yield f"{_late(lag)} after the others"
-        yield f"waited {lag.waited_share:.0%} of the time"
-        yield f"last in {lag.last_share:.0%} of {model.poll.paces[model.job.id].calls} calls"
+    if lag is None:
+        return
+    late = f"{_late(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
+    yield (
+        f"in {model.poll.paces[model.job.id].calls} calls: {late}last in {lag.last_share:.0%}, "
+        f"waited {lag.waited_share:.0%} of the time"
+    )
 
 
 def _rate(model: ViewModel, view: RankView) -> float | None:
     host = model.run.host.get(view.host)
-    made = [made for _, calls in model.run.ledger.of_rank(view.rank) if (made := _made(calls)) is not None]
-    return sum(made) / host.window_seconds if made and host is not None and host.window_seconds else None
+    rates = [rate for _, calls in model.run.ledger.of_rank(view.rank) if (rate := _rate_of(calls, host)) is not None]
+    return sum(rates) if rates else None
 
 
-def _made(calls: RankCalls) -> int | None:
-    if calls.made is None or calls.made_before is None:
+def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
+    """The rate of a rank's calls in the window. It is that of their times, because of two ranks that make equally many calls one
+    may have made one more within the window."""
+    if calls.made is None or calls.made_before is None or host is None or not host.window_seconds:
         return None
-    return max(0, calls.made - calls.made_before)
+    made = max(0, calls.made - calls.made_before)
+    times = calls.made_us[-made - 1 :] if made else ()
+    if len(times) == made + 1 and times[-1] > times[0]:
+        return made * 1e6 / (times[-1] - times[0])
+    return made / host.window_seconds
 
 
 def _lag(model: ViewModel, view: RankView) -> Lag | None:
@@ -69,4 +82,4 @@ def _late(lag: Lag) -> str:
     late = lag.median_seconds
     if late < _LEAST_SECONDS:
         return "-"
-    return f"{1000 * late:.0f} ms" if late < 1 else duration(late)
+    return milliseconds(late) if late < 1 else duration(late)

@@ -4,23 +4,19 @@ More activity is a taller character, so a row that freezes becomes a thin line. 
 oldest character set of PC terminals, and the shapes differ without their colours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
 from rich.text import Text
 
 from hangdoc.phrases import duration
-from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, together
+from hangdoc.timeline import CELLS, PROGRESS, WORDS, Cell, Row, together
 
 GLYPH: dict[Cell, str] = {
     "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "dead": "×", "unseen": "·",
 }  # fmt: skip
 STYLE: dict[Cell, str] = {
     "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "dead": "bold red", "unseen": "magenta",
-}  # fmt: skip
-_WORDS: dict[Cell, str] = {
-    "computing": "computing", "data": "data", "moving": "communicating", "waiting": "waiting",
-    "dead": "dead", "unseen": "not observed",
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
 """The share of ranks that make progress, for a block whose ranks do different things."""
@@ -88,7 +84,7 @@ def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls
         _write(line, *right, *left, (at, "▼"))
     if recorded:
         end = width - -(-(len(seconds) - recorded) // polls)
-        _write(line, *((end - len(text), text) for text in (f"before hangdoc {_ENDS}", f"before {_ENDS}", _ENDS)))
+        _write(line, *((end - len(text), text) for text in (f"before hangdoc {_ENDS}", f"recorded {_ENDS}", _ENDS)))
     _write(line, (width - len("now"), "now"))
     for back in range(_TICK, min(width, newest // polls + 1), _TICK):
         _write(line, (width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}"))
@@ -110,11 +106,18 @@ def _short(seconds: float) -> str:
     return f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
 
 
-def legend(*, blocks: bool, recorded: bool = False) -> Text:
-    """What the shapes mean. `recorded`: there are cells from torch's record of calls."""
-    text = Text(no_wrap=True, overflow="ellipsis", style="dim")
-    if recorded:
-        text.append(f"{_ENDS} dim: recorded by torch, {_SHARE[0]}…{_SHARE[-1]} not waiting  ")
-    for cell in CELLS:
-        text.append(GLYPH[cell], STYLE[cell]).append(f" {_WORDS[cell]}  ")
-    return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share making progress" if blocks else "")
+def legend(used: Collection[Cell], width: int, *, blocks: bool, recorded: bool = False) -> list[Text]:
+    """What the shapes of the `used` cells mean, in as many lines of `width` as that takes. `recorded`: there are cells from
+    torch's record of calls."""
+    parts = [Text(f"{_ENDS} dim: recorded, {_SHARE[0]}…{_SHARE[-1]} not waiting")] if recorded else []
+    parts += [Text.assemble((GLYPH[cell], STYLE[cell]), f" {WORDS[cell]}") for cell in CELLS if cell in used]
+    parts += [Text(f"{_SHARE[0]}…{_SHARE[-1]} share making progress")] if blocks else []
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + 2 + part.cell_len <= width:
+            lines[-1] = Text("  ").join((lines[-1], part))
+        else:
+            lines.append(part)
+    for line in lines:
+        line.stylize_before("dim")
+    return lines

@@ -43,12 +43,13 @@ class Detail(Widget):
         if model is None:
             return Text()
         ranks = [view.rank for view in model.job.ranks]
-        lines = [cells.legend(blocks=len(ranks) > LARGE, recorded=model.history.recorder.recorded > 0)]
+        recorder, width = model.history.recorder, max(20, self.size.width - 2)
+        lines = cells.legend(recorder.used, width, blocks=len(ranks) > LARGE, recorded=recorder.recorded > 0)
         if zoomed is not None:
-            lines[0] = Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")
+            lines = [Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")]
         view = model.view(model.selected)
         if view is not None:
-            lines += _rank_details(model, view, max(20, self.size.width - 2))
+            lines += _rank_details(model, view, width)
         self._map, self._map_at = [], len(lines) + 2
         if len(ranks) > LARGE and (room := self.size.height - self._map_at) > 1:
             lines += self._mapped(model, ranks, room)
@@ -86,7 +87,7 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
     activity = (words.operation(view.operation), _batches(view))
     yield Text.assemble(
         (f"{'●' if is_culprit else ''}rank {view.rank}  ", "bold red" if is_culprit else "bold"),
-        (f"{words.LABEL_GLYPH[view.label]} {view.label or 'unknown'}: {view.state}", words.LABEL_STYLE[view.label]),
+        (f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label]),
         *(f" · {fact}" for fact in activity if fact),
     )
     facts = (
@@ -96,10 +97,12 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
     yield Text("  " + " · ".join(fact for fact in facts if fact), "dim")
-    if recorded := list(calls.facts(model, view)):
-        yield Text("  " + " · ".join(recorded), "dim")
+    for recorded in (calls.facts(model, view), calls.pace_facts(model, view)):
+        if some := list(recorded):
+            yield Text("  " + " · ".join(some), "dim")
     if view.where is not None:
-        yield Text(f"  {place(view.where, width - 2)}", "dim" if age is not None else "")
+        by = "last call at " if view.where_source == "recorder" else ""
+        yield Text(f"  {by}{place(view.where, width - 2 - len(by))}", "dim" if age is not None else "")
     for frame in rank.own[1:] if rank is not None else ():
         name = words.clean(frame.file.rpartition("/")[2])
         source = words.clean((frame.source or "").strip()) or f"in {words.clean(frame.function)}"
@@ -110,4 +113,4 @@ def _batches(view: RankView) -> str:
     if view.batches_done is None:
         return ""
     total = f" of {view.batches_total}" if view.batches_total is not None else ""
-    return f"{view.batches_done}{total} batches"
+    return f"{view.batches_done}{total} batches{', ended' if view.batches_ended else ''}"

@@ -78,6 +78,8 @@ class Strip(Widget, can_focus=True):
         lines = self._text.wrap(self.app.console, max(1, width))
         if len(lines) <= height or not height:
             return self._text
+        for line in lines:
+            line.rstrip()
         last = Text(" ").join(lines[height - 1 :])
         last.truncate(width - len(_MORE))
         return Text("\n").join([*lines[: height - 1], Text.assemble(last, (_MORE, "dim"))])

@@ -30,7 +30,9 @@ SORTS: dict[str, Callable[[RankView], object]] = {  # by the titles of the colum
 GROUPS = {"ranks": "rank", "classes": "class", "hosts": "on host", "blocks": "block"}
 """What a row may be, and the title of its column."""
 _SORTED = "▾"
-_DETAIL_LINES = 5
+_DETAIL_LINES = 6
+_FAR_BEHIND = 2
+"""Batches. In a run that makes progress, some ranks are always one behind the others."""
 
 
 class RankTable(Grid):
@@ -285,9 +287,10 @@ def _batches(views: Sequence[RankView], most: int | None) -> Text:
     text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
     behind = (most or 0) - least
     return Text.assemble(
-        f"{text}/{total}" if total is not None else text, (f" -{behind}", "bold yellow") if behind > 0 else "",
+        f"{text}/{total}" if total is not None else text,
+        (f" {behind} behind", "bold yellow") if behind >= _FAR_BEHIND else "",
         justify="right",
-    )  # fmt: skip
+    )
 
 
 def _silence(views: Sequence[RankView]) -> str:

@@ -1,6 +1,7 @@
 """What blocks the run: each blockage once, the culprit first, then the ranks that wait. A cycle is drawn as a cycle."""
 
 from collections.abc import Iterable, Iterator
+from statistics import median
 
 from rich.text import Text
 
@@ -50,7 +51,10 @@ class WaitTable(Grid):
 def _lines(model: ViewModel) -> Iterator[Line]:
     drawn = pictures(model.run)
     if not drawn:
-        yield (Text("No rank waits for another.", "green"),), None
+        yield (Text("No rank is blocked by another one.", "green"),), None
+        for finding in model.job.findings:
+            if finding.victims:
+                yield from _delay_lines(finding, model)
     for number, picture in enumerate(drawn):
         if number:
             yield (Text(""),), None
@@ -58,6 +62,21 @@ def _lines(model: ViewModel) -> Iterator[Line]:
         yield from _end_lines(picture, model)
         for waiting in picture.behind:
             yield from _waiting_lines(waiting, model, depth=1)
+
+
+def _delay_lines(finding: Finding, model: ViewModel) -> Iterator[Line]:
+    """Ranks for which others wait in each step of a run that makes progress, and these others. Where each is does not matter."""
+    slow, others = finding.culprits, finding.victims
+    text = f"● {phrases.do(slow, 'delays', 'delay')} the others"
+    yield (Text(""),), None
+    yield (Text.assemble((text, "bold yellow"), f": {finding.code} {finding.name}"),), slow[0]
+    for ranks, edge, awaited in ((slow, "", ""), (others, "└ ", numbers(slow))):
+        shares = [
+            view.waited_share for view in model.job.ranks if view.rank in set(ranks) and view.waited_share is not None
+        ]
+        waits = f"{phrases.verb(ranks, 'waits', 'wait')} {median(shares):.0%} of the time" if shares else ""
+        who = Text.assemble((edge, "yellow"), (phrases.ranks(ranks), "bold"))
+        yield (who, Text(awaited, "dim"), Text(waits), Text()), ranks[0]
 
 
 def _title(picture: Picture, model: ViewModel) -> Text:

@@ -1,16 +1,15 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
-from hangdoc.reasoning.evidence.rendezvous import has_met
-from hangdoc.reasoning.model.run import Placed, Unlooked
-from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.ranks import operations
-from hangdoc.torch_facts import torch_names
-from hangdoc.reasoning.model.holds import Dead
+from hangdoc.reasoning.evidence.rendezvous import has_met
 from hangdoc.reasoning.evidence.stopped import how_it_ended
+from hangdoc.reasoning.model.holds import Dead
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Placed, Unlooked
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import lead_elsewhere, lead_to_other_hosts
-from hangdoc.snapshot import Process, RankIdentity, Unreached
+from hangdoc.snapshot import RankIdentity, Unreached
+from hangdoc.torch_facts import torch_names
 
 
 def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
@@ -111,5 +110,3 @@ def _only_host(run: Gathered, members: dict[int, Placed]) -> str | None:
     gloo = all(torch_names.GLOO_LOOP in known.thread_names(process) for _, process in run.members)
     alone = len(hosts) == 1 and gloo and not counted and not lead_to_other_hosts(members)
     return next(iter(hosts)) if alone else None
-
-

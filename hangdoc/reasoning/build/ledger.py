@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from hangdoc.reasoning.ledger import from_recorder, from_stacks
 from hangdoc.reasoning.ledger.from_stacks import StackCall
-from hangdoc.reasoning.model.ledger import Ledger, Site
 from hangdoc.reasoning.ledger.put_together import Part, put_together
+from hangdoc.reasoning.model.ledger import Ledger, Site
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.snapshot import Host
 

@@ -7,23 +7,23 @@ from itertools import chain
 from msgspec import structs
 
 from hangdoc.parse import natural
+from hangdoc.reasoning.build import absent
+from hangdoc.reasoning.build.ledger import ledger_of
+from hangdoc.reasoning.evidence import backends, known, meeting_call
 from hangdoc.reasoning.evidence.addresses import interfaces
-from hangdoc.reasoning.ranks.classes import classes_of
-from hangdoc.reasoning.runs.helpers import HelperIndex, Helpers
+from hangdoc.reasoning.evidence.frames import where
+from hangdoc.reasoning.evidence.last_call import last_call
+from hangdoc.reasoning.evidence.reading import frames_at, reading
 from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
-from hangdoc.reasoning.evidence import backends, known, meeting_call
+from hangdoc.reasoning.ranks.classes import classes_of
 from hangdoc.reasoning.ranks.counters import common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
-from hangdoc.reasoning.evidence.last_call import last_call
 from hangdoc.reasoning.ranks.movement import cpu_percent
-from hangdoc.reasoning.evidence.frames import where
-from hangdoc.reasoning.evidence.reading import frames_at, reading
 from hangdoc.reasoning.ranks.states import Training, state_of, training
-from hangdoc.reasoning.build import absent
 from hangdoc.reasoning.runs import gather, launch
-from hangdoc.reasoning.build.ledger import ledger_of
 from hangdoc.reasoning.runs.gathered import Gathered
+from hangdoc.reasoning.runs.helpers import HelperIndex, Helpers
 from hangdoc.reasoning.runs.job_ids import JobId, ids_of, name_of
 from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
 from hangdoc.reasoning.runs.store_waits import store_waits

@@ -26,11 +26,23 @@ class Blockage:
     waiting: tuple[Class, ...] = ()
     """All other ranks that it blocks and that made no progress."""
     age_seconds: float | None = None
-    old: bool = False
-    """Whether it is older than the patience, and than a few attempts of a rank that polls."""
+    old_from_seconds: float = float("inf")
+    """The age from which it is old: the patience, or what a rank that polls needs for a few attempts."""
     under_way: bool = False
     """Whether data between its ranks may still be in transit."""
     cause: Cause | None = None
+
+    @property
+    def old(self) -> bool:
+        """Whether it has lasted so long that it is not taken for a wait that may still end."""
+        return self.age_seconds is not None and self.age_seconds >= self.old_from_seconds
+
+    @property
+    def hung_from_seconds(self) -> float | None:
+        """The age from which it is a hang; None if it is one, or if its age does not decide that."""
+        ends = (self.cause.ends if self.cause is not None else None) or self.kind.ends
+        decides = ends == "unknown" and self.age_seconds is not None and not isinstance(self.kind, UNOBSERVED)
+        return self.old_from_seconds if decides and not self.old else None
 
     @property
     def ends(self) -> Ends:

@@ -128,6 +128,7 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     program: tuple[Frame, ...] = ()
     """`own` with the frames of the framework that has the training loop, innermost first."""
     where: Where | None = None
+    """Where it is in the user's code, by its stack; if that was not read, the line of its last recorded call."""
     frame: Frame | None = None
     """The frame `where` names."""
     cpu_percent: float | None = None
@@ -146,6 +147,11 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     def pid(self) -> int | None:
         """Its process, if it has one."""
         return self.process.pid if self.process else None
+
+    @property
+    def at_last_call(self) -> bool:
+        """Whether `where` is the line of its last call, from which it has moved on."""
+        return self.where is not None and self.thread is None
 
     @property
     def spins(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from hangdoc.diagnosis import Evidence, Finding, FirstDifference, Severity
+from hangdoc.phrases import duration, minutes
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
@@ -67,10 +68,18 @@ def finding(
         confidence=round(min(0.99 if doubt is None else _DOUBTED, draft.confidence), 2),
         culprits=tuple(sorted(culprits)),
         victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
-        summary=draft.summary,
+        summary=draft.summary + (_still_young(blockage) if blockage is not None else ""),
         evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
         remedy=draft.remedy,
         commands=tuple(one.line for one in draft.commands),
         first_difference=draft.first_difference,
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
     )
+
+
+def _still_young(blockage: Blockage) -> str:
+    """Of a wait that is only too young for a hang: its age, and from when on it is one."""
+    if blockage.hung_from_seconds is None or blockage.age_seconds is None:
+        return ""
+    lasted, limit = duration(blockage.age_seconds), minutes(blockage.hung_from_seconds)
+    return f"; this has lasted {lasted} and counts as HUNG from {limit} on"

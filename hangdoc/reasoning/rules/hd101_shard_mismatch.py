@@ -45,9 +45,11 @@ Or copy the same shards to every node, or wrap the loop in
 
 It compares the loop counters and loop bounds of both ranks, the lengths of
 their lists, the numbers of files in the directories that their environment,
-arguments and open files name, and what the trainer publishes. The stacks show
-which rank is outside the loop. A loop over a DataLoader without `break`,
-`return` or `try` ends only with its data.
+arguments and open files name, and what the trainer publishes. Files count if
+they have the suffix of a data format (`.parquet`, `.tar`, `.jsonl`); if a
+directory has none of these and its setting is named after data (`--data-dir`),
+all of its files count. The stacks show which rank is outside the loop. A loop
+over a DataLoader without `break`, `return` or `try` ends only with its data.
 
 ## When it can be wrong
 

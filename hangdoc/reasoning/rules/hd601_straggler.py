@@ -52,6 +52,7 @@ a step shows only one phase of it, so the finding needs several iterations.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import milliseconds
 from hangdoc.reasoning.causes import pace, slowness
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.rank import Rank
@@ -69,7 +70,7 @@ def check(run: Run) -> Iterator[Draft]:
     if (measured := pace.pace_of(run)) is not None:
         if (found := pace.stragglers(run, measured)) is not None:
             slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in found)
-            late = call_words.milliseconds(found.slow[0].median_seconds)
+            late = milliseconds(found.slow[0].median_seconds)
             how = (
                 f"{words.verb([lag.rank for lag in found.slow], 'it makes its', 'they make their')} calls {late} later"
             )
@@ -112,7 +113,7 @@ def _draft(busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence
         summary=f"{words.are(slow)} slower than the others: {how}"
         + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
         evidence=evidence,
-        remedy="Balance the work between the ranks, or fix what slows the culprit down.",
+        remedy="Balance the work between the ranks, or fix what slows the late one down.",
         commands=next_steps.look_again(busy[0]),
     )
 

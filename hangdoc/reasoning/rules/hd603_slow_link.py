@@ -50,6 +50,7 @@ Connections over loopback are not measured, because they use no network link.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.causes.slow_link import SlowLink, find_slow_link
 from hangdoc.reasoning.model.run import Run
@@ -96,7 +97,7 @@ def _calls(run: Run) -> Evidence:
     if measured is None or measured.slowest is None:
         text = "that the ranks wait for data, and not for a rank, is inferred: no record of calls"
         return Evidence(None, "cpu", text)
-    late = call_words.milliseconds(max(0.0, measured.slowest.median_seconds))
+    late = milliseconds(max(0.0, measured.slowest.median_seconds))
     text = f"{measured.calls_per_second:.3g} calls per second; the latest rank makes its calls {late} after the others"
     return Evidence(None, call_words.PROBE, text)
 

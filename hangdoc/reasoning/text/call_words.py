@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.phrases import also, duration
+from hangdoc.phrases import also, duration, milliseconds, minutes
 from hangdoc.phrases import ranks as ranks_text
 from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
 from hangdoc.reasoning.ledger.history import may_be_shifted
@@ -141,21 +141,11 @@ def _timeout(run: Run) -> list[Evidence]:
     limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
     if limit is None:
         return []
-    text = f"torch ends this run in {_minutes(limit.seconds)} (timeout {_minutes(limit.timeout_seconds)})"
+    text = f"torch ends this run in {minutes(limit.seconds)} (timeout {minutes(limit.timeout_seconds)})"
     return [Evidence(None, PROBE, text)]
 
 
-def _minutes(seconds: float) -> str:
-    """Without seconds from two minutes on."""
-    return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
-
-
 # --- pace ------------------------------------------------------------------------------------------------------------
-
-
-def milliseconds(seconds: float) -> str:
-    """`52 ms`, `0.4 ms`."""
-    return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.01 else f"{seconds * 1000:.0f} ms"
 
 
 def lateness(lag: Lag) -> str:

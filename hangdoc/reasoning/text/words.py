@@ -142,7 +142,7 @@ def doing(rank: Rank) -> str:
 
 def doing_at(rank: Rank) -> str:
     """The same, and where."""
-    return f"{doing(rank)} {place(rank)}"
+    return f"{doing(rank)}{', last call' if rank.at_last_call else ''} {place(rank)}"
 
 
 # --- who waits for whom ------------------------------------------------------------------------------------------------
@@ -192,6 +192,11 @@ def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
 # --- evidence ----------------------------------------------------------------------------------------------------------
 
 
+def probe_of(rank: Rank) -> str:
+    """The probe that shows where a rank is."""
+    return "recorder" if rank.at_last_call else "stacks"
+
+
 def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:
     """What the stacks of some classes show, which keys and answers they wait for, and how long the run has exchanged no data."""
     classes = tuple(classes)
@@ -209,7 +214,9 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
         first = min(alike, key=lambda one: one.ranks).first
         lines.append(
             Evidence(
-                first.rank, "stacks", f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}"
+                first.rank,
+                probe_of(first),
+                f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}",
             )
         )
         elsewhere = [group[0].first for group in found.values() if group is not alike]
@@ -243,8 +250,8 @@ def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
 
 
 def stack_evidence(rank: Rank) -> Evidence:
-    """What the stack of one rank shows."""
-    return Evidence(rank.rank, "stacks", doing_at(rank))
+    """What the stack of one rank shows, or its record if the stack was not read."""
+    return Evidence(rank.rank, probe_of(rank), doing_at(rank))
 
 
 def standstill(run: Run) -> list[Evidence]:

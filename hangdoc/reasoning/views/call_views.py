@@ -65,6 +65,6 @@ def pace_view(run: Run) -> PaceView | None:
         steps_per_second=round(steps, 2) if steps is not None else None,
         waited_share=round(pace.waited_share(measured), 3),
         slowest=slowest.rank if slowest is not None else None,
-        late_seconds=round(slowest.median_seconds, 4) if slowest is not None else None,
+        late_seconds=round(slowest.median_seconds, 6) if slowest is not None else None,
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
     )

@@ -10,6 +10,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.views import comparison, merged
+from hangdoc.reasoning.views.ended import has_ended
 
 MOST_NODES = 20
 """A drawing with more can't be read."""
@@ -116,8 +117,7 @@ def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     for rank in run.ranks.values():
         done, total, _ = batches(rank)
         if done is not None:
-            ended = rank.loop is not None and not rank.loop.inside
-            together.setdefault((rank.rank in culprits, done, total, ended), []).append(rank.rank)
+            together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank)), []).append(rank.rank)
     found = [
         Batches(tuple(sorted(ranks)), done, total, ended, culprit)
         for (culprit, done, total, ended), ranks in together.items()

@@ -49,7 +49,7 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         first_stopped_seconds=round(oldest - newest, 1) if earlier else None,
         slowest=slowest.rank if slowest is not None else None,
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
-        late_seconds=round(slowest.median_seconds, 4) if slowest is not None else None,
+        late_seconds=round(slowest.median_seconds, 6) if slowest is not None else None,
         others_waited_share=round(median(lag.waited_share for lag in outstanding.others), 3)
         if outstanding is not None
         else None,

@@ -179,7 +179,7 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     return replace(
         blockage,
         age_seconds=age,
-        old=age is not None and age >= max(run.patience, _time_for_attempts(blockage)),
+        old_from_seconds=max(run.patience, _time_for_attempts(blockage)),
         under_way=(age is not None and age < _JUST_NOW)
         or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
     )

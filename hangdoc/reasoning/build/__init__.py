@@ -1,0 +1,1 @@
+"""From the processes of runs to their ranks and calls: one `Run` for each."""

@@ -1,0 +1,85 @@
+"""The times of a look: all its ages count from the end of its window, and it takes at least as long as it observes."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.cli import pages
+from hangdoc.observe import natives
+from hangdoc.observe import polling as polling_module
+from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.polling import Polling
+from hangdoc.reasoning.engine import diagnose
+from tests.unit.test_observe_parts import TORCH
+from tests.unit.test_page import PATIENCE, waiting
+
+_WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the variables of a rank."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **TORCH}
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_its_clock_is_read_before_what_is_read_after_the_window(
+    rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Native stacks take seconds in a frozen run, and the red line of the page was late by them."""
+    began: list[int] = []
+    real = natives.read
+
+    def timed(*arguments: object) -> object:
+        began.append(time.time_ns() // 1000)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(natives, "read", timed)
+    (host,) = observe(Options(pids=(rank.pid,), window=0.1)).hosts
+    assert host.wall_us is not None
+    assert host.wall_us <= began[0]
+
+
+def test_it_takes_at_least_as_long_as_it_observes(
+    rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window of a poll began with the poll before."""
+    monkeypatch.setattr(polling_module, "_LONGEST_WINDOW", 600.0)
+    polling = Polling(Options(pids=(rank.pid,), window=0.3))
+    try:
+        polling.look()
+        assert polling._ended is not None
+        polling._ended -= 300.0  # as if 300 s had passed since the first poll
+        (host,) = polling.look().hosts
+        assert host.elapsed_seconds >= host.window_seconds >= 300.0
+    finally:
+        polling.close()
+
+
+def test_a_look_is_at_the_end_of_its_window_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when its stacks had been read too."""
+    recorded = pages.Pages(PATIENCE)
+    now = 1000.0
+    monkeypatch.setattr(pages.time, "monotonic", lambda: now)
+    monkeypatch.setattr(pages.time, "time", lambda: now)
+    for ended, elapsed in ((999.0, 2.0), (1007.0, 4.0), (0.0, 3.0)):
+        evidence = waiting(2)
+        evidence = replace(evidence, hosts=tuple(replace(host, wall_us=int(ended * 1e6)) for host in evidence.hosts))
+        diagnosis = replace(diagnose(evidence, patience=PATIENCE), elapsed_seconds=elapsed)
+        recorded.add(evidence, diagnosis)
+        now += 10.0
+    (recorder,) = recorded._recorders.values()
+    assert recorder.seconds == (-18.0, -10.0, 0.0)
