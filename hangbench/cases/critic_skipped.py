@@ -6,8 +6,9 @@ rank's own images, so the two ranks wait in the reductions of different models.
 # verdict = ["hung"]
 # states = ["in-collective", "in-collective"]
 # operations = ["all_reduce", "all_reduce"]
-# finding = "HD201"
-# culprits = [0, 1]
+# finding = "HD203"
+# culprits = [1]
+# victims = [0]
 # patience = 2.0
 # ///
 import torch

@@ -25,8 +25,24 @@ from hangdoc.snapshot import Process, Snapshot, Unavailable
 
 CASES = list(cases().values())
 BUNDLES = sorted([*CORPUS.glob("*.hangdoc"), *RECORDED.glob("*.hangdoc")])
-OTHERWISE = {"zero_loss": "HD201"}
-"""The leading finding without the record: nothing shows that a rank left out a call, and made no other one in its place."""
+TIES = {
+    "averaging_period", "critic_skipped", "gather_by_data", "gather_early_return", "hf_trainer_preempted", "nan_skip",
+    "nan_skip_fsdp", "skipped_work", "trainer_skipped_collective", "zero_loss",
+}  # fmt: skip
+"""Without the record, nothing shows which side is odd: HD201 names all."""
+MINORITIES = {"expert_without_tokens", "metrics_per_class"}
+"""Without the record, the fewer ranks are odd, and nothing shows that they left out a call."""
+
+
+def without_record(case: Case) -> Case:
+    """What is right about a look that has no record of calls."""
+    if case.name not in TIES | MINORITIES:
+        return case
+    everyone = tuple(sorted({*case.culprits, *case.victims})) if case.name in TIES else case.culprits
+    victims = () if case.name in TIES else case.victims
+    return msgspec.structs.replace(case, finding="HD201", culprits=everyone, victims=victims)
+
+
 GONE = Unavailable(reason="removed by the test")
 SOURCES = (
     "clocks",
@@ -56,10 +72,7 @@ class Look(NamedTuple):
 
 LOOKS = [
     *(
-        Look(
-            msgspec.structs.replace(case, finding=OTHERWISE.get(case.name, case.finding)),
-            CORPUS / f"{case.name}.hangdoc",
-        )
+        Look(without_record(case), CORPUS / f"{case.name}.hangdoc")
         for case in CASES
         if (CORPUS / f"{case.name}.hangdoc").exists()
     ),

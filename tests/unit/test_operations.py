@@ -139,7 +139,7 @@ def test_ranks_that_make_different_groups_are_in_different_calls() -> None:
     here = rank(0, *c10d("new_group", local("ranks", "[0]")), frame("experts", 33), frame("main", 74))
     there = rank(1, *c10d("new_group", local("ranks", "[0, 1]")), frame("statistics", 43), frame("main", 76))
     (job,) = diagnose(snapshot(here, there)).jobs
-    assert (job.verdict, job.findings[0].code) == ("hung", "HD203")
+    assert (job.verdict, job.findings[0].code) == ("hung", "HD201")
     assert "new_group of group [0]" in job.findings[0].summary
 
 

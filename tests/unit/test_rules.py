@@ -320,18 +320,6 @@ def test_a_search_without_end_is_never_called_work_nor_hung() -> None:
     assert [(f.code, f.severity) for f in found.findings] == [("HD202", "info")]
 
 
-def test_the_furthest_rank_skipped_a_rooted_collective() -> None:
-    """Rank 2 is out of the gather that rank 0 roots; rank 1, further on, never made it."""
-    found = job(
-        snapshot(
-            rank(0, *c10d("gather"), frame("report", 5), frame("main", 20), world=3),
-            rank(1, *c10d("all_reduce"), frame("main", 21), world=3),
-            rank(2, *c10d("barrier"), frame("report", 6), frame("main", 20), world=3),
-        )
-    )
-    assert [(f.code, f.culprits, f.victims) for f in found.findings] == [("HD203", (1,), (0, 2))]
-
-
 def test_a_broadcast_with_two_roots_is_no_mismatch_of_tensors() -> None:
     def calls(number: int, root: int, tensor: str) -> Process:
         inner = c10d("broadcast", local("tensor", tensor), local("src", "None"), local("group_src", root))

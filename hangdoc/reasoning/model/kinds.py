@@ -44,8 +44,6 @@ class Subset(Cycle, frozen=True, kw_only=True):
     parts: tuple[Class, ...]
     """One class for each call, the smallest first."""
     reason: str
-    some: bool = False
-    """Whether some of the ranks to blame may have made the call: they came out of it before the others."""
     asked: str | None = None
     """The condition under which a framework makes the call, if it is the framework's."""
 

@@ -103,8 +103,10 @@ def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None
         return _asking(process, found, read)
     if found is None or found.kind != "collective":
         return found
-    if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
-        found = structs.replace(found.having(op=only[0], group=only[1]), sure=True)
+    only = recorded.only_pending(process) if read.call is None else None
+    if only is not None and found.operation.op in ("wait", only[0]):  # no frame of the operation shows its group
+        members = next((group.ranks for group in known.groups(process) if group.name == only[1]), None)
+        found = structs.replace(found.having(op=only[0], group=only[1]), sure=True, members=members)
     entry = recorded.stuck(process, found)
     return found.having(seq=entry.seq) if entry is not None else found
 

@@ -40,19 +40,18 @@ decision first.
 
 ## How hangdoc knows
 
-It compares the lines of both sides in the same function and the same iteration
-of its loops. If no line shows which call comes first (hooks of a framework), the
-only call under a condition is the one that not all ranks made. The finding shows
-the condition and the operations that the ranks wait in.
+torch's record of each rank's calls shows that the ranks made different calls of
+one number. The fewer ranks are odd; of two sides of one size, the one whose call
+is not what followed the same calls before. The source around the two lines then
+shows a condition, or that one line comes after the other. Without a record
+(Gloo before torch 2.11), only a condition on the rank (`if rank == 0:`) is
+enough for this finding; otherwise it is HD201.
 
 ## When it can be wrong
 
-A rank skipped the call because it left a loop early (HD101, HD102, HD105), or
-both sides are in the two branches of one `if` (HD201).
-
-A rank may come out of a `broadcast`, `scatter`, `gather` or `reduce` before the
-others do. If some of them skipped it, the stacks do not show which: "not all of
-ranks 1-3 called the broadcast". Then all of these are named.
+In a first round, nothing was made before, so that two sides of one size stay
+equal: then the finding is HD201 and names all ranks. A rank that left a loop
+early (HD101, HD102, HD105) may look like one that skipped a call.
 
 ## References
 
@@ -87,7 +86,7 @@ _GRADIENTS = (
 def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
-        confidence=0.9 if kind.sure and not kind.some else 0.6,
+        confidence=0.9 if kind.sure else 0.6,
         summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
         evidence=parties.evidence(run, kind.parts),
         remedy=_remedy(run, blockage, kind),

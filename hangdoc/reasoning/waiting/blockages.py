@@ -33,7 +33,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import End, Waits
 from hangdoc.reasoning.ranks import renewals, work
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.waiting import cycles, points, recorded, standstill
+from hangdoc.reasoning.waiting import cycles, different_calls, points, standstill
 from hangdoc.snapshot import Process
 
 _ATTEMPTS = 5
@@ -68,7 +68,7 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
     for end in waits.ends:
         classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
         if end.cycle or (classes and classes[0].first.waits):
-            in_one_call = None if end.cycle else recorded.find_tensors(run, classes) or points.kind_of(classes)
+            in_one_call = None if end.cycle else different_calls.find_tensors(run, classes) or points.kind_of(classes)
             kind, culprits = in_one_call or cycles.kind_of(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))

@@ -19,7 +19,7 @@ from hangdoc.reasoning.ranks import amounts, conditions, in_source
 from hangdoc.reasoning.ranks.beginnings import begins_differ
 from hangdoc.reasoning.ranks.counters import frame_of, loop_view
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops, may_come_back
-from hangdoc.reasoning.waiting import point_to_point, points, program_order, recorded
+from hangdoc.reasoning.waiting import different_calls, point_to_point, points
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
 from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
@@ -31,7 +31,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
         return locked
     if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), ranks_of(classes)
-    if (sizes := recorded.find_tensors(run, classes)) is not None:
+    if (sizes := different_calls.find_tensors(run, classes)) is not None:
         return sizes
     left = left_loop_among(run, classes, classes, waits)
     if left is None and (arguments := points.different_arguments(classes, complete=False)) is not None:
@@ -43,7 +43,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     if (mixed := point_to_point.among_others(run, classes, _parts(classes))) is not None:
         return mixed
     parts = _parts(classes)
-    return _in_store(parts) or recorded.find_odd_call(run, parts) or program_order.kind_of(_core(parts, waits))
+    return _in_store(parts) or different_calls.compare_calls(run, _core(parts, waits))
 
 
 def _in_store(parts: Parts) -> Found | None:

@@ -1,0 +1,152 @@
+"""A cycle of collectives: its ranks are in different calls.
+
+The records say who is odd. Where they don't, a call that the source makes on some ranks only is odd, or else the call of the
+fewer ranks; of two sides of one size, neither. Otherwise the source only explains the difference.
+"""
+
+from hangdoc.phrases import do, ranks
+from hangdoc.reasoning.ledger.compare import Comparison, Differs, SizesDiffer, compare
+from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
+from hangdoc.reasoning.model.agreement import agreement
+from hangdoc.reasoning.model.holds import Ends
+from hangdoc.reasoning.model.kinds import GroupOrder, Mismatch, Subset, Tensors
+from hangdoc.reasoning.model.ledger import GroupCalls, amounts
+from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import conditions
+from hangdoc.reasoning.ranks.place import is_ahead
+from hangdoc.reasoning.waiting.point_to_point import Found, Parts
+from hangdoc.torch_facts import torch_names
+
+
+def find_tensors(run: Run, classes: Parts) -> Found | None:
+    """The call in which ranks of some classes wait, if others made it at the same line with other amounts of data. They may have
+    come out of it: Gloo returns at once for an empty tensor. None if there is none."""
+    for _, answer in _answers(run, classes):
+        if isinstance(answer, SizesDiffer) and len({side.call.sites for side in answer.sides if side.call}) == 1:
+            known = [(n, side.call) for side in answer.sides if side.call is not None for n in side.ranks]
+            shown = {n: call.tensors[0] for n, call in known if call.tensors}
+            values = agreement({n: ", ".join(amounts(call)) for n, call in known})
+            return Tensors(values=values, shown=shown, op=known[0][1].op), values.odd
+    return None
+
+
+def compare_calls(run: Run, parts: Parts) -> Found:
+    """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them."""
+    recorded = _by_record(run, parts) or _across_groups(run, parts)
+    if recorded is not None:
+        return recorded
+    everyone = ranks_of(parts)
+    sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
+    ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
+    if _opposite_order(parts):
+        return GroupOrder(parts=parts, ends=ends), everyone
+    for mine in parts:
+        others = [part for part in parts if part is not mine]
+        if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
+            return _explained(mine.ranks, mine, others[0], parts, ends), mine.ranks
+    smallest, *others = parts
+    alone = all(len(part.ranks) > len(smallest.ranks) for part in others)
+    if alone and not any(map(_has_root, parts)):
+        return _explained(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
+    return Mismatch(parts=parts, reason="", ends=ends), everyone
+
+
+def _by_record(run: Run, parts: Parts) -> Found | None:
+    """By the calls of one number that the ranks made; None if no record shows that, or nothing singles out a side."""
+    for group, answer in _answers(run, parts):
+        odd = find_odd(group, answer) if isinstance(answer, Differs | SizesDiffer) else None
+        known = {rank for rank, calls in group.ranks.items() if calls.source == "recorder"}
+        if odd is not None and known.issuperset(numbers_of(parts)) and (found := _found(odd, parts)) is not None:
+            return found
+    return None
+
+
+def _across_groups(run: Run, parts: Parts) -> Found | None:
+    """By the order in which the ranks made their calls of all groups together. At one line, a loop over the groups takes them in
+    another order: then no call was left out."""
+    if len({part.first.where for part in parts}) < len(parts):
+        return None
+    odd = find_odd_across(run.ledger, numbers_of(parts))
+    return _found(odd, parts) if odd is not None else None
+
+
+def _found(odd: Odd, parts: Parts) -> Found | None:
+    mine = next((part for part in parts if set(part.ranks) & set(odd.ranks)), None)
+    theirs = next((part for part in parts if not set(part.ranks) & set(odd.ranks)), None)
+    if mine is None or theirs is None:
+        return None
+    return _explained(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
+
+
+def _answers(run: Run, classes: Parts) -> list[tuple[GroupCalls, Comparison]]:
+    """The comparison of each group in which a rank of some classes waits at the number compared."""
+    waiting = set(numbers_of(classes))
+    found = []
+    for group in run.ledger.groups:
+        answer = compare(group)
+        number = getattr(answer, "number", None)
+        pending = (one.number for n in waiting & group.ranks.keys() for one in group.ranks[n].pending)
+        if number is not None and number in pending:
+            found.append((group, answer))
+    return found
+
+
+def _explained(
+    odd: tuple[int, ...], mine: Class, theirs: Class, parts: Parts, ends: Ends, record: Odd | None = None
+) -> Subset | Mismatch:
+    """What the source says of a difference whose odd side is known: whether a call was left out, or another one was made in its
+    place. `mine` are odd ranks, `theirs` others, each with the call in which they wait."""
+    who, called = ranks(odd), record.call.op if record is not None else name_call(mine)
+    if conditions.in_other_arm(mine.first, theirs.first):
+        reason = f"the call of {who} is in the other branch of a condition"
+        return Mismatch(parts=parts, reason=reason, ends=ends)
+    if (event := conditions.now_and_then(mine.first, theirs.first)) is not None:
+        test, frame = event
+        reason = f"only {who} called {called}, in {frame.function} under `{test}`"
+        return Subset(parts=parts, reason=reason, asked=test, ends=ends)
+    if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
+        reason = f"{who} did not call {_awaited(theirs)}"
+        return Subset(parts=parts, reason=reason, ends=ends)
+    if (condition := conditions.its_own(mine.first, [theirs.first])) is not None:
+        reason = f"only {who} called {called}, under the condition `{condition}`"
+        return Subset(parts=parts, reason=reason, ends=ends)
+    by_past = record is not None and record.by_past
+    reason = (
+        f"before, {name_call(theirs)} followed the same calls"
+        if by_past
+        else f"{do(odd, 'differs', 'differ')} from all others"
+    )
+    return Mismatch(parts=parts, reason=reason, ends=ends)
+
+
+def _awaited(part: Class) -> str:
+    return f"the {name_call(part)} that {do(part.ranks, 'is', 'are')} waiting in"
+
+
+def name_call(part: Class) -> str:
+    """The operation in which a class waits; one that is not known, by its line."""
+    op = part.first.wait.operation.op if part.first.wait is not None else "wait"
+    at = part.first.where
+    if op != "wait":
+        return op
+    return f"collective at {at.file}:{at.line}" if at is not None else "collective"
+
+
+def _has_root(part: Class) -> bool:
+    """Whether ranks may come out of a class's call before all have made it: then their numbers do not show who is odd."""
+    return part.first.wait is not None and part.first.wait.operation.op in torch_names.ROOTED
+
+
+def _opposite_order(parts: Parts) -> bool:
+    """Whether each part waits in a different group, to which a rank of another part belongs as well."""
+    groups = [part.first.wait.of_group for part in parts if part.first.wait is not None]
+    # All ranks are in the default group, so a wait in it shows nothing about an order, unless it is the same call: a loop over
+    # the groups.
+    one_call = len({part.first.where for part in parts}) == 1 and parts[0].first.where is not None
+    return len(set(groups)) > 1 and all(
+        one_call
+        if members is None
+        else not set(members).isdisjoint(numbers_of(other for other in parts if other is not part))
+        for part, (_, members) in zip(parts, groups, strict=True)
+    )
