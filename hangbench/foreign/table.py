@@ -53,7 +53,8 @@ _EMBED = ("-m FlagEmbedding.finetune.embedder.encoder_only.base --model_name_or_
           "--per_device_train_batch_size 4 --logging_steps 1 --use_cpu --temperature 0.02 --sentence_pooling_method cls "
           "--normalize_embeddings True --report_to none --knowledge_distillation False --save_strategy no")  # fmt: skip
 EMBEDDER = Program(
-    "flag-embedding", "FlagEmbedding", "python -m FlagEmbedding.finetune.embedder.encoder_only.base", ("flag", "FlagEmbedding"),
+    "flag-embedding", "FlagEmbedding", "python -m FlagEmbedding.finetune.embedder.encoder_only.base",
+    ("flag", "FlagEmbedding", "transformers==5.23.0"),
     inputs="embedder",
     situations=(
         healthy(f"torchrun --standalone --nproc-per-node 2 {_EMBED}"),
@@ -140,7 +141,8 @@ def _lit_rank(rank: int, more: str) -> str:
 
 LIGHTNING = Program(
     "lightning-cli", "pytorch-lightning", "LightningCLI(DemoModel, BoringDataModule) of pytorch_lightning.demos",
-    ("lit", "pytorch-lightning", "jsonargparse[signatures]", "tensorboardX"), inputs="lightning", progress=r"Epoch \d+",
+    ("lit", "pytorch-lightning", "jsonargparse[signatures]", "tensorboardX", "tqdm==4.67.1"), inputs="lightning",
+    progress=r"Epoch \d+",
     situations=(
         healthy(_terminal(_LIT)),
         healthy(f"setsid -f {_terminal(_LIT)}", name="healthy-detached"),
@@ -180,7 +182,7 @@ def _sheep_rank(rank: int, more: str) -> str:
 SHEEPRL = Program(
     "sheeprl", "sheeprl", "sheeprl exp=ppo (Lightning Fabric)",
     ("sheeprl", "lightning", "gymnasium", "hydra-core", "tensorboard", "python-dotenv", "torchmetrics", "tensordict",
-     "mlflow-skinny", "opencv-python-headless", "moviepy", "pygame"),
+     "mlflow-skinny", "opencv-python-headless", "moviepy", "pygame", "rich"),
     progress=r"policy_step", alone=("sheeprl",),
     situations=(
         healthy(_SHEEP),
