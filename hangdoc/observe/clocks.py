@@ -325,7 +325,7 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) 
         restarted = call == syscalls.RESTART
         if restarted and syscalls.interrupted(place.wchan) is None:  # it had not returned to its sleep yet
             place = place._replace(wchan=proc.text(f"{task}/wchan"))
-        call = syscalls.interrupted(place.wchan) if restarted else call
+        call = syscalls.interrupted(place.wchan, arguments) if restarted else call
         place = place._replace(syscall=call, timed=restarted or (syscalls.timed(call, arguments) if call else None))
         if call and files_too and arguments:
             place = place._replace(

@@ -6,6 +6,7 @@ a diagnosis distinguishes. Importing a library with all calls of all architectur
 
 import os
 import time
+from collections.abc import Sequence
 
 RESTART = "restart_syscall"
 """Shown for a call with a timeout that a ptrace pause has interrupted (restart_syscall(2)). The registers still have the
@@ -15,8 +16,11 @@ _INTERRUPTED = {
     "futex_": "futex",
     "hrtimer_nanosleep": "nanosleep",
     "do_nanosleep": "nanosleep",
+    "do_syscall_64": "nanosleep",
 }
-"""The original call, by the kernel function in which the thread waits."""
+"""The original call, by the kernel function in which the thread waits. In Linux 6.18, wchan shows no more than do_syscall_64 of a
+sleep that was restarted; the other calls have functions of their own there too."""
+_LEAST_ADDRESS = 4096
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 4: "stat", 6: "lstat", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
     20: "writev", 21: "access", 23: "select", 26: "msync", 34: "pause", 35: "nanosleep", 40: "sendfile", 42: "connect",
@@ -112,9 +116,11 @@ def timeout_address(call: str, arguments: list[int]) -> tuple[int, int | None] |
     return arguments[place], clock
 
 
-def interrupted(wchan: str | None) -> str | None:
-    """The original call of a restart_syscall; None if `wchan` does not show it."""
-    return next((call for function, call in _INTERRUPTED.items() if (wchan or "").startswith(function)), None)
+def interrupted(wchan: str | None, arguments: Sequence[int] = ()) -> str | None:
+    """The original call of a restart_syscall with these arguments; None if `wchan` does not show it."""
+    call = next((call for function, call in _INTERRUPTED.items() if (wchan or "").startswith(function)), None)
+    # Both sleeps wait in one function. The first argument is the address of a time, or the number of a clock.
+    return "clock_nanosleep" if call == "nanosleep" and arguments and arguments[0] < _LEAST_ADDRESS else call
 
 
 def name(number: int, machine: str | None = None) -> str:

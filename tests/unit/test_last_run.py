@@ -1,6 +1,7 @@
 """When a thread last ran, by the scheduler's clocks."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.clocks import CpuClocks, threads_of
+from hangdoc.observe.clocks import CpuClocks, _waiting_place, threads_of
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.last_run import SchedulerClocks
 from hangdoc.observe.naps import seconds_until_settled, wait_until_settled
@@ -149,5 +150,27 @@ def test_an_own_pause_does_not_end_the_wait() -> None:
             assert ages[0] > 1.0
             assert ages[1] is not None
             assert ages[1] < 1.0
+        finally:
+            child.kill()
+
+
+def test_a_sleep_that_a_stop_has_interrupted() -> None:
+    """A relative one, as C code makes them. The kernel shows restart_syscall, and Linux 6.18 not what it restarts."""
+
+    def state() -> bytes:
+        return PROC.read(f"{child.pid}/stat").rpartition(b")")[2].split()[0]
+
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            for number, before, after in ((signal.SIGSTOP, b"S", b"T"), (signal.SIGCONT, b"T", b"S")):
+                while state() != before:
+                    time.sleep(0.01)
+                os.kill(child.pid, number)
+                while state() != after:
+                    time.sleep(0.01)
+            place = _waiting_place(PROC, child.pid, child.pid)
+            assert place.syscall in ("nanosleep", "clock_nanosleep"), place
+            assert place.sleep_seconds is not None
+            assert 0 < place.sleep_seconds <= 600
         finally:
             child.kill()

@@ -3,6 +3,7 @@
 from statistics import median
 from typing import NamedTuple
 
+from hangdoc.reasoning.causes.crowding import find_crowd
 from hangdoc.reasoning.causes.slow_link import find_slow_link
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
@@ -39,11 +40,14 @@ def pace_of(run: Run) -> Pace | None:
 
 
 def stragglers(run: Run, pace: Pace) -> Stragglers | None:
-    """The ranks that set the pace; None if they are not fewer than the others, do not stand out, or if a slow link sets it."""
+    """The ranks that set the pace; None if they are not fewer than the others, or do not stand out, or if a slow link sets it, or
+    the scheduler: where ranks have more threads than there are cores, it makes now one late, now another."""
     latest = pace.slowest
     if latest is None or pace.telling_calls < _TELLING_CALLS:
         return None
     if latest.median_seconds < _LATE_SECONDS or find_slow_link(run) is not None:
+        return None
+    if (host := run.host.get(run.ranks[latest.rank].host)) is not None and find_crowd(run, host) is not None:
         return None
     slow = [lag for lag in pace.lags if lag.median_seconds >= _AS_LATE * latest.median_seconds]
     others = tuple(lag for lag in pace.lags if lag not in slow)

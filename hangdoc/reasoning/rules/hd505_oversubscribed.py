@@ -50,22 +50,14 @@ The evidence shows the number of threads per rank.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.causes.crowding import PUSHED, Crowd, find_crowd
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import words
-from hangdoc.regex import regex
-from hangdoc.snapshot import Clocks, Host, Machine, Process, Runtime
+from hangdoc.snapshot import Host, Machine, Process
 
 _THROTTLED = 0.15
 """Share of the observation for which the group was throttled, summed over its cores."""
-_PUSHED = 40
-"""Involuntary context switches per second of a thread that others preempt."""
-_AT_WORK = 0.03
-_OWN_WORK = regex(r"^(pt_(autograd|gloo|nccl|thread_pool)|gloo_|TP_|nccl|cuda)")
-"""Threads of communication libraries and of autograd (TP_: TensorPipe; pt_thread_pool: of RPC, c10/core/thread_pool.cc).
-OMP_NUM_THREADS does not change their number."""
 _SWAPPED_BYTES = 50_000_000
 
 
@@ -75,8 +67,9 @@ def check(run: Run) -> Iterator[Draft]:
         here = {r.rank: r.process for r in run.on(host.name) if r.process is not None and r.moving}
         if here:
             yield from _throttled(host, here)
+            if (crowd := find_crowd(run, host)) is not None:
+                yield _crowded(crowd)
             if isinstance(host.machine, Machine):
-                yield from _crowded(host.machine, here)
                 yield from _swapping(host, host.machine, here)
 
 
@@ -96,41 +89,18 @@ def _throttled(host: Host, here: dict[int, Process]) -> Iterator[Draft]:
             )
 
 
-def _crowded(machine: Machine, here: dict[int, Process]) -> Iterator[Draft]:
-    pushed = {rank: _preempted(process) for rank, process in here.items()}
-    allowed = [p.runtime.cpus_allowed for p in here.values() if isinstance(p.runtime, Runtime)]
-    cores = min([machine.cores, *(number for number in allowed if number is not None)])
-    total, used = sum(pushed.values()), sum(map(cores_used, here.values()))
-    # Training needs one thread per rank; oversubscription comes from thread pools. If the run itself leaves half of the cores
-    # idle, other programs preempt its threads.
-    if total > cores and max(pushed.values()) > 1 and used >= cores / 2:
-        crowd = {rank: number for rank, number in pushed.items() if number}
-        yield Draft(
-            confidence=0.85,
-            culprits=crowd,
-            summary=f"{words.do(crowd, 'runs', 'run')} {total} compute threads on {cores} core{'s' * (cores != 1)}, so they "
-            "preempt each other",
-            evidence=[
-                Evidence(rank, "cpu", f"{number} busy threads were preempted at least {_PUSHED} times per second")
-                for rank, number in list(crowd.items())[:4]
-            ],
-            remedy=f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // len(here))}.",
-        )
-
-
-def _preempted(process: Process) -> int:
-    """How many of its busy compute threads other threads preempt. The threads of a pool run no Python; other threads that the
-    program started itself do, and no setting of a pool changes their number."""
-    clocks = process.clocks
-    if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
-        return 0
-    started = {thread.tid for thread in known.python_threads(process)} - {process.pid}
-    return sum(
-        thread.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
-        and thread.tid not in started
-        and not _OWN_WORK.match(thread.name)
-        and (thread.involuntary_switches or 0) / clocks.window_seconds >= _PUSHED
-        for thread in clocks.threads
+def _crowded(crowd: Crowd) -> Draft:
+    total, cores = sum(crowd.threads.values()), crowd.cores
+    return Draft(
+        confidence=0.85,
+        culprits=crowd.threads,
+        summary=f"{words.do(crowd.threads, 'runs', 'run')} {total} compute threads on {cores} core{'s' * (cores != 1)}, so they "
+        "preempt each other",
+        evidence=[
+            Evidence(rank, "cpu", f"{number} busy threads were preempted at least {PUSHED} times per second")
+            for rank, number in list(crowd.threads.items())[:4]
+        ],
+        remedy=f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // crowd.ranks)}.",
     )
 
 
