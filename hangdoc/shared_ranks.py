@@ -106,13 +106,13 @@ def common(process: Process) -> Process:
 
 
 def _counts(loops: Loops | Unavailable) -> Loops | Unavailable:
-    """The counts of a rank's loops, without its workers and what they are at, and without the earlier counts."""
+    """The counts of a rank's loops, without its workers and what they are at, and without the earlier counts and when they
+    were read."""
     if not isinstance(loops, Loops):
         return loops
     loaders = (replace(loader, workers=(), outstanding=None, done_before=None) for loader in loops.loaders)
-    return replace(
-        loops, loaders=tuple(loaders), counts=tuple(replace(count, done_before=None) for count in loops.counts)
-    )
+    counts = tuple(replace(count, done_before=None) for count in loops.counts)
+    return replace(loops, loaders=tuple(loaders), counts=counts, between_seconds=None)
 
 
 def _numbers(recorder: FlightRecorder | Unavailable) -> FlightRecorder | Unavailable:

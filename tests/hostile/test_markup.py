@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "corpus"
 EVIL = ("[/]", "[red", "[@click=app.bell]x[/]", "[link=http://x]y", ":smile:", "\\[")
 _KEPT = {"schema", "hangdoc", "kind", "state", "role", "source", "taken_at", "machine_id", "op", "code", "verdict", "label",
-         "severity", "probe", "status", "standing", "batches_source"}  # fmt: skip
+         "severity", "probe", "status", "standing", "batches_source", "where_source"}  # fmt: skip
 """Fields whose values are not free text."""
 
 
