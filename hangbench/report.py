@@ -65,7 +65,7 @@ def rows(looks: Sequence[Look]) -> list[tuple[str, str, str, str]]:
         ("culprits that are named", _percent(totals.recall), "none given", "-"),
         ("runs without a fault and without a false warning", _percent(totals.quiet), "-", "-"),
         ("processes unchanged after the look", _percent(_sum(look.undisturbed for look in looks)), "-", "-"),
-        (f"findings printed as {SURE:.0%} sure or more that are right", _percent(totals.sums("sure")), "-", "-"),
+        (f"findings with a score of {SURE * 100:.0f} or more that are right", _percent(totals.sums("sure")), "-", "-"),
     ]  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def _environment() -> Environment:
         duration=duration, minutes=minutes, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
         hosts_of=words.hosts_of,
         sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
-        few_ranks=partial(_short_ranks, most=36), certainty=words.certainty, pace=words.pace, past=words.past,
+        few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
         window=words.window,
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)

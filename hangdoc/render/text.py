@@ -101,7 +101,7 @@ def _finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Itera
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
-        (f"  {words.certainty(finding)}".rstrip(), "dim"),
+        (f"  {words.score(finding)}".rstrip(), "dim"),
     )
     yield head
     yield _indented(Text(words.clean(finding.summary)), 2)

@@ -125,9 +125,9 @@ def window(diagnosis: Diagnosis) -> str:
     return f"{round(diagnosis.window_seconds, 1):g}"
 
 
-def certainty(finding: Finding) -> str:
-    """`90% sure`; empty for the finding that lists what could not be observed, because it claims no cause."""
-    return f"{finding.confidence:.0%} sure" if finding.code != "HD901" else ""
+def score(finding: Finding) -> str:
+    """`score 90`; empty for the finding that lists what could not be observed, because it claims no cause."""
+    return f"score {finding.confidence * 100:.0f}" if finding.code != "HD901" else ""
 
 
 def hosts(group: Iterable[RankView]) -> str:

@@ -49,7 +49,7 @@ def finding_line(model: ViewModel) -> Text:
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name} ", "bold"),
         words.clean(finding.summary),
-        (f"  {finding.confidence:.0%} sure" + (f", and {more} more" if more else ""), "dim"),
+        (f"  score {finding.confidence * 100:.0f}" + (f", and {more} more" if more else ""), "dim"),
     )
 
 

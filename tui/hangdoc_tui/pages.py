@@ -63,7 +63,7 @@ def _finding(finding: Finding) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
-        (f"  {finding.confidence:.0%} sure", "dim"),
+        (f"  score {finding.confidence * 100:.0f}", "dim"),
     )
     yield Text(words.clean(finding.summary))
     yield facts(finding, probes=True)
