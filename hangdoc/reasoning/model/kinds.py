@@ -44,6 +44,9 @@ class Subset(Cycle, frozen=True, kw_only=True):
     parts: tuple[Class, ...]
     """One class for each call, the smallest first."""
     reason: str
+    """Which ranks made the call, or did not, and in which call one side waits."""
+    others: tuple[Class, ...] = ()
+    """Classes whose call the reason does not name."""
     asked: str | None = None
     """The condition under which a framework makes the call, if it is the framework's."""
 

@@ -87,7 +87,7 @@ def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
+        summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
         evidence=parties.evidence(run, kind.parts),
         remedy=_remedy(run, blockage, kind),
         commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),

@@ -98,19 +98,21 @@ def _explained(
     """What the source says of a difference whose odd side is known: whether a call was left out, or another one was made in its
     place. `mine` are odd ranks, `theirs` others, each with the call in which they wait."""
     who, called = ranks(odd), record.call.op if record is not None else name_call(mine)
+    same_side = tuple(part for part in parts if set(part.ranks) & set(odd))
+    others = tuple(part for part in parts if part not in same_side)
     if conditions.in_other_arm(mine.first, theirs.first):
         reason = f"the call of {who} is in the other branch of a condition"
         return Mismatch(parts=parts, reason=reason, ends=ends)
     if (event := conditions.now_and_then(mine.first, theirs.first)) is not None:
         test, frame = event
         reason = f"only {who} called {called}, in {frame.function} under `{test}`"
-        return Subset(parts=parts, reason=reason, asked=test, ends=ends)
+        return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
     if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
         reason = f"{who} did not call {_awaited(theirs)}"
-        return Subset(parts=parts, reason=reason, ends=ends)
+        return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
     if (condition := conditions.its_own(mine.first, [theirs.first])) is not None:
-        reason = f"only {who} called {called}, under the condition `{condition}`"
-        return Subset(parts=parts, reason=reason, ends=ends)
+        reason = f"only {who} called {called} (under `{condition}`)"
+        return Subset(parts=parts, reason=reason, others=others, ends=ends)
     by_past = record is not None and record.by_past
     reason = (
         f"before, {name_call(theirs)} followed the same calls"
