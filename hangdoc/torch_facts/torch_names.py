@@ -94,6 +94,8 @@ DIRECT_CALLS: tuple[tuple[str, str, str], ...] = (
     ("torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced", "broadcast"),
 )
 
+JOIN = ("torch/distributed/algorithms/join.py", "__exit__")
+"""Where a rank that has no more data answers the collectives of those that have (`Join`)."""
 AUTOGRAD = ("torch/autograd/graph.py", "_engine_run_backward")
 DATALOADER = "torch/utils/data/dataloader.py"
 DATALOADER_FETCH = "torch/utils/data/_utils/fetch.py"

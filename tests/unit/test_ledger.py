@@ -263,6 +263,16 @@ def test_a_late_rank_is_found_in_the_calls_that_tell() -> None:
     assert waited[2] < 0.02 < 0.7 < waited[0]
 
 
+def test_a_rank_that_only_answers_for_join_is_left_out() -> None:
+    """It has no more data, and is never late."""
+    group = timed(steps({0: 0, 1: 1, 2: 52, 3: 0}))
+    for rank_, calls in list(group.ranks.items()):
+        if rank_ != 2:
+            answers = tuple(one._replace(by_join=True) for one in calls.calls)
+            group.ranks[rank_] = calls._replace(calls=answers)
+    assert pace(group) is None
+
+
 def test_clocks_of_hosts_are_taken_from_calls_right_after_one_that_all_waited_for() -> None:
     hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
     found = pace(timed(steps({0: 0, 1: 1, 2: 52, 3: 0}, ahead_ms={2: 700, 3: 700}, loss_ms=53), hosts))

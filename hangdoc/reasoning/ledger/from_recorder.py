@@ -16,6 +16,7 @@ from hangdoc.snapshot import (
     Recorded,
     RecordedGroup,
 )
+from hangdoc.torch_facts import torch_names
 
 _TORCH = ("/torch/", "/typing_extensions.py")
 """Frames of torch itself: on the way to every call, and of other lines in each version."""
@@ -113,11 +114,16 @@ def _pending(recorded: Recorded) -> Pending:
 
 
 def _call(recorded: Recorded) -> Call:
-    return Call(recorded.op, recorded.inputs, _sites(recorded.frames))
+    return Call(recorded.op, recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames))
 
 
 def _call_of(form: CallForm) -> Call:
-    return Call(form.op, form.inputs, _sites(form.frames))
+    return Call(form.op, form.inputs, _sites(form.frames), _is_by_join(form.frames))
+
+
+def _is_by_join(frames: Sequence[Frame]) -> bool:
+    file, function = torch_names.JOIN
+    return any(frame.file.endswith(file) and torch_names.plain(frame.function) == function for frame in frames)
 
 
 def _sites(frames: Sequence[Frame]) -> tuple[Site, ...]:

@@ -70,8 +70,9 @@ class _Aligned(NamedTuple):
 
 
 def pace(group: GroupCalls) -> Pace | None:
-    """The pace of a group; None if fewer than 10 calls of at least two ranks can be aligned."""
-    recorded = {rank: calls for rank, calls in group.ranks.items() if calls.numbers}
+    """The pace of a group; None if fewer than 10 calls of at least two ranks can be aligned. A rank that only answers the others'
+    calls, because it has no more data, sets no pace and is not kept waiting."""
+    recorded = {rank: calls for rank, calls in group.ranks.items() if calls.numbers and not calls.calls[-1].by_join}
     clocks, offsets = _clocks(recorded)
     if offsets is None:
         largest = max(_by_host(recorded).values(), key=len, default=[])

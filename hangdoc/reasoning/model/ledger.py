@@ -47,6 +47,8 @@ class Call(NamedTuple):
     """Its inputs, each as `float32[64, 8]`."""
     sites: tuple[Site, ...] = ()
     """Where it was called, innermost first, without torch's own frames. Empty if unknown."""
+    by_join: bool = False
+    """Whether torch's `Join` made it for a rank that has no more data, so that the others can go on."""
 
     @property
     def site(self) -> Site | None:
