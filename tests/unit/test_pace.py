@@ -10,13 +10,25 @@ from hangdoc.diagnosis import CallView, Diagnosis, Evidence, Finding, Where
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.summary import summarized
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Connections, Group, Interpreter, Loader, Loops, Process, Snapshot, Unavailable
+from hangdoc.snapshot import (
+    CallForm,
+    Connections,
+    FlightRecorder,
+    Group,
+    Interpreter,
+    Loader,
+    Loops,
+    Process,
+    Snapshot,
+    Unavailable,
+)
 from tests.rules.hd207.case import fires as diverged
 from tests.unit.builders import c10d, frame, rank, silent, snapshot, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 BUCKET = CallForm(op="all_reduce", inputs=("float32[8192]",), frames=frames(("train.py", 22, "train")))
 LOSS = CallForm(op="all_reduce", inputs=("float32[]",), frames=frames(("train.py", 25, "train")))
+METRICS = CallForm(op="broadcast", inputs=("float32[4]",), frames=frames(("train.py", 40, "train")))
 BARRIER = CallForm(op="barrier", frames=frames(("train.py", 16, "main")))
 _STEPS, _STEP_US = 40, 67_000
 _WALL_US = T0_US + _STEPS * _STEP_US
@@ -78,6 +90,27 @@ def test_a_late_rank_of_a_healthy_run_is_no_culprit() -> None:
 def test_ranks_that_set_no_pace(late: dict[int, int]) -> None:
     """Equal ranks; one that is early; one whose 3 ms of 67 nobody feels."""
     assert not findings(healthy(late), "HD601")
+
+
+def test_ranks_that_wait_for_each_other_in_turns_set_no_pace() -> None:
+    """A player is late in the group of all ranks, and waits for its trainers in another group."""
+
+    def plays(number: int) -> Process:
+        process = trains(number, 52 if number == 0 else 0, ranks=3)
+        assert isinstance(process.recorder, FlightRecorder)
+        forms = dict.fromkeys(process.recorder.forms)
+        turns = {form: at for at, form in enumerate((*forms, METRICS))}
+        late = 0 if number == 0 else 45_000
+        entries = [
+            (step, METRICS, T0_US + (step - 1) * _STEP_US + 5_000 + late, False) for step in range(1, _STEPS + 1)
+        ]
+        second = history_of(entries, wall_us=_WALL_US, forms=turns, name="1")
+        return replace(
+            process, recorder=replace(process.recorder, forms=tuple(turns), groups=(*process.recorder.groups, second))
+        )
+
+    diagnosis = diagnose(snapshot(*map(plays, range(3)), silence=0.0, wall_us=_WALL_US))
+    assert not findings(diagnosis, "HD601")
 
 
 def test_a_record_of_a_run_that_stopped_is_no_pace() -> None:

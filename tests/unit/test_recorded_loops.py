@@ -78,6 +78,18 @@ def test_a_loop_that_has_ended_with_its_data() -> None:
     assert (left.done, left.by_iterator, left.total) == (3, False, 40)  # by its variable: it left in the fourth batch
 
 
+def test_a_counter_that_a_later_loop_uses_again() -> None:
+    """`for step, batch in enumerate(eval_loader)` has set `step` of the training loop back."""
+    evaluates = Loop(line=30, end_line=35, header="for i, x in enumerate(others)", counters=LOOP.counters)
+    frame = replace(FRAME, line=32, loops=(LOOP, evaluates))
+    view = loop_view(process(), (frame,), KEY)
+    assert view is not None
+    assert (view.inside, view.done) == (False, None)
+    before = loop_view(process(), (replace(frame, line=25),), KEY)
+    assert before is not None
+    assert before.done is not None
+
+
 @pytest.mark.parametrize(
     ("header", "total"),
     [

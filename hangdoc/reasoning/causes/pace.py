@@ -7,6 +7,7 @@ from hangdoc.reasoning.causes.crowding import find_crowd
 from hangdoc.reasoning.causes.slow_link import find_slow_link
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.ledger.past import past_of, shares_of
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Loops
@@ -21,6 +22,9 @@ _AS_LATE = 0.5
 _MOVES = 10
 """So many steps in the window tell a rate. One of a slow run tells none."""
 _TELLING_CALLS = 10
+
+
+_LAST_SECONDS = 5.0
 
 
 class Stragglers(NamedTuple):
@@ -53,9 +57,19 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
     others = tuple(lag for lag in pace.lags if lag not in slow)
     if len(slow) > len(others) or sum(lag.last_share for lag in slow) < _LAST:
         return None
-    if median(lag.waited_share for lag in others) < _WAITED:
+    if median(lag.waited_share for lag in others) < _WAITED or _waits_elsewhere(run, latest.rank):
         return None
     return Stragglers(tuple(sorted(slow, key=lambda lag: -lag.median_seconds)), others)
+
+
+def _waits_elsewhere(run: Run, rank: int) -> bool:
+    """Whether a rank that is late in one group waits for later ranks in its other groups: then they wait for each other in turns,
+    as the player and the trainers of reinforcement learning do."""
+    past = past_of(run.ledger, {host.name: host.wall_us for host in run.hosts if host.wall_us is not None})
+    if past is None or rank not in past.ranks:
+        return False
+    (share,) = shares_of(past.ranks[rank], (-_LAST_SECONDS, 0.0))
+    return share.activity in ("computing", "waiting") and 1 - share.progress >= _WAITED
 
 
 def waited_share(pace: Pace) -> float:

@@ -100,7 +100,7 @@ def loop_view(
 
 def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
-    values = (number(process, frame, name) for name in loop.counters)
+    values = (number(process, frame, name) for name in loop.counters if inside or not _counts_again(frame, loop, name))
     done = value = next((value for value in values if value is not None), None)
     if value is not None and loop.start is not None and not loop.header.startswith("while"):
         # A finished `for` keeps its last index, and so does one that fetches its next element.
@@ -110,6 +110,12 @@ def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
     view = _recorded(process, frame, LoopView(loop, inside, done, total, of_batches))
     return view if inside or loop.header.startswith("while") else structs.replace(view, done=_completed(view))
+
+
+def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
+    """Whether a later loop of the function, which a rank has reached, uses the counter of one that has ended."""
+    later = (other for other in frame.loops if loop.end_line < other.line <= frame.line)
+    return any(name in other.counters or name in other.advances for other in later)
 
 
 def _completed(view: LoopView) -> int | None:
@@ -212,7 +218,8 @@ def batches(rank: Rank) -> BatchCount:
     if known.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
             return BatchCount(view.done, view.total, "loader")
-        if (iterator := iterators.training(rank.process)) is not None and iterator.done is not None:
+        in_loop = view is None or view.inside  # else a running iterator is that of another loop
+        if in_loop and (iterator := iterators.training(rank.process)) is not None and iterator.done is not None:
             # Without a stack, a running loop is most likely in the batch that it was given last.
             return BatchCount(max(0, iterator.done - bool(iterator.begins)), iterator.total, "loader")
         if rank.loop is not None and not rank.loop.of_batches:
