@@ -1,26 +1,21 @@
-"""Writes the results as lines and tables: for the terminal, docs/accuracy.md, docs/accuracy-cases.md and the README."""
+"""Writes the results as lines and tables: for the terminal, docs/accuracy.md and docs/accuracy-cases.md."""
 
 import datetime
 import platform
-import re
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from rich.table import Table
 
 from hangbench.case import cases
 from hangbench.look import Look
+from hangbench.marks import between
 from hangbench.peers import labels_right
+from hangbench.readme import ACCURACY, write_accuracy
 from hangbench.score import SURE, Score, Totals
 from hangdoc.version import __version__
 
-_ROOT = Path(__file__).parents[1]
-ACCURACY = _ROOT / "docs" / "accuracy.md"
-CASES = _ROOT / "docs" / "accuracy-cases.md"
-README = _ROOT / "README.md"
-OWN = "cases written here; the rules were tuned on them"
-"""The first cell of their row in the README's table."""
+CASES = ACCURACY.with_name("accuracy-cases.md")
 _VERDICTS = ("healthy", "waiting", "hung", "unknown", "none")
 
 
@@ -107,7 +102,7 @@ def _markdown(looks: Sequence[Look]) -> list[str]:
 
 
 def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native: str) -> None:
-    """Write the parts of docs/accuracy.md and docs/accuracy-cases.md between their marks, and the README's row."""
+    """Write the parts of docs/accuracy.md and docs/accuracy-cases.md between their marks, and the README's table."""
     controls = sum(look.score.case.control for look in looks)
     about = [
         f"{len(looks)} of the {len(cases())} cases, {controls} of them not hung; run live on {datetime.date.today()}, "  # noqa: DTZ011
@@ -132,13 +127,7 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     left = ["", *(f"Left out: {name}." for name in left_out)] if left_out else []
     between(ACCURACY, "figures", [*about, *_markdown(looks), "", *confusion(looks), *native_never, *left])
     between(CASES, "cases", listing)
-    totals = Totals([look.score for look in looks])
-    put_row(
-        README,
-        "accuracy",
-        OWN,
-        *map(as_count, (totals.verdicts, totals.controls_called_hung, totals.causes, totals.blames)),
-    )
+    write_accuracy()
 
 
 def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
@@ -165,28 +154,3 @@ def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
         f"**{hung}** called hung, {errors} errors."
     )
     between(ACCURACY, "soak", [text])
-    between(README, "soak", [text])
-
-
-def between(path: Path, mark: str, lines: Sequence[str]) -> None:
-    """Replace the text between `<!-- MARK -->` and `<!-- /MARK -->`. Raises ValueError if the marks are missing."""
-    text = path.read_text()
-    pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise ValueError(f"{path} has no marks for {mark}")
-    path.write_text(pattern.sub(lambda m: m[1] + "\n".join(lines) + "\n" + m[2], text))
-
-
-def put_row(path: Path, mark: str, first: str, *cells: str) -> None:
-    """Replace the row whose first cell is `first` in the table between the marks. Raises ValueError if there is none."""
-    found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", path.read_text(), re.DOTALL)
-    rows_there = found[1].splitlines() if found else []
-    if not any(row.startswith(f"| {first} |") for row in rows_there):
-        raise ValueError(f"{path} has no row {first!r} between the marks for {mark}")
-    new = f"| {' | '.join((first, *cells))} |"
-    between(path, mark, [new if row.startswith(f"| {first} |") else row for row in rows_there])
-
-
-def as_count(pair: tuple[int, int]) -> str:
-    """`27 of 33`."""
-    return f"{pair[0]} of {pair[1]}"

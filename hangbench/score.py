@@ -169,11 +169,6 @@ class Totals:
         return sum(right for right, _ in pairs), sum(total for _, total in pairs)
 
     @property
-    def blames(self) -> tuple[int, int]:
-        """Runs with exactly the right culprits, over the runs that have culprits."""
-        return self.share(s.blamed == s.culprits for s in self.scores if s.culprits)
-
-    @property
     def precision(self) -> tuple[int, int]:
         """Precision: reported culprits that are right."""
         return sum(len(s.blamed & s.culprits) for s in self.scores), sum(len(s.blamed) for s in self.scores)

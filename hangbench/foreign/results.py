@@ -15,12 +15,11 @@ import msgspec
 
 from hangbench.foreign.program import Program, Situation
 from hangbench.foreign.run import ROOT
-from hangbench.report import ACCURACY, README, between, put_row
+from hangbench.marks import between
+from hangbench.readme import ACCURACY
 
 KEPT = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "accuracy-foreign.md"
-FIRST, NEWEST = "programs of other people, first look", "the same programs, newest look"
-"""The first cells of their rows in the README's table."""
 _BY_CHANCE = {"lightning-cli/healthy": "e8c8971", "lightning-cli/healthy-detached": "e8c8971"}
 """Results, by their commit, that were right only because the machine was less busy. They count as wrong."""
 
@@ -129,7 +128,7 @@ def keep(key: str, answer: LookResult) -> None:
 
 
 def write_page(programs: tuple[Program, ...]) -> None:
-    """The counts in docs/accuracy.md and the README, and docs/accuracy-foreign.md with a line for each situation. Situations that
+    """The counts in docs/accuracy.md, and docs/accuracy-foreign.md with a line for each situation. Situations that
     were never looked at are left out."""
     answers = kept()
     pairs = [
@@ -152,9 +151,6 @@ def write_page(programs: tuple[Program, ...]) -> None:
         *(f"| {name} | {count(first)} | {count(newest)} |" for name, count in _COUNTS.items()),
     ]
     between(ACCURACY, "foreign", lines)
-    shown = ("verdict right", "healthy called hung", "leading cause right", "culprit right")
-    put_row(README, "accuracy", FIRST, *(_COUNTS[name](first) for name in shown))
-    put_row(README, "accuracy", NEWEST, *(_COUNTS[name](newest) for name in shown))
     lines = [
         "| program | package | entry point |",
         "| --- | --- | --- |",

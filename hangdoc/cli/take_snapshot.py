@@ -35,7 +35,7 @@ from hangdoc.version import __version__
 @click.option(
     "--summary",
     is_flag=True,
-    help="Of the ranks that wait and are alike, save the evidence of one. Looks at more than 256 hosts use this.",
+    help="Keep full evidence for one rank of each group that waits in the same collective (automatic above 256 hosts).",
 )
 @observation_options()
 @fleet_options()

@@ -97,7 +97,7 @@ class Watchdog:
         try:
             return Beacon(rank=rank, world_size=world_size, run=run)
         except OSError as error:
-            self._say(f"could not create the beacon, so other processes cannot read the progress: {error}")
+            self._say(f"could not create the heartbeat file, so other processes cannot read the progress: {error}")
             return Beacon(rank=rank, world_size=world_size, run=run, published=False)
 
     # --- what a trainer calls ------------------------------------------------------------------------------------------

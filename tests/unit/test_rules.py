@@ -382,6 +382,8 @@ def test_ranks_that_spin_in_the_driver_are_never_an_error_by_themselves() -> Non
     stopped = job(snapshot(gpu_rank(0), rank(1, train(12), state="T")))
     assert stopped.verdict == "hung"
     assert [(f.code, f.culprits, f.victims) for f in stopped.findings[:1]] == [("HD302", (1,), (0,))]
+    waiting = next(f for f in stopped.findings if f.code == "HD701")
+    assert waiting.summary == "rank 0 busy-waits in the GPU driver (99% CPU) until rank 1 joins"
 
 
 def loader_stalled(*workers: Process) -> Finding:
@@ -396,7 +398,9 @@ def test_what_became_of_a_dataloader_worker() -> None:
     assert "gets almost no CPU" in loader_stalled(starved).summary
     unknown = helper(7, 101, frame("Data.__getitem__", 8, source="with self.store.open(key) as file:"), WORKER)
     assert "has not returned from Data.__getitem__; " in loader_stalled(unknown).summary
-    assert "none of its worker processes" in loader_stalled().summary
+    assert "its DataLoader workers are gone" in loader_stalled().summary
+    unread = helper(7, 101, name="python3", stack=Unavailable(reason="no permission"))
+    assert "its DataLoader workers could not be observed" in loader_stalled(unread).summary
 
 
 @pytest.mark.parametrize(("busy", "verdict"), [(0.0, "hung"), (0.3, "waiting")])

@@ -160,7 +160,7 @@ def test_a_beacon_that_cannot_be_made_leaves_the_watchdog(tmp_path: Path, capsys
     (tmp_path / "runtime").write_text("not a directory")
     called: list[Path] = []
     said = expire(Watchdog(0.3, directory=tmp_path / "out", on_hang=called.append), capsys, "no progress")
-    assert said.count("could not create the beacon") == 1
+    assert said.count("could not create the heartbeat file") == 1
 
 
 def test_a_callable_is_given_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,8 @@ class Batches(Vertical):
         if not known:
             self._title.update(
                 Text(
-                    "No batch count on any rank: hangdoc found no dataloader in use, no loop with a counter, and no beacon.",
+                    "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to "
+                    "the trainer (docs/watchdog.md).",
                     "dim",
                 )
             )

@@ -25,6 +25,7 @@ _TELLING_CALLS = 10
 
 
 _LAST_SECONDS = 5.0
+"""Before the last call of all ranks."""
 
 
 class Stragglers(NamedTuple):
@@ -68,7 +69,7 @@ def _waits_elsewhere(run: Run, rank: int) -> bool:
     past = past_of(run.ledger, {host.name: host.wall_us for host in run.hosts if host.wall_us is not None})
     if past is None or rank not in past.ranks:
         return False
-    (share,) = shares_of(past.ranks[rank], (-_LAST_SECONDS, 0.0))
+    (share,) = shares_of(past.ranks[rank], (past.last_call - _LAST_SECONDS, past.last_call))
     return share.activity in ("computing", "waiting") and 1 - share.progress >= _WAITED
 
 

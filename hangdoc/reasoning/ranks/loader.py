@@ -48,12 +48,16 @@ def hold_of(
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
     if not workers:
-        return WaitsForLoader(about="none of its worker processes was found", certainty=likely)
+        unread = any(not known.python_threads(helper) for helper in helpers)  # one of these may be a worker
+        about = "its DataLoader workers could not be observed" if unread else "its DataLoader workers are gone"
+        return WaitsForLoader(about=about, certainty=likely)
     if starved:
         about = "is runnable but gets almost no CPU"
         return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown)
     if not stuck:
-        return WaitsForLoader(about="its workers are not making progress", certainty=likely, shown=tuple(workers[:1]))
+        return WaitsForLoader(
+            about="its DataLoader workers are not making progress", certainty=likely, shown=tuple(workers[:1])
+        )
     first, frame = stuck[0]
     inner = worker_thread(first)
     found = waiting(first, replace(inner, frames=_above_the_loop(inner))) if inner is not None else None

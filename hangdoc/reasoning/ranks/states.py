@@ -121,7 +121,7 @@ def _with_stack(
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
     if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
-        return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)
+        return replace(base, state="in-collective", why="busy-waits in the GPU driver", wait=spin, moving=False)
     if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
     if wait is not None and not busy:

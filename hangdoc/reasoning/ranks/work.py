@@ -53,7 +53,7 @@ def hold_of(rank: Rank) -> Hold:
     if rank.counters_moved or not seen:
         return Busy(ends="by-itself" if rank.counters_moved else "unknown")
     share = rank.training_share or 0.0
-    return Works(what=f"it uses {share:.0%} of a core and is not in an endless loop") if share >= BUSY else Busy()
+    return Works(what=f"it is working ({share:.0%} of a core)") if share >= BUSY else Busy()
 
 
 def _is_unclear(rank: Rank, process: Process) -> bool:

@@ -56,10 +56,10 @@ that no counter shows, or it waits for a server of another host that is. Then
 raise `--patience`. Before the patience has passed, or while its counters change,
 the finding is an `info`, not an error.
 
-A wait without a timeout begins anew when the rank runs, because something it
-waits for came. A rank that polls has five attempts, and at most 10 minutes. If
-another process of its job sleeps (an exporter that writes a file every minute),
-it has two of these sleeps. The evidence shows what ends the rank's loop.
+Any activity of the rank restarts the clock of the patience. A rank that polls has
+five attempts, and at most 10 minutes. If another process of its job sleeps (an
+exporter that writes a file every minute), it has two of these sleeps. The evidence
+shows what ends the rank's loop.
 
 ## References
 
@@ -115,7 +115,9 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
     still = (
-        "none of its counters changed" if idle is None else f"it had not run for {duration(idle)} when the look began"
+        "none of its counters changed"
+        if idle is None
+        else f"it had not run for {duration(idle)} when the observation began"
     )
     progress = "its counters changed" if first.counters_moved else still
     used = f"{cpu}, {progress}" if cpu else progress

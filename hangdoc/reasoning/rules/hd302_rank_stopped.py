@@ -2,9 +2,9 @@
 
 ## What it finds
 
-A rank that does not run during the whole observation (state T, a frozen control
-group, a debugger), or that waits for user input: `input()`, a breakpoint. Also
-a stopped launcher, which cannot end or restart its ranks. A tracer that
+A rank that is stopped for the whole observation (state T, a frozen control group,
+a debugger), or that waits for user input: `input()`, a breakpoint. Also a stopped
+launcher, which cannot end or restart its ranks. A tracer that
 attaches for a moment, such as py-spy or another hangdoc, does not count.
 
 ## Why it hangs

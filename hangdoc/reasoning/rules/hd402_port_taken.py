@@ -44,6 +44,8 @@ A port forwarder or a service mesh listens in front of the real master.
   https://docs.pytorch.org/docs/stable/elastic/rendezvous.html
 """
 
+from collections.abc import Collection
+
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.meeting import PortTaken
@@ -52,6 +54,13 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.command_lines import command
+
+
+def _waits(blockage: Blockage, who: Collection[int]) -> str:
+    """How long they have waited, as far as it is known."""
+    if blockage.age_seconds is None:
+        return words.verb(who, "waits", "wait")
+    return f"{words.verb(who, 'has', 'have')} waited for {duration(blockage.age_seconds)}"
 
 
 @about(PortTaken)
@@ -64,7 +73,7 @@ def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
     return Draft(
         confidence=0.93,
         summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} to it "
-        f"and {words.verb(waiting or [0], 'waits', 'wait')} forever"
+        f"and {_waits(blockage, waiting or (0,))}"
         + ("; rank 0, which should serve the store there, is gone" if cause.culprits else ""),
         evidence=[
             Evidence(

@@ -65,6 +65,7 @@ from hangdoc.reasoning.text import children, next_steps, words
 @about(Works)
 def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
     first, blamed = blockage.awaited[0].first, blockage.culprits
+    repeated = first.why.removeprefix("uses ") in kind.what
     return Draft(
         confidence=0.85 if kind.certain else 0.75,
         summary=f"{words.awaited(run, blockage)}; rank {first.rank} is active: {kind.what}",
@@ -72,7 +73,11 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
             *words.class_evidence(blockage.awaited),
             *children.places(run, first),
             *words.counters(first),
-            Evidence(first.rank, "cpu", kind.what if first.why in kind.what else f"{first.why}; {kind.what}"),
+            Evidence(
+                first.rank,
+                "cpu",
+                kind.what if repeated else f"{first.why}; {kind.what}",
+            ),
             *words.stacks(run, blockage.waiting),
         ],
         remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "

@@ -1,4 +1,4 @@
-"""A GPU rank spins in the driver at 100% CPU while it waits for a collective.
+"""A GPU rank busy-waits in the driver at 100% CPU while it waits for a collective.
 
 ## What it finds
 
@@ -20,7 +20,7 @@ called it.
 loss.backward()
 if rank != skipped:
     dist.all_reduce(loss)  # <- one rank does not call it
-print(loss.item())  # the other ranks spin here
+print(loss.item())  # the other ranks busy-wait here
 ```
 
 ## Use instead
@@ -31,8 +31,8 @@ dist.all_reduce(loss)  # every rank calls it
 print(loss.item())
 ```
 
-Look at the rank that does not spin: the others wait for it. If all ranks spin,
-they are in different collectives: compare them in torch's flight recorder
+Look at the rank that does not busy-wait: the others wait for it. If all ranks
+do, they are in different collectives: compare them in torch's flight recorder
 (`TORCH_NCCL_TRACE_BUFFER_SIZE`), or set `TORCH_NCCL_DESYNC_DEBUG=1` for the
 next run.
 
@@ -45,10 +45,10 @@ Python line in both stacks, and counters that do not change.
 
 A long kernel of the rank itself looks the same from the host, so this finding
 is always an `info`. The error is the finding about the rank that is elsewhere. If
-all ranks spin, run hangdoc again after a minute and compare the lines.
+all ranks busy-wait, run hangdoc again after a minute and compare the lines.
 
 This rule was developed without a GPU machine. The native frames come from the
-reports below; no real rank that spins was observed.
+reports below; no real rank in this state was observed.
 
 ## References
 
@@ -78,7 +78,7 @@ def say(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
 
 
 def check(run: Run) -> Iterator[Draft]:
-    """Ranks that spin in the GPU driver while other ranks are elsewhere."""
+    """Ranks that busy-wait in the GPU driver while other ranks are elsewhere."""
     if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
         awaited = [one for blockage in run.blockages for one in blockage.awaited]
         yield _draft(run, set(numbers_of(one for one in awaited if not one.first.waits)))
@@ -87,14 +87,15 @@ def check(run: Run) -> Iterator[Draft]:
 def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
     spinning = [one for one in run.waiting if one.first.spins]
     who = set(numbers_of(spinning))
-    until = f" until {words.do(elsewhere, 'joins', 'join')} the collective" if elsewhere else ""
+    alone = f"and {words.verb(who, 'makes', 'make')} no progress"
+    until = f"until {words.do(elsewhere, 'joins', 'join')}" if elsewhere else alone
+    cpu = min(one.first.cpu_percent or 0 for one in spinning)
     return Draft(
         severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
         confidence=0.7,
         culprits=elsewhere,
         victims=who,
-        summary=f"{words.do(who, 'spins', 'spin')} in the GPU driver at full CPU, but {words.verb(who, 'makes', 'make')} no "
-        f"progress{until}",
+        summary=f"{words.do(who, 'busy-waits', 'busy-wait')} in the GPU driver ({cpu:.0f}% CPU) {until}",
         evidence=[
             Evidence(
                 one.first.rank,
@@ -103,6 +104,6 @@ def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
             )
             for one in spinning[:4]
         ],
-        remedy="Check the ranks that do not spin. If all spin, compare their collectives in the flight recorder.",
+        remedy="Check the ranks that do not busy-wait. If all do, compare their collectives in the flight recorder.",
         commands=next_steps.look_again(spinning[0].first),
     )
