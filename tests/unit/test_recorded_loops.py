@@ -85,9 +85,9 @@ def test_a_counter_that_a_later_loop_uses_again() -> None:
     view = loop_view(process(), (frame,), KEY)
     assert view is not None
     assert (view.inside, view.done) == (False, None)
-    before = loop_view(process(), (replace(frame, line=25),), KEY)
-    assert before is not None
-    assert before.done is not None
+    behind = loop_view(process(), (replace(frame, line=40),), KEY)  # that loop may be in a branch that was not taken
+    assert behind is not None
+    assert behind.done is not None
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,9 @@ def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool
 
 
 def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
-    """Whether a later loop of the function, which a rank has reached, uses the counter of one that has ended."""
-    later = (other for other in frame.loops if loop.end_line < other.line <= frame.line)
+    """Whether a rank is in a later loop of the function that uses the counter of one that has ended. Another one may not have
+    run: it may be in a branch that was not taken."""
+    later = (other for other in around(frame) if loop.end_line < other.line)
     return any(name in other.counters or name in other.advances for other in later)
 
 
