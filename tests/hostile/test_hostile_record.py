@@ -1,9 +1,7 @@
 """A rank that forges torch's flight recorder in its memory: it spoils only its own evidence, within its budget."""
 
-import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -20,6 +18,7 @@ from hangdoc.observe.torch.members import read_members
 from hangdoc.observe.torch.ring import copy_ring
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import FlightRecorder, Unavailable
+from tests.hostile.forged_process import ForgedProcess
 from tests.hostile.fuzz.bounds import bounded
 from tests.live.recorded import recording
 from tests.pythons import observed
@@ -30,29 +29,16 @@ LAYOUT = layout_of(entry_members(epochs=True, threads=True, copied_strings=False
 NOWHERE = 0x6666_0000_0000
 
 
-class Victim:
+class Victim(ForgedProcess):
     """A rank whose memory the test changes, and restores."""
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
+        super().__init__(pid)
         loaded = torch_libraries(ProcFS(), pid)
         with Memory(pid, Layout()) as memory:
             address = find_instance(memory, loaded.libraries[0], loaded.heaps)
             assert address is not None
             self.header: Header = read_header(memory, address)
-
-    @contextmanager
-    def forged(self, writes: dict[int, bytes]) -> Iterator[None]:
-        file = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
-        before = {address: os.pread(file, len(raw), address) for address, raw in writes.items()}
-        try:
-            for address, raw in writes.items():
-                os.pwrite(file, raw, address)
-            yield
-        finally:
-            for address, raw in before.items():
-                os.pwrite(file, raw, address)
-            os.close(file)
 
     def in_each_entry(self, word: int, *values: int) -> dict[int, bytes]:
         """These words in every entry."""

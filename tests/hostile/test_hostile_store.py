@@ -1,9 +1,7 @@
 """A process that forges the TCPStore in its memory: it spoils only its own evidence, within its budget."""
 
-import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,6 +14,7 @@ from hangdoc.observe.torch.libraries import mapped_memory
 from hangdoc.observe.torch.store_server import find_servers, read_server
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import StoreServers, Unavailable
+from tests.hostile.forged_process import ForgedProcess
 from tests.hostile.fuzz.bounds import bounded
 from tests.live.served import read_stores, serving, store_of
 from tests.unit.made_memory import HEAP
@@ -28,11 +27,11 @@ COUNT = 24
 _CLIENTS = 20
 
 
-class Victim:
+class Victim(ForgedProcess):
     """A process that serves a store, and whose memory the test changes and restores."""
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
+        super().__init__(pid)
         proc = ProcFS()
         mapped = mapped_memory(proc, pid)
         with Memory(pid, Layout()) as memory:
@@ -45,19 +44,6 @@ class Victim:
             (self.server,) = find_servers(memory, Classes(memory, mapped.torch), self.stack)
             self.members = memory.read(self.server, 1_296)
             (self.entry,) = struct.unpack_from("<Q", self.members, AWAITED + 16)
-
-    @contextmanager
-    def forged(self, writes: dict[int, bytes]) -> Iterator[None]:
-        file = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
-        before = {address: os.pread(file, len(raw), address) for address, raw in writes.items()}
-        try:
-            for address, raw in writes.items():
-                os.pwrite(file, raw, address)
-            yield
-        finally:
-            for address, raw in before.items():
-                os.pwrite(file, raw, address)
-            os.close(file)
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,15 @@ from hangdoc.observe.memory import Memory
 from hangdoc.observe.torch.codes import Codes
 from hangdoc.observe.torch.entry_layout import Member
 from hangdoc.observe.torch.ring import Copy, copy_ring
-from tests.hostile.fuzz.fake_memory import PAGE, memory_of
+from tests.hostile.fuzz.fake_memory import memory_of
+from tests.unit.made_memory import MadeMemory
 
 INSTANCE, RING, HEAP = 0x10000, 0x100000, 0x4000000
 FLOAT, LONG = 6, 4
 
 
 @dataclass
-class Recorder:
+class Recorder(MadeMemory):
     """The instance and its entries. `members` are those of an entry (`entry_members`)."""
 
     members: Sequence[Member]
@@ -53,22 +54,6 @@ class Recorder:
         ends = [root, root] if root else [INSTANCE + first_map + 56] * 2
         struct.pack_into("<Q4Q", header, first_map + 56, 0, root, *ends, len(self.ranks))
         self.put(INSTANCE, header)
-
-    def put(self, address: int, raw: bytes) -> None:
-        """Write into the memory, which grows."""
-        done = 0
-        while done < len(raw):
-            page = self.pages.setdefault((address + done) & -PAGE, bytearray(PAGE))
-            at = (address + done) % PAGE
-            part = raw[done : done + PAGE - at]
-            page[at : at + len(part)] = part
-            done += len(part)
-
-    def new(self, raw: bytes) -> int:
-        """The address of a new object."""
-        address, self._heap = self._heap, self._heap + -(-len(raw) // 16) * 16 + 16
-        self.put(address, raw)
-        return address
 
     def _tree(self, items: list[tuple[tuple[str, str], tuple[int, ...]]]) -> int:
         """A std::map, as a list that only goes right."""

@@ -8,7 +8,7 @@ import hangdoc
 from hangdoc import reasoning
 
 _EACH = """
-import ast, importlib, os, re, sys, traceback
+import importlib, os, sys, traceback
 import hangdoc.diagnosis, hangdoc.program, hangdoc.settings, hangdoc.snapshot
 failed = []
 for name in sys.argv[1:]:

@@ -22,8 +22,6 @@ _AS_LATE = 0.5
 _MOVES = 10
 """So many steps in the window tell a rate. One of a slow run tells none."""
 _TELLING_CALLS = 10
-
-
 _LAST_SECONDS = 5.0
 """Before the last call of all ranks."""
 
@@ -66,7 +64,7 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
 def _waits_elsewhere(run: Run, rank: int) -> bool:
     """Whether a rank that is late in one group waits for later ranks in its other groups: then they wait for each other in turns,
     as the player and the trainers of reinforcement learning do."""
-    past = past_of(run.ledger, {host.name: host.wall_us for host in run.hosts if host.wall_us is not None})
+    past = past_of(run.ledger, run.looks_us)
     if past is None or rank not in past.ranks:
         return False
     (share,) = shares_of(past.ranks[rank], (past.last_call - _LAST_SECONDS, past.last_call))

@@ -82,12 +82,8 @@ class _History(NamedTuple):
 
 def first_difference(group: GroupCalls) -> FirstDifference | None:
     """The earliest such difference of a group; None for none."""
-    recorded = {rank: calls for rank, calls in group.ranks.items() if calls.numbers}
-    if len(recorded) < 2:
-        return None
-    low = max(calls.numbers[0] for calls in recorded.values())
-    high = min(calls.numbers[-1] for calls in recorded.values())
-    classes = _classes(recorded, low, high)
+    recorded = _recorded(group)
+    classes = _classes(recorded)
     if len(classes) < 2:
         return None
     whole = any(calls.whole for calls in recorded.values())
@@ -108,12 +104,10 @@ def first_difference(group: GroupCalls) -> FirstDifference | None:
 def may_be_shifted(group: GroupCalls) -> bool:
     """Whether the ranks call the same lines at different numbers: since a call that is older than the record they may be shifted,
     or they may call these lines in another order on purpose. Then where a rank waits does not show what it skipped."""
-    recorded = {rank: calls for rank, calls in group.ranks.items() if calls.numbers}
-    if len(recorded) < 2 or any(calls.whole for calls in recorded.values()):
+    recorded = _recorded(group)
+    if any(calls.whole for calls in recorded.values()):
         return False
-    low = max(calls.numbers[0] for calls in recorded.values())
-    high = min(calls.numbers[-1] for calls in recorded.values())
-    classes = _classes(recorded, low, high)
+    classes = _classes(recorded)
     if len(classes) < 2:
         return False
     reference = _reference(classes)
@@ -129,8 +123,16 @@ def _calls_the_same_elsewhere(mine: _History, theirs: _History) -> bool:
     return _share(x in lines and y in lines for x, y in zip(a, b, strict=True)) >= _MATCHES
 
 
-def _classes(recorded: dict[int, RankCalls], low: int, high: int) -> list[_History]:
-    """Ranks with equal calls in the numbers that all have, by their lowest ranks."""
+def _recorded(group: GroupCalls) -> dict[int, RankCalls]:
+    return {rank: calls for rank, calls in group.ranks.items() if calls.numbers}
+
+
+def _classes(recorded: dict[int, RankCalls]) -> list[_History]:
+    """Ranks with equal calls in the numbers that all have, by their lowest ranks. Without any for fewer than two ranks."""
+    if len(recorded) < 2:
+        return []
+    low = max(calls.numbers[0] for calls in recorded.values())
+    high = min(calls.numbers[-1] for calls in recorded.values())
     identity: dict[Signature, int] = {}
     by_object: dict[int, int] = {}  # equal calls of a rank are one object, and a signature takes long to hash
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}

@@ -88,6 +88,11 @@ class Run:
         return {host.name: host for host in self.hosts}
 
     @cached_property
+    def looks_us(self) -> dict[str, int]:
+        """When the look at each host ended, in microseconds by the host's clock. Without hosts that did not say."""
+        return {host.name: host.wall_us for host in self.hosts if host.wall_us is not None}
+
+    @cached_property
     def _by_host(self) -> dict[str, list[Rank]]:
         found: dict[str, list[Rank]] = {}
         for rank in self.ranks.values():

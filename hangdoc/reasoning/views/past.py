@@ -76,7 +76,7 @@ def waited_shares(run: Run) -> dict[int, float]:
     """By rank that made calls in the window: for which share of it the rank waited for a later one. Without ranks of which that
     is unknown."""
     moved = {calls.rank for group in run.ledger.groups for calls in group.ranks.values() if calls.moved}
-    past = past_of(run.ledger, _looks(run)) if moved else None
+    past = past_of(run.ledger, run.looks_us) if moved else None
     found: dict[int, float] = {}
     for rank in moved if past is not None else ():
         host = run.host.get(run.ranks[rank].host)
@@ -87,14 +87,10 @@ def waited_shares(run: Run) -> dict[int, float]:
     return found
 
 
-def _looks(run: Run) -> dict[str, int]:
-    return {host.name: host.wall_us for host in run.hosts if host.wall_us is not None}
-
-
 def past_cells(run: Run, *, least_seconds: float = 0.0) -> Past | None:
     """What each rank of a run did before the window of the look, in at most 120 cells of at least `least_seconds`. None without a
     record that is older than the window."""
-    past = past_of(run.ledger, _looks(run))
+    past = past_of(run.ledger, run.looks_us)
     if past is None:
         return None
     window = max((host.window_seconds for host in run.hosts), default=0.0)
