@@ -176,7 +176,8 @@ def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: C
                 like=by_process[first].rank,
                 local_rank=process.identity.local_rank if process.identity else None,
                 cpu_percent=cpu_percent(process),
-                silent_seconds=silent_seconds(links.ranks),
+                # NCCL's processes keep in touch on connections that carry no data of a collective.
+                silent_seconds=silent_seconds(links.ranks) if not known.uses_nccl(process) else None,
                 store_silent_seconds=silent_seconds(links.stores),
                 idle_seconds=known.threads(process)[0].idle_seconds,  # of the training thread (Alike)
                 connections=links.ranks,
@@ -243,7 +244,8 @@ def _rank(
         where=place,
         frame=frame,
         cpu_percent=cpu_percent(process),
-        silent_seconds=silent_seconds(links.ranks),
+        # NCCL's processes keep in touch on connections that carry no data of a collective.
+        silent_seconds=silent_seconds(links.ranks) if not known.uses_nccl(process) else None,
         store_silent_seconds=silent_seconds(links.stores),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,

@@ -21,6 +21,7 @@ from hangdoc.snapshot import (
     PythonThread,
     Stack,
 )
+from hangdoc.torch_facts import torch_names
 
 
 def threads(process: Process) -> tuple[KernelThread, ...]:
@@ -31,6 +32,11 @@ def threads(process: Process) -> tuple[KernelThread, ...]:
 def thread_names(process: Process) -> set[str]:
     """Their names."""
     return {thread.name for thread in threads(process)}
+
+
+def uses_nccl(process: Process) -> bool:
+    """Whether it has threads with the names that torch, NCCL and CUDA give theirs."""
+    return any(map(torch_names.NCCL_THREADS.match, thread_names(process)))
 
 
 def python_threads(process: Process) -> tuple[PythonThread, ...]:

@@ -120,11 +120,13 @@ def _pending(recorded: Recorded) -> Pending:
 
 
 def _call(recorded: Recorded) -> Call:
-    return Call(recorded.op, recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames))
+    return Call(
+        torch_names.recorded_op(recorded.op), recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames)
+    )
 
 
 def _call_of(form: CallForm) -> Call:
-    return Call(form.op, form.inputs, _sites(form.frames), _is_by_join(form.frames))
+    return Call(torch_names.recorded_op(form.op), form.inputs, _sites(form.frames), _is_by_join(form.frames))
 
 
 def _is_by_join(frames: Sequence[Frame]) -> bool:

@@ -136,10 +136,12 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
         done = max(0, received - (frame.line != loop.line))
         total = total if iterator.total is None else iterator.total
         return structs.replace(view, done=done, total=total, by_iterator=True, recorded=iterator.total is not None)
-    loader = iterators.behind_loop(process, frame, loop)
+    # Where a card waits in a call, its thread has gone on, and may be in the next round of the loop.
+    again = iterators.in_loop(process, frame, loop)
+    loader = again or iterators.behind_loop(process, frame, loop)
     if loader is None or loader.total is None:
         return view
-    given = loader.total if iterators.ended_with_its_data(loop) else loader.done
+    given = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
     return structs.replace(
         view,
         done=done if given is None else given,

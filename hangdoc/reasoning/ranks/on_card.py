@@ -131,7 +131,7 @@ def _origin(call: Recorded) -> str | None:
 
 def _thread_at(call: Recorded, thread: PythonThread | None) -> PythonThread:
     """The thread as it was when it made the call: at the lines of the record, with the variables of its frames as they are now,
-    unless the thread has entered or left a loop since."""
+    without the counters of loops that it has entered, left or repeated since."""
     now = {(frame.file, frame.function): frame for frame in (thread.frames if thread is not None else ())}
     frames = tuple(_with_variables(frame, now.get((frame.file, frame.function))) for frame in call.frames)
     if thread is None:
@@ -143,11 +143,12 @@ def _with_variables(frame: Frame, now: Frame | None) -> Frame:
     if now is None:
         return frame
     loops = {loop.line: loop for loop in (*frame.loops, *now.loops)}.values()
-    moved = {
-        name for loop in loops if _is_inside(loop, frame.line) != _is_inside(loop, now.line) for name in loop.counters
-    }
+    moved = {name for loop in loops if _has_gone_on(loop, frame.line, now.line) for name in loop.counters}
     return replace(frame, locals=tuple(local for local in now.locals if local.name not in moved))
 
 
-def _is_inside(loop: Loop, line: int) -> bool:
-    return loop.line <= line <= loop.end_line
+def _has_gone_on(loop: Loop, line: int, now: int) -> bool:
+    """Whether a thread that was at `line` and is at `now` has entered, left or repeated a loop in between: then its counter has
+    another value."""
+    then_inside, now_inside = (loop.line <= at <= loop.end_line for at in (line, now))
+    return then_inside != now_inside or (then_inside and now < line)

@@ -235,7 +235,14 @@ def _inferred(rank: Rank) -> str:
     """Why a finding is less sure: no frame of the stack is the operation's own."""
     wait = rank.wait
     unsure = wait is not None and not wait.sure and wait.operation.op != "wait"
-    return ", inferred from its line: no frame shows the call" if unsure else ""
+    if wait is None or not unsure:
+        return ""
+    by_record = wait.number is not None
+    return (
+        ", by its record: its thread is busy and makes no other call"
+        if by_record
+        else ", inferred from its line: no frame shows the call"
+    )
 
 
 def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
