@@ -18,7 +18,6 @@ from hangbench.situations import SITUATIONS
 from hangdoc_trainer.offspring import Offspring, free_port, parent
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
-_START_BOUND = 150.0
 _READY = re.compile(r"(?<!al)ready")
 """NCCL's and torch's warnings have the word `already`."""
 _MARGIN = 1.5
@@ -32,17 +31,19 @@ class Running:
 
     With `beacons`, every rank has a watchdog that its script does not know about. `variables` are added to the environment.
     `launchers` are the pids to observe. `while_starting` is called until all ranks are ready. `folder` keeps the output in its
-    file `log`; by default it is removed at the end. Raises RuntimeError with the output of the ranks if the run does not start.
+    file `log`; by default it is removed at the end. Raises RuntimeError with the output of the ranks if the run does not start
+    within `start_seconds`.
     """
 
     def __init__(
         self, case: Case, while_starting: Callable[["Running"], None] | None = None, *, beacons: bool = False,
-        variables: Mapping[str, str] = MappingProxyType({}), folder: Path | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}), folder: Path | None = None, start_seconds: float = 150.0,
     ) -> None:  # fmt: skip
         self.case = case
         self._watched = {"PYTHONPATH": f"{_BEACONS}:{_ROOT}"} if beacons else {}
         self._variables = variables
         self._while_starting = while_starting
+        self._start_seconds = start_seconds
         self.address, self.port = "127.0.0.1", free_port()
         self.wrap: Callable[[int, list[str]], list[str]] = lambda node, command: command
         """Lets a situation wrap the command of a node into another one."""
@@ -126,11 +127,15 @@ class Running:
         """The output of launchers and ranks."""
         return self._log.read_text("utf-8", "replace")
 
+    def ready(self) -> int:
+        """How many ranks have printed `ready`."""
+        return len(_READY.findall(self.log()))
+
     def _wait_ready(self) -> None:
         wanted = self.case.ready if self.case.ready is not None else self.case.ranks
-        until = time.monotonic() + _START_BOUND
+        until = time.monotonic() + self._start_seconds
         # If no rank will start, wait until the launcher listens.
-        while len(_READY.findall(self.log())) < wanted or (wanted == 0 and not self._listens()):
+        while self.ready() < wanted or (wanted == 0 and not self._listens()):
             if time.monotonic() > until or all(child.poll() is not None for child in self._children):
                 raise RuntimeError(f"{self.case.name} did not start. It printed:\n{self.log()[-3000:]}")
             if self._while_starting is not None:

@@ -27,7 +27,9 @@ _LARGEST = 8 << 20
 class Bench:
     """All cases on this machine. `say` gets a line for each event."""
 
-    def __init__(self, cases: Sequence[CardCase], work: Path, *, card: bool, limit: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cases: Sequence[CardCase], work: Path, *, card: bool, limit: float, say: Callable[[str], None]
+    ) -> None:
         self._waiting = deque(enumerate(cases))
         self._work, self._card, self._limit = work, card, limit
         self._began = time.monotonic()

@@ -1,7 +1,7 @@
 """What NCCL's RAS answers to a plain client: raw, as evidence for hangdoc's own client.
 
-NCCL's documentation of RAS describes the protocol: lines of text over TCP, and the server closes at the end. A stopped process may
-have accepted the connection, so every step has a limit.
+NCCL's documentation of RAS describes the protocol: lines of text over TCP, and the server closes at the end. A stopped process
+may have accepted the connection, so every step has a limit.
 """
 
 import socket
@@ -33,7 +33,9 @@ def ask(port: int, lines: tuple[str, ...]) -> str:
     return f"{answer.decode('utf-8', 'replace')}\n!! took {time.monotonic() - began:.2f} s\n"
 
 
-def ask_all(port: int, folder: Path, suffix: str = "") -> None:
-    """Write the answer to each question into `ras-NAME.txt`."""
+def ask_all(port: int, folder: Path) -> None:
+    """Write the answer to each question into `ras-NAME.txt`, and two seconds later the counts again."""
     for name, lines in QUESTIONS.items():
-        (folder / f"ras-{name}{suffix}.txt").write_text(ask(port, lines))
+        (folder / f"ras-{name}.txt").write_text(ask(port, lines))
+    time.sleep(2.0)
+    (folder / "ras-verbose-again.txt").write_text(ask(port, QUESTIONS["verbose"]))

@@ -14,22 +14,32 @@ def results_table(
     trials: Sequence[Trial], left_out: Sequence[str], phases: Mapping[str, tuple[float, float]], samples: Path
 ) -> str:
     """A line for each case, then the sums, then the card by phase."""
-    lines = [f"{'case':<22}{'right answer':<24}{'answer':<24}{'frozen':>7}{'look':>6}  result; torch's record against its own dump"]
+    lines = [
+        f"{'case':<22}{'right answer':<24}{'answer':<24}{'frozen':>7}{'look':>6}  result; torch's record against its own dump"
+    ]
     for trial in trials:
         case = card_cases()[trial.case]
         truth = _answer("/".join(case.verdict), case.finding, case.culprits)
         answer = _answer(trial.verdict or "none", trial.finding, trial.culprits)
         mark = {True: "right", False: f"WRONG: {trial.complaints}", None: "no answer"}[trial.right]
-        notes = "; ".join([mark, trial.recorder or "no dump", *trial.problems])
+        looks = [
+            f"{name} look: {verdict}"
+            for name, verdict in (("early", trial.early), ("second", trial.again))
+            if verdict == "hung"
+        ]
+        notes = "; ".join([mark, *looks, trial.recorder or "no dump", *trial.problems])
         frozen = f"{trial.frozen - trial.began:.1f}" if trial.frozen is not None else "-"
         look = f"{trial.look_seconds:.1f}" if trial.look_seconds is not None else "-"
         lines.append(f"{trial.case:<22}{truth:<24}{answer:<24}{frozen:>7}{look:>6}  {notes}")
     answered = [trial for trial in trials if trial.right is not None]
     controls = [trial for trial in answered if card_cases()[trial.case].control]
+    early = [trial.early for trial in trials if trial.early not in (None, "-")]
+    again = [trial.again for trial in trials if trial.again is not None]
     lines += [
         "",
         f"{sum(trial.right is True for trial in trials)} of {len(trials)} right, {len(trials) - len(answered)} without an answer",
-        f"{sum(trial.verdict == 'hung' for trial in controls)} of {len(controls)} controls called hung",
+        f"{sum(trial.verdict == 'hung' for trial in controls)} of {len(controls)} controls called hung, "
+        f"{again.count('hung')} of {len(again)} at a second look; {early.count('hung')} of {len(early)} runs at their start",
         *(f"left out: {name}" for name in left_out),
         "",
         *_card_lines(phases, trials, samples),

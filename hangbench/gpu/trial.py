@@ -24,6 +24,9 @@ IN_RANKS = Path(__file__).parent / "in_ranks"
 _FIRST_RAS_PORT = 28_100
 """Below those that Linux gives to connections, so that they are free."""
 _LOOK_SECONDS, _DUMP_SECONDS, _END_SECONDS = 90.0, 10.0, 60.0
+_START_SECONDS, _EARLY_SECONDS, _LATE_SECONDS = 80.0, 5.0, 60.0
+"""How long a start may take, when a look is taken in it, and when a run that has not become ready is looked at all the same."""
+_SHORT_WINDOW = "0.4"
 BUNDLE = "auto.hangdoc"
 
 
@@ -40,6 +43,10 @@ class Trial(msgspec.Struct):
     verdict: str | None = None
     finding: str | None = None
     culprits: tuple[int, ...] = ()
+    early: str | None = None
+    """The verdict of a look before the run was ready."""
+    again: str | None = None
+    """The verdict of a second, short look, only for a control."""
     right: bool | None = None
     """None if there is no answer to score."""
     complaints: str = ""
@@ -77,7 +84,9 @@ class Attempt:
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             variables = variables_of(self._index, self._folder, self._card)
-            self._run = Running(self.case, variables=variables, folder=self._folder)
+            self._run = Running(
+                self.case, self._while_starting, variables=variables, folder=self._folder, start_seconds=_START_SECONDS
+            )  # fmt: skip
             with self._run as run:
                 self.trial.frozen = self._clock()
                 self._look_at(run)
@@ -91,14 +100,38 @@ class Attempt:
         if self._run is not None:
             self._run.end_processes()
 
+    def _while_starting(self, run: Running) -> None:
+        """A run that starts is not hung. One that does not become ready is looked at before it is given up."""
+        age = self._clock() - self.trial.began
+        if self.trial.early is None and age > _EARLY_SECONDS:
+            self.trial.early = "-"
+            self._attempt("the early look", lambda: self._look_early(run))
+        if self.trial.looked is None and age > _LATE_SECONDS:
+            self._look_at(run)
+            self._keep_rest(run)
+
+    def _look_early(self, run: Running) -> None:
+        verdict = self._short_look(run, "early")
+        if run.ready() == 0:
+            self.trial.early = verdict
+
+    def _short_look(self, run: Running, name: str) -> str:
+        """The verdict with hangdoc's own patience."""
+        self._hangdoc(f"{name}.json", "diagnose", *_pids(run), "--window", _SHORT_WINDOW, "--json",
+                      "--save", str(self._folder / f"{name}.hangdoc"))  # fmt: skip
+        written = (self._folder / f"{name}.json").read_bytes()
+        return str(msgspec.json.decode(written)["verdict"]) if written else "none"
+
     def _look_at(self, run: Running) -> None:
         bundle, tolerance = self._folder / BUNDLE, f"{self.case.tolerance:g}"
-        pids = [word for pid in run.launchers for word in ("--pid", str(pid))]
+        pids = _pids(run)
         began = time.monotonic()
         self._hangdoc("diagnose.json", "diagnose", *pids, "--patience", tolerance, "--json", "--save", str(bundle))
         self.trial.look_seconds = round(time.monotonic() - began, 1)
         self.trial.looked = self._clock()
-        self._attempt("the report", lambda: self._hangdoc("diagnose.txt", "diagnose", str(bundle), "--patience", tolerance))
+        self._attempt(
+            "the report", lambda: self._hangdoc("diagnose.txt", "diagnose", str(bundle), "--patience", tolerance)
+        )
         self._attempt("the score", lambda: self._score(bundle))
 
     def _score(self, bundle: Path) -> None:
@@ -106,23 +139,32 @@ class Attempt:
 
     def _keep_rest(self, run: Running) -> None:
         """What takes longer, or may disturb the run, comes after the look."""
-        folder, ranks = self._folder, run.ranks()
-        pids = [word for pid in run.launchers for word in ("--pid", str(pid))]
+        folder, ranks, pids = self._folder, run.ranks(), _pids(run)
         for rank, pid in ranks.items():
             self._attempt(f"the threads of rank {rank}", lambda rank=rank, pid=pid: _keep_process(pid, rank, folder))
         self._attempt("native stacks", lambda: self._hangdoc(
             "native.txt", "snapshot", *pids, "--native", "always", "-o", str(folder / "native.hangdoc")))  # fmt: skip
         self._attempt("torch's own dump", lambda: self._compare_dumps(ranks))
+        if self.case.control:
+            self._attempt("the second look", lambda: self._look_again(run))
         if self._card:
             self._attempt("RAS", lambda: ras.ask_all(_FIRST_RAS_PORT + self._index, folder))
         if self.case.ends_itself and self._card:
             self._attempt("the end by itself", lambda: _wait_for_end(run, folder))
 
+    def _look_again(self, run: Running) -> None:
+        self.trial.again = self._short_look(run, "again")
+
     def _compare_dumps(self, ranks: Mapping[int, int]) -> None:
         before: dict[int, list[Record]] = {}
         for rank, pid in ranks.items():
-            self._attempt(f"the record of rank {rank}", lambda rank=rank, pid=pid: before.update({rank: records_of(pid)}))
-            os.kill(pid, signal.SIGUSR2)
+            self._attempt(
+                f"the record of rank {rank}", lambda rank=rank, pid=pid: before.update({rank: records_of(pid)})
+            )
+            if _blocks(pid, signal.SIGUSR2):  # or it would end the rank
+                os.kill(pid, signal.SIGUSR2)
+            else:
+                self.trial.problems.append(f"rank {rank} does not wait for the order to dump its record")
         until = time.monotonic() + _DUMP_SECONDS
         dumps = {rank: self._folder / f"dump-{rank}.json" for rank in ranks}
         while not all(dump.exists() for dump in dumps.values()) and time.monotonic() < until:
@@ -178,8 +220,19 @@ def _keep_process(pid: int, rank: int, folder: Path) -> None:
     (folder / f"maps-{rank}.txt").write_text(Path(f"/proc/{pid}/maps").read_text())
 
 
+def _pids(run: Running) -> list[str]:
+    """The options for a look at a run."""
+    return [word for pid in run.launchers for word in ("--pid", str(pid))]
+
+
+def _blocks(pid: int, number: signal.Signals) -> bool:
+    """Whether the main thread of a process blocks a signal (proc_pid_status(5))."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk:"))
+    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+
+
 def _wait_for_end(run: Running, folder: Path) -> None:
-    """Until torch has ended the ranks; a look shows what hangdoc says of what is left."""
+    """Until torch has ended the ranks. `left.txt` names what it has left in the home directory."""
     until = time.monotonic() + _END_SECONDS
     while run.ranks() and time.monotonic() < until:
         time.sleep(0.5)

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def evaluate(model, batches, device):
     total = 0.0
-    for index in range(batches):
+    for _ in range(batches):
         with torch.no_grad():
             total += model(torch.randn(64, 512, device=device)).square().mean().item()
     return total / batches

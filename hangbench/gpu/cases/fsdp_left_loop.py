@@ -3,7 +3,7 @@ batches; rank 0 waits for it in the all-gather of the next forward."""
 
 # /// hangbench
 # verdict = ["hung"]
-# finding = "HD102"
+# finding = "HD101"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -1,5 +1,5 @@
-"""The step with its all-reduce is captured in a CUDA graph. Rank 1 waits for a file and no longer replays it; rank 0's replay waits
-for rank 1 on the card. No record of torch has what a graph launches."""
+"""The step with its all-reduce is captured in a CUDA graph. Rank 1 waits for a file and no longer replays it; rank 0's replay
+waits for rank 1 on the card. No record of torch has what a graph launches."""
 
 # /// hangbench
 # verdict = ["hung", "unknown"]

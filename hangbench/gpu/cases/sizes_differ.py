@@ -1,5 +1,5 @@
-"""At step 10, rank 1 pads its features to twice the rows of rank 0, and NCCL reports no error: its one all-reduce pairs up with two
-of rank 0's. At the end, rank 1's last all-reduce has no partner, and rank 0 waits in the group of the metrics."""
+"""At step 10, rank 1 pads its features to twice the rows of rank 0, and NCCL reports no error: its one all-reduce pairs up with
+two of rank 0's. At the end, rank 1's last all-reduce has no partner, and rank 0 waits in the group of the metrics."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -4,6 +4,7 @@
 # verdict = ["hung"]
 # finding = "HD302"
 # culprits = [1]
+# victims = [0]
 # ///
 import os
 import signal

@@ -1,5 +1,5 @@
-"""Both ranks have launched all their all-reduces. Rank 1's stream is busy with a kernel that takes minutes, so its next all-reduce
-does not begin, and rank 0's spins on the card."""
+"""Both ranks have launched all their all-reduces. Rank 1's stream is busy with a kernel that takes minutes, so its next
+all-reduce does not begin, and rank 0's spins on the card."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -3,7 +3,7 @@ its gradients of batch 34."""
 
 # /// hangbench
 # verdict = ["hung"]
-# finding = "HD102"
+# finding = "HD101"
 # culprits = [1]
 # victims = [0]
 # ///

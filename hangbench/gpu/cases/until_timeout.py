@@ -1,4 +1,5 @@
-"""Rank 1 sleeps, and rank 0 waits for it in all_reduce. The timeout is 40 seconds: then torch writes its record and ends the run."""
+"""Rank 1 sleeps, and rank 0 waits for it in all_reduce. The timeout is 40 seconds: then torch writes its record and ends the
+run."""
 
 # /// hangbench
 # verdict = ["hung"]

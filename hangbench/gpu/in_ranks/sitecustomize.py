@@ -1,10 +1,10 @@
 """Lets several NCCL ranks share one card, and writes torch's own dump of its record when the bench asks for it.
 
-The bench puts this folder on PYTHONPATH of the launcher, so scripts need nothing for it. NCCL refuses two ranks with the same card
-on the same host (`Duplicate GPU detected`), but believes each rank's NCCL_HOSTID. The ranks then talk by sockets.
+The bench puts this folder on PYTHONPATH of the launcher, so scripts need nothing for it. NCCL refuses two ranks with the same
+card on the same host (`Duplicate GPU detected`), but believes each rank's NCCL_HOSTID. The ranks then talk by sockets.
 
-For SIGUSR2, a thread of its own writes HANGBENCH_DUMPS/dump-RANK.json. Until then it waits in the kernel: a thread that polls would
-look like progress.
+For SIGUSR2, a thread of its own writes HANGBENCH_DUMPS/dump-RANK.json. Until then it waits in the kernel: a thread that polls
+would look like progress.
 """
 
 import contextlib
