@@ -5,6 +5,7 @@
 # make layouts   torch's own dump of its record against what hangdoc reads, by version of torch, by hand (VERSIONS="2.9.1 2.14.1:3.12")
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
+# make gpu   the cases whose ranks share one NVIDIA card; skipped where there is none (ARGS="--limit 240 --out FOLDER")
 # make fuzz   ten minutes of fuzzing what reads what strangers wrote, by hand (ARGS="--seconds 60 bundle")
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
 # make observers   many observers of one healthy run at the same time, 200 looks       make site       the docs as pages, in build/site
@@ -15,7 +16,7 @@ SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs site pictures bench layouts hangbench foreign soak corpus launchers observers fuzz setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench layouts hangbench foreign gpu soak corpus launchers observers fuzz setup system pythons clean
 
 # The tests end with make, and with them what they have started (hangbench/leftovers.py).
 PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
@@ -82,6 +83,9 @@ hangbench: $(FRAMEWORKS)
 
 foreign: $(READY)
 	$(BIN)/python -m hangbench.foreign $(ARGS)
+
+gpu: $(READY)
+	$(BIN)/python -m hangbench.gpu $(ARGS)
 
 soak: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --soak 1000 $(ARGS)

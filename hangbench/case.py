@@ -9,7 +9,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -61,6 +61,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: float | None = None
     ready: int | None = None
     """How many ranks print `ready`; all by default."""
+    folder: Path = FOLDER
+    """Where the script is. `parse` sets it; a header cannot."""
 
     @property
     def control(self) -> bool:
@@ -82,7 +84,10 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def script(self) -> Path:
         """The file that is run."""
-        return FOLDER / f"{self.name}.py"
+        return self.folder / f"{self.name}.py"
+
+
+AnyCase = TypeVar("AnyCase", bound=Case)
 
 
 def label_of(state: str) -> str:
@@ -90,8 +95,9 @@ def label_of(state: str) -> str:
     return next((label for label, states in _LABELS.items() if state in states), "blocked")
 
 
-def parse(path: Path) -> Case:
-    """The case in a script. Raises ValueError with the file's name for an invalid header."""
+def parse(path: Path, kind: type[AnyCase]) -> AnyCase:
+    """The case in a script. `kind` has the fields that its header may have. Raises ValueError with the file's name for an invalid
+    header."""
     text = path.read_text()
     block = _BLOCK.search(text)
     truth = ast.get_docstring(ast.parse(text))
@@ -99,7 +105,7 @@ def parse(path: Path) -> Case:
         raise ValueError(f"{path} lacks a docstring or a `# /// hangbench` block")
     header = tomllib.loads("\n".join(line[2:] for line in block[1].splitlines()))
     try:
-        return msgspec.convert({**header, "name": path.stem, "truth": truth}, Case)
+        return msgspec.convert({**header, "name": path.stem, "truth": truth, "folder": path.parent}, kind)
     except msgspec.ValidationError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -107,4 +113,4 @@ def parse(path: Path) -> Case:
 @cache
 def cases() -> dict[str, Case]:
     """All cases by name."""
-    return {path.stem: parse(path) for path in sorted(FOLDER.glob("*.py"))}
+    return {path.stem: parse(path, Case) for path in sorted(FOLDER.glob("*.py"))}

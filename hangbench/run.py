@@ -1,23 +1,25 @@
 """Starts a case, waits until it has reached its final state, and ends every process that it started."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from hangbench.case import Case, Node, cases
 from hangbench.situations import SITUATIONS
 from hangdoc_trainer.offspring import Offspring, free_port, parent
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
-_START_BOUND = 150.0
+_READY = re.compile(r"(?<!al)ready")
+"""NCCL's and torch's warnings have the word `already`."""
 _MARGIN = 1.5
 _ROOT = Path(__file__).parents[1]
 _BEACONS = _ROOT / "hangbench" / "beacons"
@@ -27,17 +29,21 @@ _BEACONS = _ROOT / "hangbench" / "beacons"
 class Running:
     """A started case. Leaving it ends all its processes, which have a mark in their environment.
 
-    With `beacons`, every rank has a watchdog that its script does not know about. `launchers` are the pids to observe.
-    `while_starting` is called until all ranks are ready. Raises RuntimeError with the output of the ranks if the run does not
-    start.
+    With `beacons`, every rank has a watchdog that its script does not know about. `variables` are added to the environment.
+    `launchers` are the pids to observe. `while_starting` is called until all ranks are ready. `folder` keeps the output in its
+    file `log`; by default it is removed at the end. Raises RuntimeError with the output of the ranks if the run does not start
+    within `start_seconds`.
     """
 
     def __init__(
-        self, case: Case, while_starting: Callable[["Running"], None] | None = None, *, beacons: bool = False
-    ) -> None:
+        self, case: Case, while_starting: Callable[["Running"], None] | None = None, *, beacons: bool = False,
+        variables: Mapping[str, str] = MappingProxyType({}), folder: Path | None = None, start_seconds: float = 150.0,
+    ) -> None:  # fmt: skip
         self.case = case
         self._watched = {"PYTHONPATH": f"{_BEACONS}:{_ROOT}"} if beacons else {}
+        self._variables = variables
         self._while_starting = while_starting
+        self._start_seconds = start_seconds
         self.address, self.port = "127.0.0.1", free_port()
         self.wrap: Callable[[int, list[str]], list[str]] = lambda node, command: command
         """Lets a situation wrap the command of a node into another one."""
@@ -45,7 +51,8 @@ class Running:
         self.launchers: list[int] = []
         self._children: list[subprocess.Popen[bytes]] = []
         self._offspring = Offspring()
-        self._folder = tempfile.TemporaryDirectory(prefix="hangbench-")
+        self._temporary = tempfile.TemporaryDirectory(prefix="hangbench-")
+        self._folder = folder or Path(self._temporary.name)
         self._stack = ExitStack()
         self._scenario: Started | None = None
 
@@ -103,28 +110,32 @@ class Running:
     def _spawn(self, index: int, node: Node, variables: dict[str, str], command: list[str]) -> None:
         environment = {
             **os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false",
-            **self._watched, **variables, **node.environment, **self._offspring.mark,
+            **self._variables, **self._watched, **variables, **node.environment, **self._offspring.mark,
         }  # fmt: skip
         with self._log.open("ab") as log:
             # A separate session, and a standard input that stays open for a rank that reads it.
             child = subprocess.Popen(self.wrap(index, command), env=environment, stdin=subprocess.PIPE, stdout=log,
-                                     stderr=subprocess.STDOUT, start_new_session=True, cwd=self._folder.name)  # fmt: skip
+                                     stderr=subprocess.STDOUT, start_new_session=True, cwd=self._folder)  # fmt: skip
         self._children.append(child)
         self.launchers.append(child.pid)
 
     @property
     def _log(self) -> Path:
-        return Path(self._folder.name) / "log"
+        return self._folder / "log"
 
     def log(self) -> str:
         """The output of launchers and ranks."""
         return self._log.read_text("utf-8", "replace")
 
+    def ready(self) -> int:
+        """How many ranks have printed `ready`."""
+        return len(_READY.findall(self.log()))
+
     def _wait_ready(self) -> None:
         wanted = self.case.ready if self.case.ready is not None else self.case.ranks
-        until = time.monotonic() + _START_BOUND
+        until = time.monotonic() + self._start_seconds
         # If no rank will start, wait until the launcher listens.
-        while self.log().count("ready") < wanted or (wanted == 0 and not self._listens()):
+        while self.ready() < wanted or (wanted == 0 and not self._listens()):
             if time.monotonic() > until or all(child.poll() is not None for child in self._children):
                 raise RuntimeError(f"{self.case.name} did not start. It printed:\n{self.log()[-3000:]}")
             if self._while_starting is not None:
@@ -180,9 +191,13 @@ class Running:
         """Every process of this run, with its initial environment."""
         return self._offspring.processes()
 
-    def _stop(self) -> None:
+    def end_processes(self) -> None:
+        """Kill all its processes, also from another thread: whoever waits for them then fails."""
         self._offspring.end()
+
+    def _stop(self) -> None:
+        self.end_processes()
         for child in self._children:
             child.communicate()
         self._stack.close()  # other runs, namespaces and control groups, after the ranks that used them
-        self._folder.cleanup()
+        self._temporary.cleanup()

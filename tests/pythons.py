@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangbench.recorder import observed as observed
 from hangdoc.observe.locate import Image, locate
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 
 VERSIONS = tuple(f"3.{minor}" for minor in range(10, 16))
@@ -70,14 +69,3 @@ def located(version: str, program: str) -> Iterator[tuple[int, Image]]:
         pytest.skip(f"Python {version} is not installed here (`make pythons` runs 3.13 and 3.14)")
     with running(words, program) as pid:
         yield pid, locate(ProcFS(), pid)
-
-
-@contextmanager
-def observed(*pids: int) -> Iterator[Observation]:
-    """An observation of these processes as ranks."""
-    proc = ProcFS()
-    targets = {
-        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
-        for pid in pids
-    }
-    yield Observation(proc, Deadline(60), 0.1, "never", targets)

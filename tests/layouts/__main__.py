@@ -14,13 +14,13 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hangbench.recorder import Comparison
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
@@ -30,7 +30,6 @@ from hangdoc_trainer.offspring import free_port
 from tests.layouts.stubs import stub_missing_libraries
 from tests.layouts.symbols import recorder_symbols
 from tests.layouts.wheels import unpacked
-from tests.live.recorded import as_torch, by_torch
 from tests.live.served import read_stores
 from tests.live.watched import PROGRAMS, running
 from tests.pythons import command, observed
@@ -39,68 +38,9 @@ VERSIONS = ("2.6.0", "2.7.1", "2.9.1", "2.10.0", "2.11.0", "2.14.1")
 _CALLS = (5, 2_100)
 """Of a run of Gloo: few, and more than a record keeps."""
 _CAPACITY = 2_000
-_TIMES = ("time_discovered_started_ns", "time_discovered_completed_ns", "duration_ms")
 _SECONDS = 240
 _NEEDED = ("filelock", "typing_extensions.py", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec")
 """What torch imports besides numpy. All of it is Python, so it is taken from the environment of this one."""
-
-
-class Comparison:
-    """What was compared in one version of torch."""
-
-    def __init__(self) -> None:
-        self.entries = self.timed = self.groups = self.keys = 0
-        """Entries, those of them with all times of a GPU, groups with members, and awaited keys of a store."""
-        self.different: Counter[str] = Counter()
-        self.examples: dict[str, tuple[Any, Any]] = {}
-        """Of each field that differs: hangdoc's value and torch's."""
-        self.search_ms: list[float] = []
-        self.places: set[str] = set()
-
-    def compare_entries(self, record: Record, dump: dict[str, Any]) -> None:
-        """Add all entries of a record. torch's are those of its dump."""
-        ours = {call.id: as_torch(record.calls, call) for call in record.calls.calls}
-        theirs = {entry["record_id"]: by_torch(entry) for entry in dump["entries"]}
-        # Of a full ring, the oldest slot is left out: it may just be overwritten.
-        missing = set(theirs) - set(ours) - ({min(theirs)} if len(theirs) == record.capacity else set())
-        self._count("entries", len(missing) + len(set(ours) - set(theirs)), len(ours), len(theirs))
-        for number in sorted(set(ours) & set(theirs)):
-            self.entries += 1
-            self.timed += all(theirs[number][name] is not None for name in _TIMES)
-            for field, value in ours[number].items():
-                self._count(field, value != theirs[number][field], value, theirs[number][field])
-
-    def compare_groups(self, record: Record, dump: dict[str, Any]) -> None:
-        """Add the members of the groups of a record."""
-        theirs = {
-            (group["name"], group["desc"]): tuple(json.loads(group["ranks"])) for group in dump["groups"].values()
-        }
-        ours = {group: ranks for group, ranks in record.members.items() if ranks}
-        self.groups += len(theirs)
-        self._count("members", ours != {group: ranks for group, ranks in theirs.items() if ranks}, ours, theirs)
-
-    def compare_keys(self, found: dict[str, int], wanted: dict[str, int]) -> None:
-        """Add for how many ranks each key of a store is awaited."""
-        self.keys += len(wanted)
-        self._count("awaited keys", found != wanted, found, wanted)
-
-    def compare_place(self, name: str, found: int, by_symbol: int) -> None:
-        """Add where the record of a library is."""
-        self._count(f"address in {name}", found != by_symbol, hex(found), hex(by_symbol))
-
-    def _count(self, field: str, different: int, ours: object, theirs: object) -> None:
-        if different:
-            self.different[field] += different
-            self.examples.setdefault(field, (ours, theirs))
-
-    def __str__(self) -> str:
-        places = ", ".join(sorted(self.places)) or "no record"
-        longest = max(self.search_ms, default=0.0)
-        return (
-            f"{self.entries} entries ({self.timed} with times of a GPU), {self.groups} groups and {self.keys} awaited keys "
-            f"compared, fields that differ: {dict(self.different) or 'none'}; found by the scan: {places}; "
-            f"first look {longest:.0f} ms"
-        )
 
 
 class Torch:

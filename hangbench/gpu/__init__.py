@@ -1,0 +1,1 @@
+"""Cases on one NVIDIA card, whose ranks talk by real NCCL."""
