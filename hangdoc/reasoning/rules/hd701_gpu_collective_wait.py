@@ -1,4 +1,4 @@
-"""A GPU rank busy-waits in the driver, and no record says for which call.
+"""A GPU rank busy-waits in the driver, and no record shows for which call.
 
 ## What it finds
 

@@ -8,7 +8,7 @@ finished a call.
 
 ## Why it hangs
 
-The program is right: no rank is missing. What stands still is below it. A card
+The program is right: no rank is missing. The fault is below it. A card
 still executes a kernel that it got before, a kernel never ends, a link or a
 network interface loses data, or NCCL has a defect. torch's watchdog ends the
 run at the timeout of the group, and names every rank.
@@ -45,7 +45,7 @@ A large transfer over a slow link takes long and looks the same for a while, and
 so does a long kernel before the collective. That a call has finished is what
 torch's watchdog thread has noticed: if that thread does not run, the record
 lags behind. A group that is not in the record (CUDA graphs, a library that
-calls NCCL itself) may be what stands still.
+calls NCCL itself) may be the one that hangs.
 
 ## References
 
