@@ -22,6 +22,7 @@ from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import DeepReader
+from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
@@ -79,9 +80,9 @@ class Polling:
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
-        self._recorders = FlightRecorders()
+        self._recorders, self._cards = FlightRecorders(), GpuCards()
         self._probes = (
-            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
+            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._cards, self._clocks,
         )  # fmt: skip
         self._loops, self._stores = TrainingLoops(), Stores()
         self._deep = DeepReader(self._clocks)
@@ -134,8 +135,9 @@ class Polling:
         return snapshot
 
     def close(self) -> None:
-        """End the polling, and release its sockets."""
+        """End the polling: release its sockets, and end the child that asks for cards."""
         self._sockets.release()
+        self._cards.release()
 
     # --- targets ---------------------------------------------------------------------------------------------------------
 
