@@ -803,7 +803,7 @@ class Cards(Reading, frozen=True, kw_only=True):
     """The GPUs of the host, by NVML, which a child process asks."""
 
     cards: tuple[Card, ...]
-    """The last ones that the driver has told; empty if it has never answered."""
+    """What the driver last reported; empty if it has never answered."""
     driver: str | None = None
     age_seconds: float = 0.0
     """Seconds since the driver answered, at the end of the window."""
@@ -811,6 +811,56 @@ class Cards(Reading, frozen=True, kw_only=True):
     """For how long it has not answered a question now, if that is more than it may take."""
     problem: str | None = None
     """One clause: why some of `cards` are incomplete."""
+
+
+class CardEvent(Value, frozen=True, kw_only=True):
+    """An error that the driver wrote to the kernel log: an Xid of a GPU, or an SXid of an NVSwitch
+    (https://docs.nvidia.com/deploy/xid-errors/). Equal ones are counted together."""
+
+    kind: str
+    """`Xid` or `SXid`."""
+    number: int
+    bus_id: str
+    """The PCI address of the device, as in `Card.bus_id`."""
+    pid: int | None = None
+    """The process that had the failing channel, in the first pid namespace; None if the message names none."""
+    count: int = 1
+    seconds_ago: float
+    """Of the first one. The kernel log has a clock of its own, which drifts by seconds in a day."""
+    text: str = ""
+    """The rest of the first message, without the name of the process."""
+
+
+class CardEvents(Reading, frozen=True, kw_only=True):
+    """Errors in the kernel log since the oldest observed process began, the oldest first."""
+
+    events: tuple[CardEvent, ...]
+
+
+class LinkPort(Value, frozen=True, kw_only=True):
+    """A port of an InfiniBand or RoCE device (/sys/class/infiniband, Documentation/ABI/stable/sysfs-class-infiniband)."""
+
+    device: str
+    port: int
+    layer: str | None = None
+    """`InfiniBand` or `Ethernet`."""
+    state: str | None = None
+    """`ACTIVE`, `DOWN`, `INIT`, `ARMED`."""
+    physical_state: str | None = None
+    """`LinkUp`, `Disabled`, `Polling`."""
+    pids: tuple[int, ...] = ()
+    """Observed processes that have the device open."""
+    grown: dict[str, int] = {}
+    """By how much counters of errors and congestion grew in the window; without those that did not."""
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    """In the window."""
+
+
+class Links(Reading, frozen=True, kw_only=True):
+    """The InfiniBand and RoCE ports of the host, across the window."""
+
+    ports: tuple[LinkPort, ...]
 
 
 class Machine(Reading, frozen=True, kw_only=True):
@@ -855,6 +905,8 @@ class Host(Value, frozen=True, kw_only=True):
     control_groups: tuple[ControlGroup, ...] = ()
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
     cards: Cards | Unavailable = Unavailable(reason="not looked at")
+    card_events: CardEvents | Unavailable = Unavailable(reason="not looked at")
+    links: Links | Unavailable = Unavailable(reason="not looked at")
     problems: tuple[str, ...] = ()
     """One sentence each: what could not be observed, and how to fix it."""
     wall_us: int | None = None
