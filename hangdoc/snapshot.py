@@ -782,6 +782,109 @@ class Interface(Value, frozen=True, kw_only=True):
     """Its networks, as `10.0.0.0/24`; only IPv4."""
 
 
+class Card(Value, frozen=True, kw_only=True):
+    """One GPU, by NVML (nvml.h). What the driver or the card does not answer is None."""
+
+    index: int
+    """NVML's number: in the order of the PCI addresses, whatever CUDA_VISIBLE_DEVICES says."""
+    uuid: str | None = None
+    name: str | None = None
+    bus_id: str | None = None
+    """The PCI address, as `0000:c1:00.0`."""
+    utilisation: int | None = None
+    """Percent of the time, in the last sample of 1/6 to 1 second, in which a kernel ran. A kernel that only waits counts."""
+    memory_activity: int | None = None
+    """Percent of that time in which the card's memory was read or written."""
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts: float | None = None
+    """Since Ampere, an average over a second."""
+    power_limit_watts: float | None = None
+    """The enforced one."""
+    sm_clock_mhz: int | None = None
+    temperature_celsius: int | None = None
+    throttle: tuple[str, ...] | None = None
+    """What holds the clocks down: `sw_power_cap`, `hw_slowdown`, `sw_thermal`, `hw_thermal`, `hw_power_brake`, ..."""
+    uncorrected_errors: int | None = None
+    """Uncorrected ECC errors of its memories since the driver was loaded."""
+    remapping_pending: bool | None = None
+    """A row of its memory is replaced at the next reset."""
+    remapping_failed: bool | None = None
+    """A row could not be replaced."""
+    links_active: int | None = None
+    """NVLinks in use; None without NVLink."""
+    links_inactive: tuple[int, ...] = ()
+    """The numbers of the others, if any is in use."""
+    lost: bool = False
+    """It has fallen off the bus, or answers nothing until it is reset (NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED)."""
+    pids: tuple[int, ...] | None = None
+    """Processes that compute on it, in hangdoc's pid namespace. In most containers the driver names none."""
+
+
+class Cards(Reading, frozen=True, kw_only=True):
+    """The GPUs of the host, by NVML, which a child process asks."""
+
+    cards: tuple[Card, ...]
+    """What the driver last reported; empty if it has never answered."""
+    driver: str | None = None
+    age_seconds: float = 0.0
+    """Seconds since the driver answered, at the end of the window."""
+    unanswered_seconds: float | None = None
+    """For how long it has not answered a question now, if that is more than it may take."""
+    problem: str | None = None
+    """One clause: why some of `cards` are incomplete."""
+
+
+class CardEvent(Value, frozen=True, kw_only=True):
+    """An error that the driver wrote to the kernel log: an Xid of a GPU, or an SXid of an NVSwitch
+    (https://docs.nvidia.com/deploy/xid-errors/). Equal ones are counted together."""
+
+    kind: str
+    """`Xid` or `SXid`."""
+    number: int
+    bus_id: str
+    """The PCI address of the device, as in `Card.bus_id`."""
+    pid: int | None = None
+    """The process that had the failing channel, in the first pid namespace; None if the message names none."""
+    count: int = 1
+    seconds_ago: float
+    """Of the first one. The kernel log has a clock of its own, which drifts by seconds in a day."""
+    text: str = ""
+    """The rest of the first message, without the name of the process."""
+
+
+class CardEvents(Reading, frozen=True, kw_only=True):
+    """Errors in the kernel log since the oldest observed process began, the oldest first."""
+
+    events: tuple[CardEvent, ...]
+
+
+class LinkPort(Value, frozen=True, kw_only=True):
+    """A port of an InfiniBand or RoCE device (/sys/class/infiniband, Documentation/ABI/stable/sysfs-class-infiniband)."""
+
+    device: str
+    port: int
+    layer: str | None = None
+    """`InfiniBand` or `Ethernet`."""
+    state: str | None = None
+    """`ACTIVE`, `DOWN`, `INIT`, `ARMED`."""
+    physical_state: str | None = None
+    """`LinkUp`, `Disabled`, `Polling`."""
+    pids: tuple[int, ...] = ()
+    """Observed processes that have the device open."""
+    grown: dict[str, int] = {}
+    """By how much counters of errors and congestion grew in the window; without those that did not."""
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    """In the window."""
+
+
+class Links(Reading, frozen=True, kw_only=True):
+    """The InfiniBand and RoCE ports of the host, across the window."""
+
+    ports: tuple[LinkPort, ...]
+
+
 class Machine(Reading, frozen=True, kw_only=True):
     """The host."""
 
@@ -823,6 +926,9 @@ class Host(Value, frozen=True, kw_only=True):
     connections: Connections | Unavailable = Unavailable(reason="not looked at")
     control_groups: tuple[ControlGroup, ...] = ()
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
+    cards: Cards | Unavailable = Unavailable(reason="not looked at")
+    card_events: CardEvents | Unavailable = Unavailable(reason="not looked at")
+    links: Links | Unavailable = Unavailable(reason="not looked at")
     problems: tuple[str, ...] = ()
     """One sentence each: what could not be observed, and how to fix it."""
     wall_us: int | None = None

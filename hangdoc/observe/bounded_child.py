@@ -160,6 +160,16 @@ class BoundedChild:
             assert stream is not None  # noqa: S101
             stream.close()
 
+    @property
+    def output(self) -> int:
+        """The descriptor of what it writes to stdout, for a caller that reads while it runs."""
+        assert self._child.stdout is not None  # noqa: S101
+        return self._child.stdout.fileno()
+
+    def ended(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it runs."""
+        return self._child.poll()
+
     def finish(self, seconds: float, output_bytes: int) -> Finished:
         """Wait until it has ended, and return what it wrote. Raises OutputTooLong and TimeoutError."""
         until = time.monotonic() + seconds

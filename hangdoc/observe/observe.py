@@ -20,6 +20,9 @@ from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
+from hangdoc.observe.gpu.cards import GpuCards
+from hangdoc.observe.gpu.kernel_log import KernelLog
+from hangdoc.observe.gpu.links import LinkPorts
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.loops import TrainingLoops
@@ -64,6 +67,9 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     Stores,
     TrainingData,
     HostMachine,
+    partial(GpuCards, once=True),
+    partial(KernelLog, once=True),
+    LinkPorts,
 )
 
 

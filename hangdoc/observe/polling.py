@@ -22,6 +22,9 @@ from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import DeepReader
+from hangdoc.observe.gpu.cards import GpuCards
+from hangdoc.observe.gpu.kernel_log import KernelLog
+from hangdoc.observe.gpu.links import LinkPorts
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
@@ -81,8 +84,10 @@ class Polling:
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
         self._recorders = FlightRecorders()
+        self._cards, self._kernel_log = GpuCards(), KernelLog()
         self._probes = (
-            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
+            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._cards,
+            self._kernel_log, LinkPorts(), self._clocks,
         )  # fmt: skip
         self._loops, self._stores = TrainingLoops(), Stores()
         self._deep = DeepReader(self._clocks)
@@ -138,8 +143,10 @@ class Polling:
         return snapshot
 
     def close(self) -> None:
-        """End the polling, and release its sockets."""
+        """End the polling: release its sockets and the kernel log, and end the child that asks for the cards."""
         self._sockets.release()
+        self._cards.release()
+        self._kernel_log.release()
 
     # --- targets ---------------------------------------------------------------------------------------------------------
 
