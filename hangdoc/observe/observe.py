@@ -20,6 +20,7 @@ from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
+from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.loops import TrainingLoops
@@ -83,11 +84,14 @@ _MIN_SECONDS = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to observe. Times in seconds; `native` is `auto`, `never` or `always`."""
+    """How to observe. Times in seconds; `native` and `ras` are `auto`, `never` or `always`."""
 
     window: float = 1.0
     timeout: float = 30.0
     native: str = "auto"
+    ras: str = "auto"
+    of_fleet: bool = False
+    """As in hangdoc.observe.observation.Observation."""
     pids: tuple[int, ...] = ()
     run_of: int | None = None
     slurm_job: str | None = None
@@ -122,6 +126,8 @@ def observe(
         native=options.native,
         targets=found.targets,
         problems=list(found.problems),
+        ras=options.ras,
+        of_fleet=options.of_fleet,
     )
     evidence: dict[int | None, dict[str, Any]] = {}
     wall_us = time.time_ns() // 1000
@@ -223,6 +229,10 @@ def _run(
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
+    try:
+        gathered.setdefault(None, {})["ras"] = read_ras(observation, gathered)
+    except Exception as error:
+        observation.problems.append(f"NCCL's RAS failed ({type(error).__name__}: {error}): please report it")
     return gathered, ended_us
 
 

@@ -22,6 +22,7 @@ from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import DeepReader
+from hangdoc.observe.gpu.ras import PolledRas
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
@@ -76,6 +77,7 @@ class Polling:
             window=options.window,
             native=options.native,
             targets={},
+            ras=options.ras,
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
@@ -84,6 +86,7 @@ class Polling:
             self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
         )  # fmt: skip
         self._loops, self._stores = TrainingLoops(), Stores()
+        self._ras = PolledRas()
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
         self._ended: float | None = None
@@ -128,6 +131,8 @@ class Polling:
         if self._silent:  # only ranks that wait need to know for what
             for pid, stores in (self._guarded(self._stores.name, self._stores.poll, observation) or {}).items():
                 gathered.setdefault(pid, {})["stores"] = stores
+        ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
+        gathered.setdefault(None, {})["ras"] = ras or ()
         snapshot = self._snapshot(taken_at, began, gathered)
         for probe in self._probes:
             probe.start_next_window(observation)
@@ -303,9 +308,7 @@ class Polling:
             elif not polls:
                 self._deep.drop_native(target.pid)
         if any(not self._deep.known[pid].native_tried for pid in wanted):
-            seen: dict[int | None, dict[str, Any]] = {
-                pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()
-            }
+            seen = self._with_deep(gathered)
             self._guarded(
                 "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._observation
             )
@@ -321,6 +324,10 @@ class Polling:
                 dict.fromkeys(("stack", "stack_before"), Unavailable(reason=no_stack_reason(target))) if target else {}
             )
         return known.fields(self._observation.deadline.started, current=self._is_current(pid))
+
+    def _with_deep(self, gathered: dict[int | None, dict[str, Any]]) -> dict[int | None, dict[str, Any]]:
+        """The evidence with stack and memory of each process."""
+        return {pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()}
 
     def _snapshot(
         self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]
