@@ -98,6 +98,7 @@ def diagnose(
     patience: float = 30.0,
     timeout: float = 30.0,
     native: Literal["auto", "never", "always"] = "auto",
+    ras: Literal["auto", "never", "always"] = "auto",
     locals: Locals = "used",
     via: str | None = None,
     ssh_options: Iterable[str] = (),
@@ -140,6 +141,7 @@ def diagnose(
         window=window,
         timeout=timeout,
         native=native,
+        ras=ras,
         locals=locals,
     )
     names = hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)

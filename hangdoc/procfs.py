@@ -274,6 +274,15 @@ def network_of(proc: ProcFS, pid: int) -> str:
         return ""
 
 
+def inner_pid(proc: ProcFS, pid: int) -> int:
+    """A process's pid in its own pid namespace: the last of `NSpid` (proc_pid_status(5)). Raises ProcError."""
+    (numbers,) = proc.fields(str(pid), "NSpid")
+    try:
+        return int((numbers or str(pid)).split()[-1])
+    except (ValueError, IndexError) as error:
+        raise ProcError(f"{proc.root}/{pid}/status has an unknown format") from error
+
+
 def _translate(error: OSError, path: str) -> ProcError:
     if isinstance(error, PermissionError):
         return Denied(f"{path}: permission denied")

@@ -535,6 +535,99 @@ class StoreServers(Reading, frozen=True, kw_only=True):
     servers: tuple[StoreServer, ...]
 
 
+# --- NCCL's RAS ---------------------------------------------------------------------------------------------------------
+
+
+class RasRank(Value, frozen=True, kw_only=True):
+    """A rank of a communicator that answered (NCCL's src/ras/client_support.cc)."""
+
+    rank: int
+    """In the communicator, not in the run."""
+    host: str | None = None
+    """An address of its host. None, like all else, if the answer does not have it: a text answer names only ranks that differ
+    from most others."""
+    pid: int | None = None
+    """In its own pid namespace."""
+    process: int | None = None
+    """The pid of the observed process that this is; None for one of another host, and for one that was not observed."""
+    cuda_device: int | None = None
+    nvml_device: int | None = None
+    counts: tuple[int | None, ...] = ()
+    """The collectives that it has launched, in the order of `hangdoc.torch_facts.nccl.COUNTED`. None for those that the answer
+    does not have: a text answer has only those of which the ranks launched different numbers. Empty if it has none."""
+    counts_before: tuple[int | None, ...] = ()
+    """The same in the reading before; empty if it was read once."""
+    launched: int | None = None
+    """Collectives of all kinds together, which is what NCCL 2.24 and 2.25 report instead."""
+    launched_before: int | None = None
+    init_state: int | None = None
+    """As `hangdoc.torch_facts.nccl.RESULTS`: 0 if its communicator is complete, 7 while it is made, otherwise an error; -1 for an
+    error without a name."""
+    async_error: int | None = None
+    """In the same numbers: what ncclCommGetAsyncError would return."""
+    finalizing: bool = False
+    """It has called ncclCommFinalize or ncclCommDestroy."""
+    aborted: bool = False
+
+
+class RasMissingRank(Value, frozen=True, kw_only=True):
+    """A rank of a communicator of which the answer has no counts."""
+
+    rank: int
+    host: str | None = None
+    """Host, pid and process as in `RasRank`."""
+    pid: int | None = None
+    process: int | None = None
+    cuda_device: int | None = None
+    nvml_device: int | None = None
+    unresponsive: bool = False
+    """Its process did not answer the one that was asked. If not, it did, and has left the communicator or not joined it yet."""
+    dead: bool = False
+    """NCCL has not reached its process for a minute and does not try any more."""
+
+
+class RasCommunicator(Value, frozen=True, kw_only=True):
+    """A communicator of NCCL."""
+
+    hash: str
+    """16 hexadecimal digits, as in NCCL's log."""
+    size: int
+    """How many ranks it was made for; 0 if unknown."""
+    ranks: tuple[RasRank, ...] = ()
+    missing: tuple[RasMissingRank, ...] = ()
+
+
+class RasAnswer(Reading, frozen=True, kw_only=True):
+    """What NCCL reports about the communicators of a job."""
+
+    nccl_version: str
+    form: str
+    """`json`, or `text` (before NCCL 2.28.7), which has less."""
+    communicators: tuple[RasCommunicator, ...] = ()
+    """Those of observed processes, and those in which something differs or is missing."""
+    left_out: int = 0
+    """How many other communicators the answer had, in which nothing differs."""
+    timeouts: int = 0
+    """How often a process did not answer the one that was asked."""
+    seconds_between: float | None = None
+    """From the reading of the counts `before` to this one; None if it was read once."""
+    age_seconds: float = 0.0
+    """Seconds from this reading to the end of the window; 0 if it was read in the window or after it."""
+    problems: tuple[str, ...] = ()
+    """One clause each."""
+
+
+class Ras(Value, frozen=True, kw_only=True):
+    """NCCL's RAS service for some ranks of one user in one network namespace (NCCL's docs/userguide: RAS)."""
+
+    namespace: str
+    address: str
+    """`NCCL_RAS_ADDR` of the ranks, or NCCL's default."""
+    processes: tuple[int, ...]
+    """Pids of these ranks."""
+    answer: RasAnswer | Unavailable
+
+
 # --- dataloaders and training loops -----------------------------------------------------------------------------------
 
 
@@ -925,6 +1018,8 @@ class Host(Value, frozen=True, kw_only=True):
     """Only in a bundle: ranks that are like others (`hangdoc.shared_ranks`)."""
     connections: Connections | Unavailable = Unavailable(reason="not looked at")
     control_groups: tuple[ControlGroup, ...] = ()
+    ras: tuple[Ras, ...] = ()
+    """Empty if no rank uses NCCL, or if torch's record of each rank has its calls."""
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
     cards: Cards | Unavailable = Unavailable(reason="not looked at")
     card_events: CardEvents | Unavailable = Unavailable(reason="not looked at")

@@ -99,6 +99,7 @@ class Looks:
     """How to reach other hosts. If its `hosts` are set, agents may name only these: the names that they have at the start."""
     locals: Locals = "used"
     native: str = "auto"
+    ras: str = "auto"
     """See hangdoc.observe.observe.Options."""
     _kept: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
     _taken: int = 0
@@ -112,13 +113,15 @@ class Looks:
             self.hosts = msgspec.structs.replace(self.hosts, expanded=self.hosts.names())
 
     def observe(
-        self, pids: Sequence[int], hosts: str | None, window: float, native: str | None = None
+        self, pids: Sequence[int], hosts: str | None, window: float, *, glimpse: bool = False
     ) -> tuple[Snapshot, str]:
-        """(evidence, what was observed in words). Raises CommandError if there is nothing to observe."""
+        """(evidence, what was observed in words). A glimpse takes nothing that takes long. Raises CommandError if there is
+        nothing to observe."""
         options = Options(
             window=window,
             timeout=window + _BESIDE_WINDOW_SECONDS,
-            native=native or self.native,
+            native="never" if glimpse else self.native,
+            ras="never" if glimpse else self.ras,
             pids=tuple(pids),
             locals=self.locals,
         )

@@ -59,7 +59,7 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
     problems: list[str] = []
     runs: tuple[Run, ...] = ()
     try:
-        snapshot, _ = looks.observe((), request.hosts, _GLIMPSE_SECONDS, native="never")
+        snapshot, _ = looks.observe((), request.hosts, _GLIMPSE_SECONDS, glimpse=True)
         diagnosis, runs = examine(snapshot)
         problems += diagnosis.problems
     except CommandError as error:

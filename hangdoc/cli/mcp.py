@@ -7,7 +7,7 @@ import click
 
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.interrupts import end_at_once
-from hangdoc.cli.options import locals_option, native_option
+from hangdoc.cli.options import locals_option, native_option, ras_option
 from hangdoc.cli.output import raise_lost, tell
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
@@ -20,9 +20,10 @@ from hangdoc.redact import Locals
     help="A bundle, or a directory with bundles, that agents may open. Repeatable. Without it, they may open none.",
 )  # fmt: skip
 @native_option
+@ras_option
 @locals_option
 @fleet_options("Hosts that agents may name")
-def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
+def command(bundles: tuple[Path, ...], native: str, ras: str, locals_: Locals, fleet: Hosts) -> int:
     """Run a read-only MCP server for coding agents.
 
     MCP is the Model Context Protocol, here on stdin and stdout: a coding agent starts this command and diagnoses a run with it.
@@ -44,7 +45,7 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     if sys.stdin.isatty():
         tell("hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).")
     end_at_once()  # an exception could not stop the thread that reads standard input
-    looks = Looks(Confined(bundles), fleet, locals_, native)  # raises for invalid hosts now, not during a session
+    looks = Looks(Confined(bundles), fleet, locals_, native, ras)  # raises for invalid hosts now, not during a session
     try:
         serve(looks)
     except BaseExceptionGroup as group:  # the SDK writes to standard output in a task of its own

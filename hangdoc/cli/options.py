@@ -18,6 +18,10 @@ native_option = click.option(
     "--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
     help="Read C++ frames: auto (only if the Python stack is not enough), never, or always (of every rank).",
 )  # fmt: skip
+ras_option = click.option(
+    "--ras", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
+    help="Ask NCCL's RAS for the calls of ranks without a record: auto (only if that is known to be safe), never, or always.",
+)  # fmt: skip
 
 locals_option = click.option(
     "--locals", "locals_", type=click.Choice(LOCALS), default="used", show_default=True,
@@ -74,16 +78,17 @@ def observation_options(
 
     def decorate(command: F) -> F:
         def gathered(pids: tuple[int, ...], run_of: int | None, slurm_job: str | None, window: float, locals_: Locals,
-                     timeout: float, native: str = "auto", **others: Any) -> Any:  # fmt: skip
+                     timeout: float, ras: str, native: str = "auto", **others: Any) -> Any:  # fmt: skip
             from hangdoc.observe.observe import Options
 
             options = Options(pids=pids, run_of=run_of, slurm_job=slurm_job, window=window, locals=locals_,
-                              timeout=timeout, native=native)  # fmt: skip
+                              timeout=timeout, native=native, ras=ras)  # fmt: skip
             return command(options=options, **others)
 
         wrapped = in_place_of(command, gathered)
         wrapped = timeout_option(f"Time limit for {what}.")(wrapped)
         wrapped = locals_option(wrapped)
+        wrapped = ras_option(wrapped)
         wrapped = native_option(wrapped) if native else wrapped
         wrapped = window_option(default=window)(wrapped)
         return scope_options(wrapped)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ import click
 
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import Number
-from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
+from hangdoc.cli.options import locals_option, native_option, ras_option, timeout_option, window_option
 from hangdoc.cli.watch import make_directory, targets_of, watch_of, watching_options
 from hangdoc.commands.errors import CommandError
 from hangdoc.commands.hosts import Hosts
@@ -51,6 +51,7 @@ class _Settings:
     program: str
     window: float
     native: str
+    ras: str
     locals: Locals
     timeout: float
     interval: float
@@ -66,6 +67,7 @@ class _Settings:
 @click.argument("command_line", nargs=-1, required=True, metavar="-- COMMAND", type=click.UNPROCESSED)
 @window_option()
 @native_option
+@ras_option
 @locals_option
 @timeout_option("Time limit for one look.")
 @watching_options
@@ -79,8 +81,9 @@ class _Settings:
 )  # fmt: skip
 @fleet_options()
 def command(
-    command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
-    patience: float, output: Path, on_hang: str, webhook: str | None, webhook_format: "Format", grace: float, fleet: Hosts,
+    command_line: tuple[str, ...], window: float, native: str, ras: str, locals_: Locals, timeout: float,
+    interval: float, patience: float, output: Path, on_hang: str, webhook: str | None, webhook_format: "Format", grace: float,
+    fleet: Hosts,
 ) -> int:  # fmt: skip
     """Start a launcher and observe its processes from outside.
 
@@ -99,7 +102,8 @@ def command(
     make_directory(output)
     settings = _Settings(
         program=command_line[0],
-        window=window, native=native, locals=locals_, timeout=timeout, interval=interval, patience=patience, output=output,
+        window=window, native=native, ras=ras, locals=locals_, timeout=timeout, interval=interval, patience=patience,
+        output=output,
         stop=on_hang == "stop", targets=targets,
         hosts=fleet.names() if fleet.hosts is not None else (),
         transport=fleet.transport(timeout) if fleet.hosts is not None else None,
@@ -126,7 +130,12 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
         _say(f"watching pid {pid}; a hang that lasts {settings.patience:g} s is reported here and in {settings.output}")
     _report_missing_permissions()
     options = Options(
-        window=settings.window, timeout=settings.timeout, native=settings.native, pids=(pid,), locals=settings.locals
+        window=settings.window,
+        timeout=settings.timeout,
+        native=settings.native,
+        ras=settings.ras,
+        pids=(pid,),
+        locals=settings.locals,
     )
     alone = watch_of(Polling(options).look, settings.interval, settings.patience)
     nodes = Nodes(pid, alone.look, alone.diagnose, settings.output, _say, _reach(options, settings))

@@ -76,7 +76,7 @@ def _print(options: Options, nonce: str, *, summary: bool) -> int:
     """Print the bundle. A host without a rank prints one too, because the other hosts may wait for its ranks."""
     show(bundle_text.begin(__version__, time.time()))
     check_pids(options)
-    options = msgspec.structs.replace(options, timeout=left(options.timeout))
+    options = msgspec.structs.replace(options, timeout=left(options.timeout), of_fleet=bool(nonce))
     for line in bundle_text.lines(codec.encode(_shortened(observe(options), summary=summary), nonce)):
         show(line)
     return 0

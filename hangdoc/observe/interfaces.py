@@ -1,4 +1,4 @@
-"""The network interfaces of this host, from the kernel: rtnetlink(7), linux/rtnetlink.h, linux/if_addr.h.
+"""The network interfaces of a network namespace, from the kernel: rtnetlink(7), linux/rtnetlink.h, linux/if_addr.h.
 
 This is not done with psutil, whose import takes 8 ms of CPU. A whole diagnose may take 250.
 """
@@ -8,6 +8,7 @@ import struct
 from contextlib import closing
 
 from hangdoc.observe.netlink import Netlink, attributes
+from hangdoc.observe.network_namespace import create_in
 from hangdoc.snapshot import Interface
 
 _NETLINK_ROUTE = 0
@@ -23,12 +24,12 @@ _RUNNING = 0x40
 _LINK_LOCAL = b"\xfe\x80"
 
 
-def interfaces() -> tuple[Interface, ...]:
-    """All interfaces, sorted by name. Raises OSError."""
+def interfaces(namespace_file: str | None = None) -> tuple[Interface, ...]:
+    """All interfaces, sorted by name, of our network namespace or of the one named as for `create_in`. Raises OSError."""
     names: dict[int, tuple[str, bool]] = {}
     addresses: dict[int, list[str]] = {}
     networks: dict[int, list[str]] = {}
-    with closing(Netlink(_NETLINK_ROUTE)) as netlink:
+    with closing(create_in(namespace_file, lambda: Netlink(_NETLINK_ROUTE))) as netlink:
         for data, at, end in netlink.dump(_GET_LINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):
             _, _, index, flags, _ = _LINK.unpack_from(data, at)
             for kind, begin, until in attributes(data, at + _LINK.size, end):

@@ -11,8 +11,7 @@ import msgspec
 from hangdoc.observe.memory import Overspent, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.torch.dataloaders import LoopReader, SeenLoader
-from hangdoc.parse import natural
-from hangdoc.procfs import ProcError
+from hangdoc.procfs import ProcError, inner_pid
 from hangdoc.snapshot import Loader, Loops, TrainerCount, Unavailable
 
 _MOST_IN_POLL = 16
@@ -101,10 +100,9 @@ class TrainingLoops:
 def _main_thread(observation: Observation, pid: int) -> int:
     """The number of a process's main thread in the process's own pid namespace."""
     try:
-        (numbers,) = observation.proc.fields(str(pid), "NSpid")
+        return inner_pid(observation.proc, pid)
     except ProcError:
         return pid
-    return natural((numbers or "").split()[-1] if numbers else None) or pid
 
 
 def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | None) -> Loops | Unavailable:

@@ -67,6 +67,10 @@ class Observation(msgspec.Struct):
     """`auto`, `never` or `always`."""
     targets: dict[int, Target]
     problems: list[str] = msgspec.field(default_factory=list)
+    ras: str = "auto"
+    """Whether NCCL's RAS is asked: `auto`, `never` or `always`."""
+    of_fleet: bool = False
+    """Whether somebody looks at the other hosts of the runs too."""
     _images: dict[int, Image] = msgspec.field(default_factory=dict)
     _locating: dict[int, threading.Lock] = msgspec.field(default_factory=dict)
     _budgets: dict[int, tuple[Deadline, Budget]] = msgspec.field(default_factory=dict)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
 from hangdoc.observe.gpu.links import LinkPorts
+from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.loops import TrainingLoops
@@ -88,14 +89,18 @@ _SEARCH_SECONDS = 15.0
 """For the searches on behalf of one process, which watch for some seconds whether others are at work."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _MIN_SECONDS = 0.5
+_Result = TypeVar("_Result")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to observe. Times in seconds; `native` is `auto`, `never` or `always`."""
+    """How to observe. Times in seconds; `native` and `ras` are `auto`, `never` or `always`."""
 
     window: float = 1.0
     timeout: float = 30.0
     native: str = "auto"
+    ras: str = "auto"
+    of_fleet: bool = False
+    """As in hangdoc.observe.observation.Observation."""
     pids: tuple[int, ...] = ()
     run_of: int | None = None
     slurm_job: str | None = None
@@ -130,6 +135,8 @@ def observe(
         native=options.native,
         targets=found.targets,
         problems=list(found.problems),
+        ras=options.ras,
+        of_fleet=options.of_fleet,
     )
     evidence: dict[int | None, dict[str, Any]] = {}
     wall_us = time.time_ns() // 1000
@@ -226,17 +233,25 @@ def _run(
     for probe in probes:
         for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
-    try:
-        for pid, native in natives.read(observation, gathered, {}).items():
-            gathered.setdefault(pid, {})["native"] = native
-    except Exception as error:
-        observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
-    try:
-        for pid, record in annotate_calls(observation, Sources(observation.proc), gathered).items():
-            gathered[pid]["recorder"] = record
-    except Exception as error:
-        observation.problems.append(f"the source of calls failed ({type(error).__name__}: {error}): please report it")
+    natives_read = _attempt(observation, "reading native stacks", lambda: natives.read(observation, gathered, {}))
+    for pid, native in (natives_read or {}).items():
+        gathered.setdefault(pid, {})["native"] = native
+    sources = Sources(observation.proc)
+    records = _attempt(observation, "the source of calls", lambda: annotate_calls(observation, sources, gathered))
+    for pid, record in (records or {}).items():
+        gathered[pid]["recorder"] = record
+    ras = _attempt(observation, "asking NCCL's RAS", lambda: read_ras(observation, gathered))
+    gathered.setdefault(None, {})["ras"] = ras or ()
     return gathered, ended_us
+
+
+def _attempt(observation: Observation, what: str, action: Callable[[], _Result]) -> _Result | None:
+    """The result of what is read after the window. An exception becomes a problem in the report."""
+    try:
+        return action()
+    except Exception as error:
+        observation.problems.append(f"{what} failed ({type(error).__name__}: {error}): please report it")
+        return None
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:

@@ -25,6 +25,7 @@ from hangdoc.observe.deep import DeepReader
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
 from hangdoc.observe.gpu.links import LinkPorts
+from hangdoc.observe.gpu.ras import PolledRas
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
@@ -34,6 +35,7 @@ from hangdoc.observe.observe import Options, each_process, machine_id, not_read,
 from hangdoc.observe.own_counts import has_counted, has_just_called, rests_on_card
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
+from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.call_sites import annotate_calls
@@ -80,6 +82,7 @@ class Polling:
             window=options.window,
             native=options.native,
             targets={},
+            ras=options.ras,
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
@@ -89,7 +92,8 @@ class Polling:
             self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._cards,
             self._kernel_log, LinkPorts(), self._clocks,
         )  # fmt: skip
-        self._loops, self._stores = TrainingLoops(), Stores()
+        self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
+        self._ras = PolledRas()
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
         self._ended: float | None = None
@@ -137,6 +141,8 @@ class Polling:
             sites = self._guarded("call sites", lambda o: annotate_calls(o, self._sources, gathered), self._observation)
             for pid, record in (sites or {}).items():
                 gathered[pid]["recorder"] = record
+        ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
+        gathered.setdefault(None, {})["ras"] = ras or ()
         snapshot = self._snapshot(taken_at, began, gathered)
         for probe in self._probes:
             probe.start_next_window(observation)
@@ -316,9 +322,7 @@ class Polling:
             elif not polls:
                 self._deep.drop_native(target.pid)
         if any(not self._deep.known[pid].native_tried for pid in wanted):
-            seen: dict[int | None, dict[str, Any]] = {
-                pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()
-            }
+            seen = self._with_deep(gathered)
             self._guarded(
                 "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._observation
             )
@@ -334,6 +338,10 @@ class Polling:
                 dict.fromkeys(("stack", "stack_before"), Unavailable(reason=no_stack_reason(target))) if target else {}
             )
         return known.fields(self._observation.deadline.started, current=self._is_current(pid))
+
+    def _with_deep(self, gathered: dict[int | None, dict[str, Any]]) -> dict[int | None, dict[str, Any]]:
+        """The evidence with stack and memory of each process."""
+        return {pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()}
 
     def _snapshot(
         self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]

@@ -4,31 +4,28 @@ This is not done with pyroute2, whose import takes 0.13 to 0.25 s of CPU, half o
 request, one kind of reply, and one structure to which the kernel only appends.
 """
 
-import os
 import socket
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple
 
 from hangdoc.observe.netlink import Netlink, attribute
-from hangdoc.procfs import ProcError, open_kernel_file
+from hangdoc.observe.network_namespace import create_in
 
 _NETLINK_SOCK_DIAG = 4
 BY_FAMILY = 20
 """SOCK_DIAG_BY_FAMILY: the kind of a request."""
-_REQUEST = struct.Struct("=BBBxI48x")
-"""inet_diag_req_v2: family, protocol, extensions, states; no particular socket."""
+_REQUEST = struct.Struct("=BBBxIHH44x")
+"""inet_diag_req_v2: family, protocol, extensions, states, local and remote port in network byte order; 0 stands for any."""
 _MESSAGE = struct.Struct("=BB2x2s2s16s16s12x4xIIII")
 """inet_diag_msg: family, state, ports, addresses, queues, user, inode."""
 _INFO = 2
 """INET_DIAG_INFO: the attribute that contains a tcp_info."""
 _TCP_INFO = struct.Struct("=2xBxB3x16xI16xI4xI12xI48xQQ24xQQ")
-_ALL_STATES = 0xFFF & ~(1 << 6)
+ALL_STATES = 0xFFF & ~(1 << 6)
 """Without TIME_WAIT: no process owns such a socket."""
-_CLONE_NEWNET = 0x40000000
 LISTEN = 10
 
 
@@ -105,10 +102,12 @@ class SockDiag:
         """Close the netlink socket."""
         self._netlink.close()
 
-    def sockets(self) -> Iterator[TcpSocket]:
-        """All TCP sockets that some process owns, IPv4 and IPv6."""
+    def sockets(self, states: int = ALL_STATES, local_port: int = 0, remote_port: int = 0) -> Iterator[TcpSocket]:
+        """All TCP sockets that some process owns, IPv4 and IPv6: those in `states` (a bit for each), and with these ports unless
+        they are 0."""
+        ports = socket.htons(local_port), socket.htons(remote_port)
         for family in (socket.AF_INET, socket.AF_INET6):
-            body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _ALL_STATES)
+            body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states, *ports)
             message, message_size = _MESSAGE.unpack_from, _MESSAGE.size
             try:
                 for data, at, end in self._netlink.dump(BY_FAMILY, body):
@@ -142,24 +141,4 @@ def address(family: int, raw: bytes) -> str:
 
 def connection(namespace_file: str | None) -> Netlink:
     """A netlink socket for sock_diag(7) in a network namespace, which is named as for `SockDiag`. Raises OSError."""
-    if namespace_file is None:
-        return Netlink(_NETLINK_SOCK_DIAG)
-    # setns(2) changes only one thread, and a socket stays in the namespace where it was created.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_connected_in, namespace_file).result()
-
-
-def _connected_in(namespace_file: str) -> Netlink:
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        descriptor = open_kernel_file(namespace_file)
-    except ProcError as error:
-        raise PermissionError(f"can't enter the rank's network namespace: {error}") from error
-    try:
-        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-            raise PermissionError(f"can't enter the rank's network namespace: {os.strerror(ctypes.get_errno())}")
-    finally:
-        os.close(descriptor)
-    return Netlink(_NETLINK_SOCK_DIAG)
+    return create_in(namespace_file, lambda: Netlink(_NETLINK_SOCK_DIAG))

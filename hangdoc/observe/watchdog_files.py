@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hangdoc import beacon
 from hangdoc.observe.process_files import Root, files_of
-from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS, inner_pid
 from hangdoc.snapshot import Unavailable
 
 _TRIES = 3
@@ -20,7 +20,7 @@ def read_watchdog_files(
     owner or root can have put it there. The content is untrusted all the same."""
     variables = environment if isinstance(environment, dict) else {}
     try:
-        name = f"{_inner_pid(proc, pid)}{suffix}"
+        name = f"{inner_pid(proc, pid)}{suffix}"
         with files_of(proc, pid, start_ticks) as files:
             uid = files.view.rights.uid
             for runtime in dict.fromkeys((variables.get("XDG_RUNTIME_DIR"), None)):
@@ -31,15 +31,6 @@ def read_watchdog_files(
                     )
     except (OSError, ProcError):
         return
-
-
-def _inner_pid(proc: ProcFS, pid: int) -> int:
-    """A process's pid in its own pid namespace: the last of `NSpid` (proc_pid_status(5)). Raises ProcError."""
-    (numbers,) = proc.fields(str(pid), "NSpid")
-    try:
-        return int((numbers or str(pid)).split()[-1])
-    except (ValueError, IndexError) as error:
-        raise ProcError(f"{proc.root}/{pid}/status has an unknown format") from error
 
 
 def beat_of(proc: ProcFS, pid: int, start_ticks: int, environment: dict[str, str] | Unavailable) -> beacon.Beat | None:
@@ -60,7 +51,7 @@ def _is_from(proc: ProcFS, pid: int, beat: beacon.Beat) -> bool:
     """Whether the process wrote the beat: it has its pid and is younger. A killed process leaves its beacon, and its pid may be
     reused."""
     try:
-        if beat.pid != _inner_pid(proc, pid):
+        if beat.pid != inner_pid(proc, pid):
             return False
         started = proc.stat(str(pid)).start_ticks / proc.ticks_per_second
     except ProcError:

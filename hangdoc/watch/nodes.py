@@ -370,5 +370,6 @@ def _one(looks: list[Host]) -> Host:
         if connections
         else newest.connections,
         control_groups=tuple({group.path: group for host in looks for group in host.control_groups}.values()),
+        ras=tuple({(one.namespace, one.address, one.processes): one for host in looks for one in host.ras}.values()),
         problems=tuple(dict.fromkeys(problem for host in looks for problem in host.problems)),
     )

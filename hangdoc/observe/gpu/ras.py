@@ -1,0 +1,342 @@
+"""Asks NCCL's RAS service what each rank has launched in each communicator (--ras).
+
+It needs no right to trace a process, and one answer has all ranks of a job, also those of hosts that hangdoc does not reach.
+`ras_consent` decides whether it may be asked, `ras_client` asks, and `ras_match` finds the observed processes in the answer.
+
+A look asks after its window, and again two seconds later if ranks differ or one has no record of its own: only counts that stand
+still show a hang. Polls never wait. They ask in a thread, twice a minute, and compare with the answer before.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hangdoc.observe import isolation
+from hangdoc.observe.abandonable import Threads, TooMany
+from hangdoc.observe.gpu import ras_consent
+from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl
+from hangdoc.observe.gpu.ras_answer import RasAnswerError, is_uniform, parse_answer, with_earlier
+from hangdoc.observe.gpu.ras_client import (
+    DEFAULT_ADDRESS,
+    MOST_ATTEMPTS,
+    RasError,
+    RasListener,
+    RasSilent,
+    ask,
+    find_listener,
+    parse_address,
+)
+from hangdoc.observe.gpu.ras_match import (
+    LocalRanks,
+    counts_for,
+    find_local_ranks,
+    processes_in,
+    shortened,
+    with_others,
+    with_processes,
+)
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.procfs import ProcError, ProcFS, network_of
+from hangdoc.regex import regex
+from hangdoc.snapshot import Ras, RasAnswer, Unavailable
+
+_BETWEEN_SECONDS = 2.0
+"""Between two readings. A healthy job launches many collectives in this time, and RAS itself collects anew for each question."""
+_EACH_SECONDS = 12.0
+"""For one service, with all attempts."""
+_TIME_SHARE = 0.5
+"""Of the time that a look has left."""
+_LEAST_SECONDS = 1.0
+_POLL_SECONDS = 30.0
+_MOST_SERVICES = 8
+"""Of one user: in each network namespace, and at each address that the ranks name."""
+_SOCKET = regex(r"socket:\[(\d+)\]")
+_NO_TIME = Unavailable(reason="no time was left")
+
+_Key = tuple[str, int, str]
+"""Network namespace, user, address."""
+_readings = isolation.Isolation(ProcFS(), isolation.shared.accounts, "NCCL's RAS did not answer")
+"""A service that does not answer says nothing about the processes that it serves, which are still read."""
+_threads: Threads[None] = Threads("ras", 4)
+
+
+class Service(NamedTuple):
+    """The RAS service of some ranks: those of one user in one network namespace, with one address."""
+
+    namespace: str
+    namespace_file: str | None
+    """As for `create_in`."""
+    user: int
+    address: str
+    targets: tuple[Target, ...]
+    beside: tuple[Target, ...]
+    """All observed ranks of the user in the namespace."""
+
+    @property
+    def key(self) -> _Key:
+        """What distinguishes it."""
+        return self.namespace, self.user, self.address
+
+    def result(self, answer: RasAnswer | Unavailable) -> Ras:
+        """What the snapshot has of it."""
+        pids = tuple(target.pid for target in self.targets)
+        return Ras(namespace=self.namespace, address=self.address, processes=pids, answer=answer)
+
+
+def read_ras(observation: Observation, gathered: ras_consent.Gathered) -> tuple[Ras, ...]:
+    """The answers at the end of a look. It takes at most half of the time that is left."""
+    results: list[Ras] = []
+    asked: dict[int, Service] = {}
+    for service, objection in _permitted(observation, gathered, whole=not observation.of_fleet):
+        if objection is None:
+            asked[service.targets[0].pid] = service
+        else:
+            results.append(service.result(Unavailable(reason=objection)))
+    until = time.monotonic() + observation.deadline.remaining() * _TIME_SHARE
+    first = _ask_each(observation, asked, until)
+    again = {pid: asked[pid] for pid, (answer, _) in first.items() if _is_unclear(answer, asked[pid].targets, gathered)}
+    if again:
+        latest = max(at for pid, (_, at) in first.items() if pid in again)
+        time.sleep(max(0.0, min(latest + _BETWEEN_SECONDS, until) - time.monotonic()))
+    second = _ask_each(observation, again, until)
+    for pid, service in asked.items():
+        results.append(service.result(_both(first[pid], second.get(pid))))
+    return tuple(results)
+
+
+_Reading = tuple[RasAnswer | Unavailable, float]
+"""With its time (monotonic)."""
+
+
+def _ask_each(observation: Observation, services: dict[int, Service], until: float) -> dict[int, _Reading]:
+    """The answers of services, which are named by the pid of a rank."""
+
+    def read(pid: int) -> _Reading:
+        left = min(until - time.monotonic(), _EACH_SECONDS)
+        return (
+            _ask(observation.proc, services[pid], observation.ras, left) if left > 0 else _NO_TIME
+        ), time.monotonic()
+
+    if until - time.monotonic() < _LEAST_SECONDS:
+        return dict.fromkeys(services, (_NO_TIME, time.monotonic()))
+    found = _readings.read_each(services, read, observation.deadline, _EACH_SECONDS)
+    return {
+        pid: reading if isinstance(reading, tuple) else (reading, time.monotonic()) for pid, reading in found.items()
+    }
+
+
+def _is_unclear(answer: RasAnswer | Unavailable, targets: Iterable[Target], gathered: ras_consent.Gathered) -> bool:
+    """Whether a second reading tells more."""
+    if isinstance(answer, Unavailable) or not answer.communicators:
+        return False
+    return not all(map(is_uniform, answer.communicators)) or ras_consent.is_needed(targets, gathered, whole=False)
+
+
+def _both(first: _Reading, second: _Reading | None) -> RasAnswer | Unavailable:
+    """The later answer with the counts of the one before."""
+    (earlier, began), (answer, ended) = first, second if second is not None else first
+    if second is None or isinstance(earlier, Unavailable):
+        return earlier
+    if isinstance(answer, Unavailable):
+        problem = f"it was read once, because the second time {answer.reason}"
+        return replace(earlier, problems=(*earlier.problems, problem))
+    return with_earlier(answer, earlier, ended - began)
+
+
+# --- which services may be asked ----------------------------------------------------------------------------------------
+
+
+def _permitted(
+    observation: Observation, gathered: ras_consent.Gathered, *, whole: bool
+) -> Iterator[tuple[Service, str | None]]:
+    """The services of ranks that use NCCL, and why each may not be asked."""
+    if observation.ras == "never":
+        return
+    proc, always = observation.proc, observation.ras == "always"
+    for service in find_services(observation):
+        if not always and not ras_consent.is_needed(service.targets, gathered, whole=whole):
+            continue
+        libraries = observation.read_each(
+            service.beside, lambda target: find_nccl(proc, target.pid, target.start_ticks)
+        )
+        if not _use_nccl(service, libraries) and not (always and _is_there(service)):
+            continue
+        yield service, None if always else ras_consent.find_objection(service.beside, gathered, libraries)
+
+
+def find_services(observation: Observation) -> list[Service]:
+    """The services of all ranks, by their environment. Those whose namespace or environment can't be read have none."""
+    own = network_of(observation.proc, os.getpid())
+    beside: dict[tuple[str, int], list[Target]] = {}
+    by_key: dict[_Key, list[Target]] = {}
+    for target in observation.ranks():
+        namespace, user = network_of(observation.proc, target.pid), observation.proc.user(target.pid)
+        if target.state in "ZX" or not namespace or user is None or isinstance(target.environment, Unavailable):
+            continue
+        address = (target.environment | target.live_environment).get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS
+        beside.setdefault((namespace, user), []).append(target)
+        by_key.setdefault((namespace, user, address), []).append(target)
+    found = []
+    of_user: Counter[int] = Counter()
+    for (namespace, user, address), targets in by_key.items():
+        of_user[user] += 1
+        if of_user[user] <= _MOST_SERVICES:
+            file = f"{observation.proc.root}/{targets[0].pid}/ns/net" if namespace != own else None
+            found.append(Service(namespace, file, user, address, tuple(targets), tuple(beside[namespace, user])))
+    for user, count in of_user.items():
+        if count > _MOST_SERVICES:
+            observation.problems.append(
+                f"NCCL's RAS is read at {_MOST_SERVICES} of the {count} addresses of uid {user}"
+            )
+    return found
+
+
+def _use_nccl(service: Service, libraries: dict[int, list[NcclLibrary] | Unavailable]) -> bool:
+    return any(
+        libraries[target.pid] and not isinstance(libraries[target.pid], Unavailable) for target in service.targets
+    )
+
+
+def _is_there(service: Service) -> bool:
+    """Whether something of the user listens at the address of a service."""
+    try:
+        find_listener(service.namespace_file, service.user, parse_address(service.address))
+    except (OSError, RasError):
+        return False
+    return True
+
+
+# --- one reading --------------------------------------------------------------------------------------------------------
+
+
+def _ask(proc: ProcFS, service: Service, ras: str, seconds: float) -> RasAnswer | Unavailable:
+    """The answer of a service within `seconds`. Never raises."""
+    try:
+        listener = find_listener(service.namespace_file, service.user, parse_address(service.address))
+        observed = frozenset(_inodes(proc, service.beside))
+        if ras != "always" and (objection := ras_consent.find_stranger(listener.inodes, observed)) is not None:
+            return Unavailable(reason=objection)
+        local = find_local_ranks(proc, service.namespace_file, service.beside)
+        return _asked_until_known(
+            service, listener, local, alone=listener.inodes <= observed, until=time.monotonic() + seconds
+        )
+    except (RasError, RasAnswerError) as error:
+        return Unavailable(reason=str(error))
+    except OSError as error:
+        return Unavailable(reason=f"RAS could not be asked: {error.strerror or error}")
+
+
+def _asked_until_known(
+    service: Service, listener: RasListener, local: LocalRanks, *, alone: bool, until: float
+) -> RasAnswer:
+    """The answer about the ranks of a service: of the first process that answers, and of more if these ranks are of several jobs.
+    `alone`: whether nobody but observed ranks listens. Raises RasError, RasAnswerError and OSError."""
+    runs = {
+        target.run: {other.pid for other in service.targets if other.run == target.run} for target in service.targets
+    }
+    answer: RasAnswer | None = None
+    problem: RasError = RasError("RAS answered only about other jobs of the user")
+    for _ in range(MOST_ATTEMPTS):
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            raw = ask(listener, left)
+        except RasSilent as error:
+            problem = error
+            continue
+        isolation.charge_bytes(len(raw))
+        next_answer = with_processes(parse_answer(raw), local)
+        if not alone and not counts_for(next_answer, local.pids.values()):
+            continue
+        before = len(answer.communicators) if answer is not None else -1
+        answer = with_others(answer, next_answer) if answer is not None else next_answer
+        named = set(processes_in(answer.communicators))
+        if answer.form == "text" or all(named & pids for pids in runs.values()) or len(answer.communicators) == before:
+            break
+    if answer is None:
+        raise problem
+    return shortened(answer)
+
+
+def _inodes(proc: ProcFS, targets: Iterable[Target]) -> Iterator[int]:
+    """The sockets of processes, as far as they can be read."""
+    for target in targets:
+        try:
+            links = proc.links(f"{target.pid}/fd")
+        except ProcError:
+            continue
+        yield from (int(match[1]) for link in links.values() if (match := _SOCKET.match(link)))
+
+
+# --- polls --------------------------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """What is known of a service between polls."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.reading: _Reading = (Unavailable(reason="not asked yet"), time.monotonic())
+        self.job: Future[_Reading] | None = None
+
+    def take(self) -> None:
+        """Take over an answer that has come."""
+        if self.job is None or not self.job.done():
+            return
+        reading, self.job = self.job.result(), None
+        earlier, before = self.reading
+        if isinstance(reading[0], RasAnswer) and isinstance(earlier, RasAnswer):
+            reading = with_earlier(reading[0], earlier, reading[1] - before), reading[1]
+        self.reading = reading
+
+    def result(self) -> Ras:
+        """What the snapshot of this poll has of it."""
+        answer, at = self.reading
+        if isinstance(answer, RasAnswer):
+            answer = replace(answer, age_seconds=round(time.monotonic() - at, 3))
+        return self.service.result(answer)
+
+
+class PolledRas:
+    """The answers for repeated looks at one host, which never wait for them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Key, _Kept] = {}
+        self._decided_at = float("-inf")
+
+    def poll(self, observation: Observation, gathered: Callable[[], ras_consent.Gathered]) -> tuple[Ras, ...]:
+        """The answers that have come so far. Twice a minute, it begins to ask again; only then it needs the evidence."""
+        now = time.monotonic()
+        if now - self._decided_at >= _POLL_SECONDS:
+            self._decided_at = now
+            self._begin(observation, gathered())
+        for kept in self._kept.values():
+            kept.take()
+        alive = {target.pid for target in observation.alive()}
+        return tuple(kept.result() for kept in self._kept.values() if any(t.pid in alive for t in kept.service.targets))
+
+    def _begin(self, observation: Observation, gathered: ras_consent.Gathered) -> None:
+        earlier, self._kept = self._kept, {}
+        for service, objection in _permitted(observation, gathered, whole=False):
+            kept = self._kept[service.key] = earlier.get(service.key) or _Kept(service)
+            kept.service = service
+            if objection is not None:
+                kept.reading = Unavailable(reason=objection), time.monotonic()
+            elif kept.job is None:
+                kept.job = _begin(observation.proc, service, observation.ras)
+
+
+def _begin(proc: ProcFS, service: Service, ras: str) -> "Future[_Reading] | None":
+    def read() -> _Reading:
+        return _ask(proc, service, ras, _EACH_SECONDS), time.monotonic()
+
+    try:
+        return _threads.begin(None, read)
+    except TooMany:  # four services do not answer: this one is asked next time
+        return None
