@@ -143,7 +143,7 @@ class Attempt:
         for rank, pid in ranks.items():
             self._attempt(f"the threads of rank {rank}", lambda rank=rank, pid=pid: _keep_process(pid, rank, folder))
         self._attempt("native stacks", lambda: self._hangdoc(
-            "native.txt", "snapshot", *pids, "--native", "always", "-o", str(folder / "native.hangdoc")))  # fmt: skip
+            "native.txt", "snapshot", *pids, "--native", "always", "--ras", "always", "-o", str(folder / "native.hangdoc")))  # fmt: skip
         self._attempt("torch's own dump", lambda: self._compare_dumps(ranks))
         if self.case.control:
             self._attempt("the second look", lambda: self._look_again(run))
