@@ -469,7 +469,7 @@ class RecordedGroup(Value, frozen=True, kw_only=True):
     history: CallHistory | None = None
     """Its last calls, complete or not; None if they were not read."""
     on_card: bool = False
-    """Whether the calls are executed by a card (NCCL, RCCL). Then they return before they are complete, and the thread goes on
+    """Whether the calls are executed by a card (NCCL, RCCL). Then they return before they are complete, and the thread continues
     until it needs a result."""
     transfers: tuple[RecordedTransfers, ...] = ()
 

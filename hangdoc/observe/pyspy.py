@@ -23,6 +23,8 @@ from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
 """Pids of the py-spy children of this process. As tracers of a rank they do not count as other observers."""
+_COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".h", ".hpp")
+"""Ends of the names of source files that are not Python."""
 _MAX_OUTPUT_BYTES = 16 << 20
 """100 threads of 60 frames take 9 MB."""
 _MAX_FRAMES = 6_000
@@ -205,8 +207,8 @@ def _thread(thread: _Thread, room: _Room) -> PythonThread:
 
 
 def _frame(frame: _Frame, *, variables: bool) -> Frame:
-    # In native frames, py-spy gives no line, and the shared object instead of the source file.
-    native = not frame.line and (frame.filename.endswith(".py") is False)
+    # Native frames have no line, and the shared object instead of the source file, unless the library has debug symbols (NCCL's).
+    native = frame.filename.endswith(_COMPILED) or not (frame.line or frame.filename.endswith(".py"))
     return Frame(
         function=frame.name[:_MAX_FUNCTION],
         file=frame.filename[:_MAX_FILE],

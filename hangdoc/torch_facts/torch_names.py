@@ -139,7 +139,10 @@ GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
 NATIVE_GPU_SPIN = regex(
     r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize"
+    r"|\bnccl(Transport|Coll|Group|Comm|Socket)[A-Z]\w*|\bbootstrap(Recv|Send|AllGather|Barrier)\b"
 )
+"""In the driver, or in NCCL, which connects the ranks in the first call that needs a connection and polls for those that have
+not made it (`bootstrapRecv` below `ncclCollPreconnect`, NCCL 2.28.9)."""
 NCCL_KEEPS_ALIVE_BYTES = 4096
 """In a second. Processes with NCCL exchange 240 bytes a second on each connection of RAS while nothing happens (NCCL 2.28.9,
 measured), and some more when they look for each other. Data of a collective come in larger parts."""

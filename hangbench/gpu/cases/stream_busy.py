@@ -4,6 +4,7 @@ all-reduce does not begin, and rank 0's spins on the card."""
 # /// hangbench
 # verdict = ["hung"]
 # finding = "HD702"
+# victims = [0, 1]
 # needs_card = true
 # ///
 import torch

@@ -113,6 +113,20 @@ def _sides(entered: dict[int, tuple[Call | None, bool]], key: Callable[[Call], H
     return tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks)))
 
 
+def sizes_before(group: GroupCalls, number: int) -> SizesDiffer | None:
+    """The first call before a number to which the ranks passed different amounts of data. A card does not check them: the calls
+    after it then meet others than their own. None if there is none in the record."""
+    made = {rank: calls.by_number() for rank, calls in group.ranks.items() if calls.source == "recorder"}
+    common = set.intersection(*(set(calls) for calls in made.values())) if len(made) > 1 else set()
+    for at in sorted(n for n in common if n < number):
+        calls = {rank: (by_number[at], False) for rank, by_number in made.items()}
+        if len({plain_name(call.op) for call, _ in calls.values()}) == 1:
+            sides = _sides(dict(calls), amounts)
+            if len(sides) > 1:
+                return SizesDiffer(at, sides)
+    return None
+
+
 def blamed(comparison: Comparison) -> tuple[int, ...]:
     """The ranks that a comparison singles out: those behind, or the fewer ones of two sides. Empty if it singles out none."""
     if isinstance(comparison, Behind):

@@ -106,6 +106,8 @@ class Tensors(Cycle, frozen=True, kw_only=True):
     """The tensor of each rank."""
     op: str | None = None
     """The collective, if the records of the ranks show the tensors."""
+    earlier: int | None = None
+    """Its number, if the ranks have come out of it: a card checks no sizes, and later calls met others than their own."""
 
 
 class Threads(Cycle, frozen=True, kw_only=True):

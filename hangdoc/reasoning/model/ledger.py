@@ -127,6 +127,10 @@ class RankCalls(NamedTuple):
         """Whether it made a call during the window."""
         return self.made is not None and self.made_before is not None and self.made > self.made_before
 
+    def made_at(self, number: int) -> int | None:
+        """When it made its call of a number, by `made_us`; None if that is not in the record."""
+        return dict(zip(self.numbers, self.made_us, strict=True)).get(number)
+
     def at(self, number: int) -> Call | None:
         """Its call of a number; None if that is not in the record."""
         for waiting in self.pending:

@@ -65,9 +65,15 @@ def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None]
     window = clocks.window_seconds if isinstance(clocks, Clocks) else 0.0
     if record.finished_seconds_ago is not None and record.finished_seconds_ago < window:
         return None
-    calls = _unfinished(process)
-    oldest = max(calls, key=lambda each: (each[1].age_seconds or 0.0, -each[1].seq), default=None)
+    oldest = max(_unfinished(process), key=lambda each: _made_first(*each[:2]), default=None)
     return oldest if oldest is not None and (oldest[1].age_seconds or 0.0) > window else None
+
+
+def _made_first(group: RecordedGroup, call: Recorded) -> tuple[float, int]:
+    """Larger for a call that was made earlier: by its age, and by the clock of the record where ages are equal."""
+    history = group.history
+    made = dict(zip(history.numbers, history.made_us, strict=False)) if history is not None else {}
+    return call.age_seconds or 0.0, -made.get(call.seq, 0)
 
 
 def _unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
@@ -103,7 +109,8 @@ def _driver_in_native(process: Process, thread: PythonThread) -> bool | None:
     if native is None:
         return None
     inner = native.frames[:_INNER_FRAMES]
-    return any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner)
+    compiled = (frame for frame in inner if frame.native or not frame.file.endswith(".py"))
+    return any(torch_names.NATIVE_GPU_SPIN.search(f"{frame.function} {frame.file}") for frame in compiled)
 
 
 def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:

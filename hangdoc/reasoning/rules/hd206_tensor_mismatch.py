@@ -57,6 +57,10 @@ from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
 
 
+def _number(kind: Tensors) -> str:
+    return f" number {kind.earlier}, which NCCL does not check" if kind.earlier is not None else ""
+
+
 @about(Tensors)
 def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
     shown = [(kind.shown[group[0]], group) for _, group in kind.values.values[:4]]
@@ -67,7 +71,7 @@ def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
     )
     return Draft(
         confidence=0.93,
-        summary=f"ranks passed different tensors to {operation}: "
+        summary=f"ranks passed different tensors to {operation}{_number(kind)}: "
         + "; ".join(f"{tensor} on {words.ranks(group)}" for tensor, group in shown),
         evidence=[
             *passed,

@@ -3,9 +3,9 @@
 ## What it finds
 
 Ranks with NCCL threads whose training thread is in a GPU synchronization in
-both stacks, at full CPU, while none of their counters changes, and whose calls
-torch has not recorded: torch up to 2.10 without `TORCH_FR_BUFFER_SIZE`, or a
-library that calls NCCL itself. Ranks in a call of a Gloo group are not included.
+both stacks, at full CPU, while none of their counters changes. torch has not
+recorded their calls: it is 2.10 or older without `TORCH_FR_BUFFER_SIZE`, or a
+library calls NCCL itself. Ranks in a call of a Gloo group are not included.
 
 ## Why it hangs
 

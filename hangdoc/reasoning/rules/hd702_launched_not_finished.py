@@ -25,7 +25,7 @@ print(x.sum().item())
 
 ```python
 endless_kernel(x)
-torch.cuda.synchronize()  # the rank that never comes out is the one to look at
+torch.cuda.synchronize()  # look at the rank that does not come out
 dist.all_reduce(x)
 ```
 

@@ -38,16 +38,21 @@ def _at(call: Call) -> str:
 
 def stuck_group(run: Run, ranks: Collection[int]) -> GroupCalls | None:
     """The group in which most of some ranks wait by their records; None if no record shows that."""
-    best, most = None, 0
-    for group in run.ledger.groups:
-        count = sum(_is_recorded(calls.pending) for rank, calls in group.ranks.items() if rank in ranks)
-        if count > most:
-            best, most = group, count
-    return best
+    counts = [
+        (sum(_waits_in(run, rank, group, calls) for rank, calls in group.ranks.items() if rank in ranks), group)
+        for group in run.ledger.groups
+    ]
+    most = max((count for count, _ in counts), default=0)
+    best = [group for count, group in counts if count == most > 0]
+    return next((group for group in best if isinstance(compare(group), Behind)), best[0] if best else None)
 
 
-def _is_recorded(pending: tuple[Pending, ...]) -> bool:
-    return any(waiting.source == "recorder" for waiting in pending)
+def _waits_in(run: Run, rank: int, group: GroupCalls, calls: RankCalls) -> bool:
+    """Whether a rank waits in a call of a group, by its record. A card has calls of other groups that come after it."""
+    wait = run.ranks[rank].wait if rank in run.ranks else None
+    if wait is not None and wait.number is not None and wait.operation.group != group.name:
+        return False
+    return any(waiting.source == "recorder" for waiting in calls.pending)
 
 
 def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:

@@ -69,7 +69,7 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
         classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
         if end.cycle or (classes and classes[0].first.waits):
             same = None if end.cycle else different_calls.find_tensors(run, classes)
-            same = same or different_calls.find_unfinished(run, classes)
+            same = same or different_calls.find_on_cards(run, classes)
             same = same or (None if end.cycle else points.kind_of(classes))
             kind, culprits = same or cycles.kind_of(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
@@ -198,7 +198,9 @@ def _time_for_attempts(blockage: Blockage) -> float:
 
 def _in_flight(rank: Rank) -> bool:
     """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. With RPC, bytes may be
-    in shared memory, which cannot be observed."""
+    in shared memory, which cannot be observed. A call of NCCL is under way until it finishes, and its connections hold bytes."""
+    if rank.wait is not None and rank.wait.operation.backend == "nccl":
+        return False
     return rank.uses_rpc or any(
         c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
         for c in rank.connections

@@ -5,7 +5,7 @@ fewer ranks; of two sides of one size, neither. Otherwise the source only explai
 """
 
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning.ledger.compare import Comparison, Differs, SizesDiffer, Unfinished, compare
+from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
 from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends
@@ -18,29 +18,65 @@ from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
 from hangdoc.torch_facts import torch_names
 
+Answers = list[tuple[GroupCalls, Comparison]]
+
 
 def find_tensors(run: Run, classes: Parts) -> Found | None:
     """The call in which ranks of some classes wait, if others made it at the same line with other amounts of data. They may have
     come out of it: Gloo returns at once for an empty tensor. None if there is none."""
     for _, answer in _answers(run, classes):
         if isinstance(answer, SizesDiffer) and len({side.call.sites for side in answer.sides if side.call}) == 1:
-            known = [(n, side.call) for side in answer.sides if side.call is not None for n in side.ranks]
-            shown = {n: call.tensors[0] for n, call in known if call.tensors}
-            values = agreement({n: ", ".join(amounts(call)) for n, call in known})
-            return Tensors(values=values, shown=shown, op=known[0][1].op), values.odd
+            return _tensors(answer)
     return None
 
 
-def find_unfinished(run: Run, classes: Parts) -> Found | None:
-    """The call of a card that all ranks of its group have made and that finishes on none of those that wait; None if the ranks
-    are in different calls, or a record is missing."""
-    waiting = set(numbers_of(classes))
+def _tensors(answer: SizesDiffer, earlier: int | None = None) -> Found:
+    by_rank = [(n, side.call) for side in answer.sides if side.call is not None for n in side.ranks]
+    shown = {n: call.tensors[0] for n, call in by_rank if call.tensors}
+    values = agreement({n: ", ".join(amounts(call)) for n, call in by_rank})
+    return Tensors(values=values, shown=shown, op=by_rank[0][1].op, earlier=earlier), values.odd
+
+
+def find_on_cards(run: Run, classes: Parts) -> Found | None:
+    """What keeps cards from finishing calls that they have, if all classes wait for their cards: a call that some ranks skipped,
+    an earlier call with different amounts of data, or something below the calls. None if a record is missing."""
     if any(part.first.wait is None or part.first.wait.number is None for part in classes):
         return None
-    for group, answer in _answers(run, classes):
+    waiting, answers = set(numbers_of(classes)), _answers(run, classes)
+    if (skipped := _skipped(run, classes, answers)) is not None:
+        return skipped
+    for group, answer in answers:
         if isinstance(answer, Unfinished) and waiting.issuperset(answer.waiting) and _is_complete(group):
+            if (sizes := sizes_before(group, answer.number)) is not None:
+                return _tensors(sizes, earlier=sizes.number)
             return LaunchedNotFinished(group=group.name, number=answer.number, call=answer.call), ()
     return None
+
+
+def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
+    """Ranks that have not made the call in which others wait, and wait in one that those have made after it."""
+    for group, answer in answers:
+        if not isinstance(answer, Behind):
+            continue
+        waiting = next(
+            n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == answer.number
+        )
+        for mine in parts:
+            if set(mine.ranks) <= set(answer.ranks) and _has_made_after(run, waiting, group, answer.number, mine):
+                theirs = next(part for part in parts if waiting in part.ranks)
+                reason = f"{ranks(mine.ranks)} did not call {_awaited(theirs)}"
+                return Subset(parts=parts, reason=reason, others=(mine,)), mine.ranks
+    return None
+
+
+def _has_made_after(run: Run, rank: int, group: GroupCalls, number: int, part: Class) -> bool:
+    """Whether a rank has made the call in which the ranks of a class wait after its own call `number` of `group`."""
+    wait = part.first.wait
+    other = run.ledger.group(wait.operation.group, rank) if wait is not None else None
+    if wait is None or wait.number is None or other is None or other is group or rank not in other.ranks:
+        return False
+    theirs, mine = other.ranks[rank].made_at(wait.number), group.ranks[rank].made_at(number)
+    return theirs is not None and mine is not None and theirs > mine
 
 
 def _is_complete(group: GroupCalls) -> bool:
@@ -97,7 +133,7 @@ def _found(odd: Odd, parts: Parts) -> Found | None:
     return _explained(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
 
 
-def _answers(run: Run, classes: Parts) -> list[tuple[GroupCalls, Comparison]]:
+def _answers(run: Run, classes: Parts) -> Answers:
     """The comparison of each group in which a rank of some classes waits at the number compared."""
     waiting = set(numbers_of(classes))
     found = []
