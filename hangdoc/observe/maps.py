@@ -8,6 +8,7 @@ from hangdoc.regex import regex
 
 _FIRST = regex(rb"^([0-9a-f]+)-\S+ \S+ 00000000 (\S+) (\d+) +(/.*)$", re.MULTILINE)
 """A mapping at offset 0 of its file: address, device, inode, path."""
+_DELETED = " (deleted)"
 
 
 class Mapping(NamedTuple):
@@ -19,14 +20,18 @@ class Mapping(NamedTuple):
     device: str
     """`major:minor`, hexadecimal."""
     inode: int
+    deleted: bool = False
+    """Nothing, or another file, is at the path now."""
 
 
 def mapped_files(proc: ProcFS, pid: int) -> list[Mapping]:
     """Every file whose first byte `pid` has mapped, by ascending address. Raises ProcError."""
-    return [
-        Mapping(int(base, 16), path.decode("utf-8", "replace").removesuffix(" (deleted)"), device.decode(), int(inode))
-        for base, device, inode, path in _FIRST.findall(proc.read(f"{pid}/maps"))
-    ]
+    found = []
+    for base, device, inode, raw in _FIRST.findall(proc.read(f"{pid}/maps")):
+        path = raw.decode("utf-8", "replace")
+        name = path.removesuffix(_DELETED)
+        found.append(Mapping(int(base, 16), name, device.decode(), int(inode), name != path))
+    return found
 
 
 def inner_path(proc: ProcFS, pid: int, mapping: Mapping) -> str:

@@ -1,0 +1,1 @@
+"""Evidence of NCCL and of the cards."""

@@ -1,0 +1,54 @@
+"""What is known about NCCL, in one table: what it counts, and how it marks its communicators.
+
+Sources: NVIDIA/nccl src/include/nccl_common.h (`ncclFunc_t`, the same order in 2.24 to 2.32), src/include/comm.h (`NCCL_MAGIC`,
+`ncclComm`), src/nccl.h.in (`ncclResult_t`), src/ras/client_support.cc (the names in a RAS answer). What of this a card has shown:
+NCCL 2.28.9 with torch 2.11.0.
+"""
+
+from typing import NamedTuple
+
+
+class Collective(NamedTuple):
+    """A collective that NCCL counts."""
+
+    name: str
+    """NCCL's name, also in the answer of RAS."""
+    operation: str
+    """The name in torch.distributed of what the calls have in common (`torch_names.OPERATIONS`)."""
+    also: tuple[str, ...] = ()
+    """Other operations of torch.distributed that NCCL counts here."""
+
+
+COUNTED = (
+    Collective("Broadcast", "broadcast", ("broadcast_object_list",)),
+    Collective("Reduce", "reduce"),
+    Collective("AllGather", "all_gather", ("all_gather_into_tensor", "all_gather_object")),
+    Collective("ReduceScatter", "reduce_scatter", ("reduce_scatter_tensor",)),
+    Collective("AllReduce", "all_reduce", ("barrier",)),
+)
+"""In the order of `ncclComm.seqNumber` and of `collective_counts` in RAS. Each counts what the rank has launched.
+
+The counts are equal on all ranks of a healthy communicator as soon as all have launched the same calls. Not counted: `send`,
+`recv`, `all_to_all`, `gather` and `scatter`, which torch makes of sends and receives, and replays of CUDA graphs. torch makes one
+AllGather of an `all_gather` of equal sizes, and Broadcasts of one of different sizes (c10d/ProcessGroupNCCL.cpp)."""
+
+MAGIC = 0x0280028002800280
+"""`startMagic` and `endMagic`, the first and the last word of a communicator. NCCL sets both to 0 before it frees the memory of a
+communicator (`commPoison` in src/init.cc)."""
+
+RESULTS = (
+    "ncclSuccess", "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError", "ncclInvalidArgument", "ncclInvalidUsage",
+    "ncclRemoteError", "ncclInProgress", "ncclTimeout",
+)  # fmt: skip
+"""`ncclResult_t` by number. `asyncResult` and `initState` of a communicator have these values: while it is made, `initState` is
+ncclInProgress. Only newer versions have ncclTimeout."""
+
+IN_PROGRESS = RESULTS.index("ncclInProgress")
+
+Version = tuple[int, int, int]
+"""A version of NCCL: (2, 28, 9)."""
+
+
+def version_text(version: Version) -> str:
+    """`2.28.9`."""
+    return ".".join(map(str, version))
