@@ -20,6 +20,7 @@ from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
+from hangdoc.observe.gpu.nccl_memory import NcclMemory
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.loops import TrainingLoops
@@ -59,6 +60,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     InterpreterState,
     TrainingLoops,
     partial(FlightRecorders, whole=True),
+    NcclMemory,
     Stores,
     TrainingData,
     HostMachine,

@@ -22,6 +22,7 @@ from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import DeepReader
+from hangdoc.observe.gpu.nccl_memory import NcclMemory
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
@@ -79,9 +80,10 @@ class Polling:
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
-        self._recorders = FlightRecorders()
+        self._recorders, self._nccl = FlightRecorders(), NcclMemory()
         self._probes = (
-            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
+            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._nccl,
+            self._clocks,
         )  # fmt: skip
         self._loops, self._stores = TrainingLoops(), Stores()
         self._deep = DeepReader(self._clocks)
