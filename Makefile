@@ -16,7 +16,7 @@ SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs site pictures bench layouts hangbench foreign gpu soak corpus launchers observers fuzz setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench layouts nccl-layouts hangbench foreign gpu soak corpus launchers observers fuzz setup system pythons clean
 
 # The tests end with make, and with them what they have started (hangbench/leftovers.py).
 PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
@@ -77,6 +77,10 @@ bench: $(READY)
 # Wheels with CUDA, over stubs of its libraries: 500 to 900 MB to fetch for each version. Needs binutils and gcc.
 layouts: $(READY)
 	nice $(BIN)/python -m tests.layouts $(VERSIONS)
+
+# Where NCCL keeps its communicators, by version: 14 GB to fetch, one wheel at a time. Needs `pip install pyelftools`.
+nccl-layouts: $(READY)
+	nice $(BIN)/python -m tests.layouts.nccl $(VERSIONS)
 
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)

@@ -12,6 +12,7 @@ from hangdoc.shared_frames import without_locals
 from hangdoc.snapshot import (
     Alike,
     Clocks,
+    Communicators,
     Environment,
     FlightRecorder,
     Host,
@@ -101,6 +102,7 @@ def common(process: Process) -> Process:
         interpreter=interpreter,
         progress=progress,
         recorder=_numbers(process.recorder),
+        communicators=_placeless(process.communicators),
         loops=_counts(process.loops),
     )
 
@@ -129,6 +131,14 @@ def _numbers(recorder: FlightRecorder | Unavailable) -> FlightRecorder | Unavail
         for group in recorder.groups
     )
     return replace(recorder, age_seconds=0.0, groups=groups, forms=())
+
+
+def _placeless(communicators: Communicators | Unavailable) -> Communicators | Unavailable:
+    """What the communicators of a rank have in common with those of another one: which they are, and how far it is in each."""
+    if not isinstance(communicators, Communicators):
+        return communicators
+    placeless = (replace(one, rank=None, cuda_device=None, bus=None, node=0) for one in communicators.communicators)
+    return replace(communicators, communicators=tuple(placeless))
 
 
 def _timeless(recorded: Recorded) -> Recorded:

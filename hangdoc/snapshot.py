@@ -382,6 +382,9 @@ class Runtime(Reading, frozen=True, kw_only=True):
     cpus_allowed: int | None = None
     gpu: bool = False
     """Whether it has the device file of a GPU open."""
+    nccl: str | None = None
+    """The version of NCCL (of RCCL, on cards of AMD) that it has loaded: `2.28.9`; None if it has loaded none, or if that could
+    not be read."""
 
 
 class FileBytes(Reading, frozen=True, kw_only=True):
@@ -501,6 +504,68 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
             return self.entries_in_window
         numbers = ((group.issued, group.issued_before) for group in self.groups)
         return sum(max(0, now - before) for now, before in numbers if now is not None and before is not None)
+
+
+# --- NCCL's communicators --------------------------------------------------------------------------------------------
+
+
+class Communicator(Value, frozen=True, kw_only=True):
+    """One of a rank's NCCL communicators, which connect its card with those of the other ranks of a group
+    (NVIDIA/nccl src/include/comm.h, `ncclComm`)."""
+
+    hash: int
+    """The same for all of its ranks: 64 bits, which RAS prints in hexadecimal."""
+    rank: int | None
+    """In the communicator. None in a summary of a large run, as `cuda_device` and `bus`."""
+    size: int
+    cuda_device: int | None
+    """The number of the card among those that the process sees (CUDA_VISIBLE_DEVICES)."""
+    bus: int | None
+    """Where the card is on the PCI bus, as NCCL stores it; `pci_address` has it as text."""
+    node: int
+    """The number of the node among those of the communicator."""
+    nodes: int
+    """0 while the communicator is made."""
+    counts: tuple[int, ...]
+    """Collectives that the rank has launched, by kind, in the order of `hangdoc.torch_facts.nccl.COUNTED`. Neither sends and
+    receives nor replays of CUDA graphs."""
+    counts_before: tuple[int, ...] | None = None
+    """The same at the beginning of the window; None if it was read once."""
+    launches: int
+    """Kernels that NCCL has launched, sends and receives included (`opCount`)."""
+    launches_before: int | None = None
+    async_result: int
+    """An `ncclResult_t` (`hangdoc.torch_facts.nccl.RESULTS`): the error that NCCL's threads have noticed, 0 for none."""
+    init_state: int
+    """An `ncclResult_t`: 0 if the communicator was made, 7 while it is made."""
+    destroyed: bool
+    """`ncclCommDestroy` or `ncclCommAbort` has begun."""
+    revoked: bool | None
+    """None before NCCL 2.28.7."""
+    finalized: bool
+    """`ncclCommFinalize` was called."""
+    graphs: int = 0
+    """Plans of CUDA graphs that use the communicator: it can't be destroyed before them."""
+    pxn: bool = False
+    """It sends to other nodes through another card of its node, whose network card is nearer to the target (PXN)."""
+
+    @property
+    def pci_address(self) -> str | None:
+        """As `lspci -D` and the kernel write it: `0000:1b:00.0`. (`int64ToBusId` in src/misc/utils.cc.)"""
+        if self.bus is None:
+            return None
+        return f"{self.bus >> 20:04x}:{self.bus >> 12 & 0xFF:02x}:{self.bus >> 4 & 0xFF:02x}.{self.bus & 0xF:x}"
+
+
+class Communicators(Reading, frozen=True, kw_only=True):
+    """The NCCL communicators of a rank, from its memory, at the end of the window."""
+
+    nccl_version: str
+    """Of the library that it has loaded: `2.28.9`."""
+    communicators: tuple[Communicator, ...] = ()
+    """Empty if it has made none, and with NCCL_RAS_ENABLE=0."""
+    unread: int = 0
+    """How many more there are that were not read: of more than 256, or just made or freed."""
 
 
 # --- torch's stores ----------------------------------------------------------------------------------------------------
@@ -755,6 +820,7 @@ class Process(Value, frozen=True, kw_only=True):
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
     loops: Loops | Unavailable = Unavailable(reason="not looked at")
+    communicators: Communicators | Unavailable = Unavailable(reason="not looked at")
     stores: StoreServers | Unavailable = Unavailable(reason="not looked at")
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
@@ -998,6 +1064,8 @@ class Machine(Reading, frozen=True, kw_only=True):
     """Bytes swapped in and out in the window."""
     load_1m: float
     kernel: str
+    architecture: str = ""
+    """`x86_64`, `aarch64` (uname(2)); empty in older bundles."""
     interfaces: tuple[Interface, ...]
     net_namespace: str | None = None
     """The network namespace of `interfaces`. A rank in another one (a container) has other interfaces."""

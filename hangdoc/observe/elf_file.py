@@ -39,6 +39,8 @@ class ElfFile:
         header = self._exactly(0, _HEADER)
         if header[:6] != b"\x7fELF\x02\x01":
             raise Unreadable("it is not a 64-bit little-endian ELF file")
+        (self.machine,) = struct.unpack_from("<H", header, 18)
+        """`e_machine`: the number of the architecture (include/uapi/linux/elf-em.h)."""
         programs, sections = struct.unpack_from("<QQ", header, 32)
         sizes = struct.unpack_from("<5H", header, 54)
         program_size, program_count, section_size, section_count, names_at = sizes

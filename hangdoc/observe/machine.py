@@ -10,14 +10,17 @@ from concurrent.futures import TimeoutError as FutureTimeout
 
 import msgspec
 
+from hangdoc.observe.gpu.nccl_library import find_nccl
 from hangdoc.observe.interfaces import interfaces
 from hangdoc.observe.locate import python_version
 from hangdoc.observe.maps import Mapping, inner_path, mapped_files
+from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.process_files import ProcessFiles, Root, View, files_of, own_root
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import Machine, Runtime, Unavailable
+from hangdoc.torch_facts.nccl import version_text
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
 _METADATA_FOLDER = regex(r"torch-.*\.dist-info")
@@ -102,6 +105,7 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
             swapped_bytes=None,
             load_1m=os.getloadavg()[0],
             kernel=os.uname().release,
+            architecture=os.uname().machine,
             interfaces=interfaces(),
             net_namespace=_own_namespace(proc),
             hostname_addresses=resolve(socket.gethostname()),
@@ -171,6 +175,10 @@ class Runtimes:
         if library is not None:
             with contextlib.suppress(OSError, ProcError), files_of(proc, pid, target.start_ticks) as files:
                 torch = self._torch_version(files, library, inner_path(proc, pid, library))
+        nccl: str | None = None
+        with contextlib.suppress(OSError, ProcError, Unreadable):
+            versions = (one.version for one in find_nccl(proc, pid, target.start_ticks, mapped))
+            nccl = next((version_text(version) for version in versions if version is not None), None)
         try:
             cpus = len(os.sched_getaffinity(pid))
         except OSError:
@@ -180,7 +188,7 @@ class Runtimes:
         except ProcError:
             gpu = False
         python = f"{version[0]}.{version[1]}" if version else None
-        return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus, gpu=gpu)
+        return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus, gpu=gpu, nccl=nccl)
 
     def _torch_version(self, files: ProcessFiles, library: Mapping, path: str) -> str | None:
         key = files.view, path, library.device, library.inode

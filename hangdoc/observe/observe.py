@@ -23,6 +23,7 @@ from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
 from hangdoc.observe.gpu.links import LinkPorts
+from hangdoc.observe.gpu.nccl_memory import NcclMemory
 from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
@@ -65,6 +66,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     InterpreterState,
     TrainingLoops,
     partial(FlightRecorders, whole=True),
+    NcclMemory,
     Stores,
     TrainingData,
     HostMachine,

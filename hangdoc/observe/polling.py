@@ -25,6 +25,7 @@ from hangdoc.observe.deep import DeepReader
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
 from hangdoc.observe.gpu.links import LinkPorts
+from hangdoc.observe.gpu.nccl_memory import NcclMemory
 from hangdoc.observe.gpu.ras import PolledRas
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
@@ -86,11 +87,11 @@ class Polling:
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
-        self._recorders = FlightRecorders()
+        self._recorders, self._nccl = FlightRecorders(), NcclMemory()
         self._cards, self._kernel_log = GpuCards(), KernelLog()
         self._probes = (
-            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._cards,
-            self._kernel_log, LinkPorts(), self._clocks,
+            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._nccl,
+            self._cards, self._kernel_log, LinkPorts(), self._clocks,
         )  # fmt: skip
         self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
         self._ras = PolledRas()

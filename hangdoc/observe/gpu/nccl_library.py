@@ -26,6 +26,8 @@ _MAX_TEXTS = 16 << 20
 """Bytes of `.rodata`. Those of NCCL 2.28 are 0.2 MB."""
 _VARIABLES = ("ncclComms", "nNcclComms")
 """src/ras/ras.cc; since 2.24."""
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+"""EM_X86_64 and EM_AARCH64."""
 _MAX_LIBRARIES = 4
 _MAX_CACHED = 64
 
@@ -33,6 +35,7 @@ _MAX_CACHED = 64
 class LibraryFile(NamedTuple):
     """What the file of a library says. Addresses are before it is moved to where it is loaded."""
 
+    machine: str
     version: Version | None
     toolkit: tuple[int, int] | None
     build_id: str
@@ -51,6 +54,8 @@ class NcclLibrary(NamedTuple):
     path: str
     """As the process sees it."""
     base: int
+    machine: str
+    """`x86_64`, `aarch64`, or empty for any other."""
     version: Version | None
     """None if the file does not have the text with its version."""
     toolkit: tuple[int, int] | None
@@ -65,10 +70,12 @@ class NcclLibrary(NamedTuple):
     """Why: one clause; empty if they are known."""
 
 
-def find_nccl(proc: ProcFS, pid: int, start_ticks: int) -> list[NcclLibrary]:
+def find_nccl(proc: ProcFS, pid: int, start_ticks: int, files: list[Mapping] | None = None) -> list[NcclLibrary]:
     """The NCCL libraries of the process that started at `start_ticks`, mostly one, by ascending address; empty if it has loaded
-    none. Raises Unreadable if their files can't be read, and ProcError."""
-    mapped = [mapping for mapping in mapped_files(proc, pid) if _NAME.search(mapping.path)][:_MAX_LIBRARIES]
+    none. `files`: what it has mapped, if the caller knows. Raises Unreadable if their files can't be read, and ProcError."""
+    if files is None:
+        files = mapped_files(proc, pid)
+    mapped = [mapping for mapping in files if _NAME.search(mapping.path)][:_MAX_LIBRARIES]
     found: list[NcclLibrary] = []
     reason = ""
     for mapping in mapped:
@@ -98,6 +105,7 @@ def _library(proc: ProcFS, pid: int, start_ticks: int, mapping: Mapping) -> Nccl
         name=name[1] if name is not None else "nccl",
         path=path,
         base=mapping.base,
+        machine=file.machine,
         version=file.version,
         toolkit=file.toolkit,
         build_id=file.build_id,
@@ -149,6 +157,7 @@ def parse_file(elf: ElfFile) -> LibraryFile:
         reason = str(error)
     note = elf.sections.get(".note.gnu.build-id")
     return LibraryFile(
+        machine=_MACHINES.get(elf.machine, ""),
         version=(int(match[1]), int(match[2]), int(match[3])) if match else None,
         toolkit=(int(match[4]), int(match[5])) if match and match[4] else None,
         build_id=elf.build_id(),
