@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -279,6 +280,11 @@ def test_auto_does_not_ask_where_torch_has_recorded_all(mapped: Callable[[int, l
         assert read_ras(look(target(pid, world_size=2), mode="auto", of_fleet=True), evidence) == ()
 
 
+def in_memory(*states: int, unread: int = 0) -> SimpleNamespace:
+    """The communicators that the probe of NCCL's memory finds."""
+    return SimpleNamespace(communicators=tuple(SimpleNamespace(init_state=state) for state in states), unread=unread)
+
+
 def test_what_is_recorded() -> None:
     ranks = [
         Target(number, 1, "rank", "p", (), "S", 0, RankIdentity(rank=number, source="e", world_size=2))
@@ -290,6 +296,8 @@ def test_what_is_recorded() -> None:
     assert not is_needed(ranks[:1], both, whole=False)
     for none in (Unavailable(reason="no record"), FlightRecorder(source="memory", age_seconds=0, groups=())):
         assert is_needed(ranks, both | {1: {"recorder": none}}, whole=False)
+    assert not is_needed(ranks, both | {1: {"communicators": in_memory(0)}}, whole=False)
+    assert is_needed(ranks, both | {1: {"communicators": in_memory()}}, whole=False)
     unknown = Target(0, 1, "rank", "p", (), "S", 0, RankIdentity(rank=0, source="e"))
     assert is_needed([unknown], both, whole=True)
 
@@ -318,6 +326,9 @@ def pending(line: int) -> FlightRecorder:
         ({"stack": stack(*c10d("all_reduce"), frame("train", 15)), "recorder": pending(14)}, "may be making a communicator"),
         ({"stack": stack(*c10d("all_reduce"), frame("train", 15)), "recorder": pending(15)}, None),
         ({"stack": stack(*c10d("all_reduce"), frame("train", 15)), "native": native("cudaStreamSynchronize")}, None),
+        ({"stack": stack(frame("train", 15)), "communicators": in_memory(0, 0)}, None),
+        ({"stack": stack(frame("train", 15)), "communicators": in_memory(0, 7)}, "makes a communicator"),
+        ({"stack": stack(frame("train", 15)), "communicators": in_memory(0, unread=1)}, "makes a communicator"),
         ({"stack": stack(*c10d("all_reduce")), "native": native("bootstrapInit", "ncclCommInitRankConfig")}, "makes a comm"),
     ],
 )  # fmt: skip
