@@ -4,7 +4,7 @@
   (NVIDIA/nccl#1762, fixed in 2.29.2). So all ranks must have 2.29.2 or newer.
 - With every version up to 2.31, a query while a communicator is made can crash (NVIDIA/nccl#2346). So no rank may be in a call
   that makes one, and what a rank is in must be known.
-- Where torch's record has the calls of all ranks, RAS adds nothing.
+- Where torch's record has the calls of all ranks, or NCCL's memory their counts, RAS adds nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from hangdoc.observe.gpu.nccl_library import NcclLibrary
 from hangdoc.observe.observation import Target
 from hangdoc.regex import regex
 from hangdoc.snapshot import FlightRecorder, Frame, Stack, Unavailable
-from hangdoc.torch_facts.nccl import Version, version_text
+from hangdoc.torch_facts.nccl import IN_PROGRESS, Version, version_text
 
 Gathered = Mapping[int | None, Mapping[str, Any]]
 """The results of the probes: by pid (None for the host), then by field of the snapshot."""
@@ -31,11 +31,12 @@ _TORCH = ("/torch/", "/typing_extensions.py")
 
 
 def is_needed(targets: Iterable[Target], gathered: Gathered, *, whole: bool) -> bool:
-    """Whether calls of a rank are not in torch's record: of one of these, or, with `whole`, of any other rank of their runs."""
+    """Whether the calls of a rank are not known by other means: of one of these, or, with `whole`, of any other rank of their
+    runs."""
     recorded: dict[str, set[int]] = {}
     sizes: dict[str, int | None] = {}
     for target in targets:
-        if not _has_record(gathered.get(target.pid, {})):
+        if not _has_calls(gathered.get(target.pid, {})):
             return True
         identity = target.identity
         sizes[target.run] = identity.world_size if identity is not None else None
@@ -44,9 +45,17 @@ def is_needed(targets: Iterable[Target], gathered: Gathered, *, whole: bool) -> 
     return whole and any(size is None or len(recorded.get(run, ())) < size for run, size in sizes.items())
 
 
-def _has_record(fields: Mapping[str, Any]) -> bool:
+def _has_calls(fields: Mapping[str, Any]) -> bool:
     recorder = fields.get("recorder")
-    return isinstance(recorder, FlightRecorder) and bool(recorder.groups)
+    return (isinstance(recorder, FlightRecorder) and bool(recorder.groups)) or bool(_init_states(fields))
+
+
+def _init_states(fields: Mapping[str, Any]) -> list[int]:
+    """The states of the communicators in the memory of a rank; IN_PROGRESS for those just made or freed. Empty if unknown."""
+    found = fields.get("communicators")
+    if found is None or isinstance(found, Unavailable):
+        return []
+    return [*(one.init_state for one in found.communicators), *[IN_PROGRESS] * found.unread]
 
 
 def find_objection(
@@ -87,6 +96,8 @@ def _creation_objection(pid: int, fields: Mapping[str, Any]) -> str | None:
     if any(
         _CREATES.search(frame.function) for one in (stack, native) if isinstance(one, Stack) for frame in _frames(one)
     ):
+        return f"pid {pid} makes a communicator, and a query then can crash it"
+    if IN_PROGRESS in _init_states(fields):
         return f"pid {pid} makes a communicator, and a query then can crash it"
     # The first call in a group makes its communicator, before torch records the call.
     in_call = any(not frame.native and _DISTRIBUTED in frame.file for frame in _frames(stack))
