@@ -25,7 +25,7 @@ def compare_with_dump(
     `ranks` has the pids. `before` was read before the dumps were written, so that what the ranks did meanwhile is left out."""
     whole, lines, without = Comparison(), list[str](), list[int]()
     for rank, pid in ranks.items():
-        if not dumps[rank].exists():
+        if rank not in dumps or not dumps[rank].exists():
             without.append(rank)
             continue
         dump = json.loads(dumps[rank].read_text())
