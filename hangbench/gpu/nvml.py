@@ -32,10 +32,15 @@ def _plain(call: Callable[[], Any]) -> Any:
 
 def describe(nvml: Any, card: Any) -> dict[str, Any]:
     """What does not change."""
+
+    def link_state(link: int) -> Any:
+        return nvml.nvmlDeviceGetNvLinkState(card, link)
+
+    # A version of the library may lack a function, so each is looked up only where its failure is an answer.
     asked: dict[str, Callable[[], Any]] = {
-        "driver": nvml.nvmlSystemGetDriverVersion,
-        "cuda": nvml.nvmlSystemGetCudaDriverVersion,
-        "count": nvml.nvmlDeviceGetCount,
+        "driver": lambda: nvml.nvmlSystemGetDriverVersion(),
+        "cuda": lambda: nvml.nvmlSystemGetCudaDriverVersion(),
+        "count": lambda: nvml.nvmlDeviceGetCount(),
         "name": lambda: nvml.nvmlDeviceGetName(card),
         "uuid": lambda: nvml.nvmlDeviceGetUUID(card),
         "pci": lambda: nvml.nvmlDeviceGetPciInfo(card),
@@ -45,7 +50,7 @@ def describe(nvml: Any, card: Any) -> dict[str, Any]:
         "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(card, 1, 0),
         "ecc_corrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(card, 0, 0),
         "remapped": lambda: nvml.nvmlDeviceGetRemappedRows(card),
-        "nvlink": lambda: [_plain(partial(nvml.nvmlDeviceGetNvLinkState, card, link)) for link in range(18)],
+        "nvlink": lambda: [_plain(partial(link_state, link)) for link in range(18)],
         "max_sm_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(card, 1),
         "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(card),
     }
