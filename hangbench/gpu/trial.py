@@ -54,7 +54,7 @@ class Trial(msgspec.Struct):
     recorder: str = ""
     """How hangdoc's reading of torch's record compares with torch's own dump."""
     problems: list[str] = []
-    """What of the bench itself failed: the rest goes on."""
+    """What of the bench itself failed. The rest continues."""
 
 
 def variables_of(index: int, folder: Path, card: bool) -> dict[str, str]:

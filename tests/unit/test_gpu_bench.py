@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -23,7 +24,9 @@ from hangbench.gpu.bench import pack
 from hangbench.gpu.case import FOLDER, CardCase, card_cases
 from hangbench.gpu.table import results_table
 from hangbench.gpu.trial import Trial, variables_of
+from hangbench.record import bundle
 from hangbench.recorder import Comparison
+from hangdoc import codec
 from hangdoc.observe.torch.calls import Call, Calls, Group
 from hangdoc.observe.torch.history import Record
 from hangdoc.snapshot import CallForm
@@ -198,6 +201,24 @@ def test_the_table_says_what_is_wrong_and_what_was_left_out(tmp_path: Path) -> N
     assert "WRONG: verdict hung; early look: hung" in table
     assert "no answer; no dump; the run: did not start" in table
     assert "left out: straggler" in table
+
+
+def test_earlier_evidence_is_scored_and_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording of hangbench's own, of the same fault, is the look of an earlier run."""
+    (tmp_path / "crashed_but_alive").mkdir()
+    snapshot = codec.read(bundle("crashed_but_alive"))
+    codec.write(snapshot, tmp_path / "crashed_but_alive" / "auto.hangdoc")
+    earlier = Trial("crashed_but_alive", 0.0, right=False, complaints="as it was", recorder="9 entries: equal")
+    (tmp_path / "results.json").write_bytes(msgspec.json.encode([earlier]))
+    page = tmp_path / "page.md"
+    page.write_text("<!-- card -->\n<!-- /card -->\n")
+    monkeypatch.setattr(command, "CARD", tmp_path / "card")
+    monkeypatch.setattr(command, "PAGE", page)
+    result = CliRunner().invoke(command.main, ["--replay", str(tmp_path), "--record", "--write"])
+    assert result.exit_code == 0, result.output
+    assert "right; 9 entries: equal" in result.output
+    assert "| crashed_but_alive | hung | hung | HD202 | Rank 1 raised" in page.read_text()
+    assert codec.read(tmp_path / "card" / "crashed_but_alive.hangdoc") == snapshot
 
 
 def test_the_archive_has_the_evidence_and_no_caches(tmp_path: Path) -> None:
