@@ -32,7 +32,7 @@ def live(case: Case, options: Options, keep: bool, beacons: bool) -> Look:
         seconds = time.monotonic() - began
         after = run.vital_signs()
     if keep:
-        record(case.name, snapshot)
+        record(bundle(case.name), snapshot)
     disturbed = [rank for rank, signs in before.items() if after.get(rank) != signs]
     return judged(case, snapshot, seconds, (len(before) - len(disturbed), len(before)))
 

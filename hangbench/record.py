@@ -12,6 +12,8 @@ CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 """Looks without torch's record of calls, as with a torch before 2.11 and Gloo. They are not recorded again."""
 RECORDED = CORPUS / "recorded"
 """Looks with it."""
+CARD = CORPUS / "card"
+"""Looks at ranks that shared one NVIDIA card (`hangbench.gpu`)."""
 
 # Recordings are published, so they contain only environment variables that belong to the run.
 _OF_THE_RUN = re.compile(
@@ -38,6 +40,7 @@ def bundle(name: str) -> Path:
     return RECORDED / f"{name}.hangdoc"
 
 
-def record(name: str, snapshot: Snapshot) -> None:
-    """Write the recording of a case."""
-    codec.write(publishable(snapshot), bundle(name))
+def record(path: Path, snapshot: Snapshot) -> None:
+    """Write the recording of a case into a file."""
+    path.parent.mkdir(exist_ok=True)
+    codec.write(publishable(snapshot), path)

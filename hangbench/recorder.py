@@ -93,8 +93,8 @@ class Comparison:
                 self._count(field, value != theirs[number][field], value, theirs[number][field])
 
     def compare_stable(self, before: Record, after: Record, dump: dict[str, Any]) -> None:
-        """Add the entries that were the same before and after the dump of a process that continues. torch's dump asks the card for
-        what has begun and ended; in memory is what its watchdog has noticed."""
+        """Add the entries that were the same before and after the dump, because the process continues meanwhile. torch's dump
+        asks the card for what has begun and ended; in memory is what its watchdog has noticed."""
         first = {call.id: as_torch(before.calls, call) for call in before.calls.calls}
         theirs = {entry["record_id"]: by_torch(entry) for entry in dump["entries"]}
         for call in after.calls.calls:

@@ -192,7 +192,7 @@ class Running:
         return self._offspring.processes()
 
     def end_processes(self) -> None:
-        """Kill all its processes, also from another thread: a wait for them then fails."""
+        """Kill all its processes. Another thread that waits for them gets an error."""
         self._offspring.end()
 
     def _stop(self) -> None:

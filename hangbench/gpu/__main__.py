@@ -1,6 +1,7 @@
 """The command that tries the cases of hangbench/gpu on one NVIDIA card: `make gpu`.
 
-python -m hangbench.gpu [NAME...] [--out FOLDER] [--limit SECONDS] [--at-once N] [--backend gloo] [--replay FOLDER] [--list]
+python -m hangbench.gpu [NAME...] [--out FOLDER] [--limit SECONDS] [--at-once N] [--backend gloo] [--list]
+python -m hangbench.gpu --replay FOLDER [--record] [--write]   scores the unpacked evidence of an earlier run again
 """
 
 import os
@@ -12,14 +13,19 @@ from pathlib import Path
 from types import FrameType
 
 import click
+import msgspec
 
 from hangbench.gpu.bench import Bench
 from hangbench.gpu.case import card_cases
-from hangbench.gpu.table import results_table
+from hangbench.gpu.table import markdown, results_table
 from hangbench.gpu.trial import BUNDLE, Trial, look_at_bundle, note_score
 from hangbench.leftovers import end_with_this_process
+from hangbench.marks import between
+from hangbench.readme import ACCURACY
+from hangbench.record import CARD, record
 from hangdoc import codec
 
+PAGE = ACCURACY.with_name("accuracy-gpu.md")
 _ASK_TORCH = "import torch; print(torch.cuda.device_count(), torch.__version__)"
 
 
@@ -39,14 +45,16 @@ def missing_card() -> str | None:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("build/gpu"), show_default=True,
               help="Folder for the table and the packed evidence.")  # fmt: skip
 @click.option("--limit", type=float, default=300.0, show_default=True, help="Seconds for everything but packing.")
-@click.option("--at-once", type=int, default=6, show_default=True, help="How many cases run at the same time.")
+@click.option("--at-once", type=int, default=8, show_default=True, help="How many cases run at the same time.")
 @click.option("--backend", type=click.Choice(["nccl", "gloo"]), default="nccl", show_default=True,
               help="gloo: without a card, to try the bench itself.")  # fmt: skip
 @click.option("--replay", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Score the bundles in this folder of unpacked evidence instead.")  # fmt: skip
+@click.option("--record", "keep", is_flag=True, help="With --replay: write the bundles into tests/corpus/card.")
+@click.option("--write", is_flag=True, help="With --replay: write the table of docs/accuracy-gpu.md.")
 @click.option("--list", "listing", is_flag=True, help="Only list the cases.")
 def main(names: tuple[str, ...], out: Path, limit: float, at_once: int, backend: str, replay: Path | None,
-         listing: bool) -> None:  # fmt: skip
+         keep: bool, write: bool, listing: bool) -> None:  # fmt: skip
     """Try frozen and healthy runs whose ranks share one NVIDIA card, diagnose them from outside, and score the answers."""
     if unknown := set(names) - set(card_cases()):
         raise click.UsageError(f"there is no case {', '.join(sorted(unknown))}. `--list` lists them.")
@@ -56,8 +64,13 @@ def main(names: tuple[str, ...], out: Path, limit: float, at_once: int, backend:
             click.echo(f"{case.name:<32}{'/'.join(case.verdict):<18}{case.finding or '-'}")
         return
     if replay is not None:
-        click.echo(rescored(replay, [case.name for case in chosen]))
+        trials = rescored(replay, [case.name for case in chosen], keep)
+        click.echo(results_table(trials, [], {}, replay / "nvml.jsonl"))
+        if write:
+            between(PAGE, "card", markdown(trials))
         return
+    if keep or write:
+        raise click.UsageError("--record and --write need --replay FOLDER.")
     card = backend == "nccl"
     if card and (reason := missing_card()):
         click.echo(f"make gpu is skipped: {reason}")
@@ -88,17 +101,19 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def rescored(folder: Path, names: list[str]) -> str:
-    """The table for the bundles of an earlier run."""
-    trials = []
+def rescored(folder: Path, names: list[str], keep: bool) -> list[Trial]:
+    """The trials of an earlier run, its bundles diagnosed again. `keep` records them for the corpus."""
+    written = folder / "results.json"
+    earlier = msgspec.json.decode(written.read_bytes(), type=list[Trial]) if written.exists() else []
+    trials = {trial.case: trial for trial in earlier}
     for name in names:
-        trial = Trial(name, 0.0)
-        try:
-            note_score(trial, look_at_bundle(card_cases()[name], folder / name / BUNDLE))
-        except (OSError, codec.BundleError) as error:
-            trial.problems.append(str(error))
-        trials.append(trial)
-    return results_table(trials, [], {}, folder / "none")
+        path = folder / name / BUNDLE
+        if path.exists():
+            trial = trials.setdefault(name, Trial(name, 0.0))
+            note_score(trial, look_at_bundle(card_cases()[name], path))
+            if keep:
+                record(CARD / f"{name}.hangdoc", codec.read(path))
+    return [trials[name] for name in names if name in trials]
 
 
 if __name__ == "__main__":

@@ -128,7 +128,8 @@ class Bench:
     def write_results(self, out: Path) -> str:
         """Write table, results and packed evidence into the folder `out`. The table."""
         out.mkdir(parents=True, exist_ok=True)
-        table = results_table(self.trials, self._left_out, self.phases, self._work / "nvml.jsonl")
+        left_out = [*self._left_out, *(case.name for _, case in self._waiting)]
+        table = results_table(self.trials, left_out, self.phases, self._work / "nvml.jsonl")
         (self._work / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.trials)))
         (self._work / "phases.json").write_bytes(msgspec.json.encode(self.phases))
         (self._work / "table.txt").write_text(table)

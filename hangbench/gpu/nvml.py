@@ -4,12 +4,14 @@ It is a process of its own, because a question to NVML can end the process that 
 13.615 did, with driver 580). The first line describes the card.
 """
 
+import importlib
 import json
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 SECONDS = 0.5
@@ -30,10 +32,15 @@ def _plain(call: Callable[[], Any]) -> Any:
 
 def describe(nvml: Any, card: Any) -> dict[str, Any]:
     """What does not change."""
+
+    def link_state(link: int) -> Any:
+        return nvml.nvmlDeviceGetNvLinkState(card, link)
+
+    # A version of the library may lack a function, so each is looked up only where its failure is an answer.
     asked: dict[str, Callable[[], Any]] = {
-        "driver": nvml.nvmlSystemGetDriverVersion,
-        "cuda": nvml.nvmlSystemGetCudaDriverVersion,
-        "count": nvml.nvmlDeviceGetCount,
+        "driver": lambda: nvml.nvmlSystemGetDriverVersion(),
+        "cuda": lambda: nvml.nvmlSystemGetCudaDriverVersion(),
+        "count": lambda: nvml.nvmlDeviceGetCount(),
         "name": lambda: nvml.nvmlDeviceGetName(card),
         "uuid": lambda: nvml.nvmlDeviceGetUUID(card),
         "pci": lambda: nvml.nvmlDeviceGetPciInfo(card),
@@ -43,7 +50,7 @@ def describe(nvml: Any, card: Any) -> dict[str, Any]:
         "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(card, 1, 0),
         "ecc_corrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(card, 0, 0),
         "remapped": lambda: nvml.nvmlDeviceGetRemappedRows(card),
-        "nvlink": lambda: [_plain(lambda link=link: nvml.nvmlDeviceGetNvLinkState(card, link)) for link in range(18)],
+        "nvlink": lambda: [_plain(partial(link_state, link)) for link in range(18)],
         "max_sm_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(card, 1),
         "compute_mode": lambda: nvml.nvmlDeviceGetComputeMode(card),
     }
@@ -88,8 +95,7 @@ def main() -> None:
             file.write(json.dumps(value) + "\n")
 
         try:
-            import pynvml as nvml
-
+            nvml = importlib.import_module("pynvml")
             nvml.nvmlInit()
             card = nvml.nvmlDeviceGetHandleByIndex(0)
         except Exception as error:

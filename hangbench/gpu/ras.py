@@ -14,6 +14,7 @@ QUESTIONS = {
     "json": ("SET FORMAT json", "VERBOSE STATUS"),
 }
 _CONNECT_SECONDS, _READ_SECONDS = 3.0, 5.0
+_AGAIN_SECONDS = 2.0
 
 
 def ask(port: int, lines: tuple[str, ...]) -> str:
@@ -34,8 +35,8 @@ def ask(port: int, lines: tuple[str, ...]) -> str:
 
 
 def ask_all(port: int, folder: Path) -> None:
-    """Write the answer to each question into `ras-NAME.txt`, and two seconds later the counts again."""
+    """Write the answer to each question into `ras-NAME.txt`, and a little later the counts again."""
     for name, lines in QUESTIONS.items():
         (folder / f"ras-{name}.txt").write_text(ask(port, lines))
-    time.sleep(2.0)
+    time.sleep(_AGAIN_SECONDS)
     (folder / "ras-verbose-again.txt").write_text(ask(port, QUESTIONS["verbose"]))

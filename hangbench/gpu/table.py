@@ -31,20 +31,38 @@ def results_table(
         frozen = f"{trial.frozen - trial.began:.1f}" if trial.frozen is not None else "-"
         look = f"{trial.look_seconds:.1f}" if trial.look_seconds is not None else "-"
         lines.append(f"{trial.case:<22}{truth:<24}{answer:<24}{frozen:>7}{look:>6}  {notes}")
-    answered = [trial for trial in trials if trial.right is not None]
-    controls = [trial for trial in answered if card_cases()[trial.case].control]
-    early = [trial.early for trial in trials if trial.early not in (None, "-")]
-    again = [trial.again for trial in trials if trial.again is not None]
     lines += [
         "",
-        f"{sum(trial.right is True for trial in trials)} of {len(trials)} right, {len(trials) - len(answered)} without an answer",
-        f"{sum(trial.verdict == 'hung' for trial in controls)} of {len(controls)} controls called hung, "
-        f"{again.count('hung')} of {len(again)} at a second look; {early.count('hung')} of {len(early)} runs at their start",
+        *_sums(trials),
         *(f"left out: {name}" for name in left_out),
         "",
         *_card_lines(phases, trials, samples),
     ]
     return "\n".join(lines) + "\n"
+
+
+def markdown(trials: Sequence[Trial]) -> list[str]:
+    """The lines of the table for docs/accuracy-gpu.md."""
+    lines = ["| case | right verdict | verdict | finding | description |", "| --- | --- | --- | --- | --- |"]
+    for trial in trials:
+        case = card_cases()[trial.case]
+        verdict = trial.verdict or "none"
+        reported = verdict if trial.right else f"**{verdict}** ({trial.complaints or 'no answer'})"
+        truth = " ".join(case.truth.split()).replace("|", "\\|")
+        lines.append(f"| {case.name} | {' or '.join(case.verdict)} | {reported} | {trial.finding or '-'} | {truth} |")
+    return [*lines, "", *_sums(trials)]
+
+
+def _sums(trials: Sequence[Trial]) -> list[str]:
+    answered = [trial for trial in trials if trial.right is not None]
+    controls = [trial for trial in answered if card_cases()[trial.case].control]
+    early = [trial.early for trial in trials if trial.early not in (None, "-")]
+    again = [trial.again for trial in trials if trial.again is not None]
+    return [
+        f"{sum(trial.right is True for trial in trials)} of {len(trials)} right, {len(trials) - len(answered)} without an answer",
+        f"{sum(trial.verdict == 'hung' for trial in controls)} of {len(controls)} controls called hung, "
+        f"{again.count('hung')} of {len(again)} at a second look; {early.count('hung')} of {len(early)} runs at their start",
+    ]
 
 
 def _answer(verdict: str, finding: str | None, culprits: Sequence[int]) -> str:

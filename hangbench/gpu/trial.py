@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -53,7 +54,7 @@ class Trial(msgspec.Struct):
     recorder: str = ""
     """How hangdoc's reading of torch's record compares with torch's own dump."""
     problems: list[str] = []
-    """What of the bench itself failed: the rest continues."""
+    """What of the bench itself failed. The rest continues."""
 
 
 def variables_of(index: int, folder: Path, card: bool) -> dict[str, str]:
@@ -141,9 +142,10 @@ class Attempt:
         """What takes longer, or may disturb the run, comes after the look."""
         folder, ranks, pids = self._folder, run.ranks(), _pids(run)
         for rank, pid in ranks.items():
-            self._attempt(f"the threads of rank {rank}", lambda rank=rank, pid=pid: _keep_process(pid, rank, folder))
+            self._attempt(f"the threads of rank {rank}", partial(_keep_process, pid, rank, folder))
         self._attempt("native stacks", lambda: self._hangdoc(
-            "native.txt", "snapshot", *pids, "--native", "always", "--ras", "always", "-o", str(folder / "native.hangdoc")))  # fmt: skip
+            "native.txt", "snapshot", *pids, "--native", "always", "--ras", "always",
+            "-o", str(folder / "native.hangdoc")))  # fmt: skip
         self._attempt("torch's own dump", lambda: self._compare_dumps(ranks))
         if self.case.control:
             self._attempt("the second look", lambda: self._look_again(run))
@@ -157,16 +159,13 @@ class Attempt:
 
     def _compare_dumps(self, ranks: Mapping[int, int]) -> None:
         before: dict[int, list[Record]] = {}
+        dumps: dict[int, Path] = {}
         for rank, pid in ranks.items():
-            self._attempt(
-                f"the record of rank {rank}", lambda rank=rank, pid=pid: before.update({rank: records_of(pid)})
-            )
-            if _blocks(pid, signal.SIGUSR2):  # or it would end the rank
+            self._attempt(f"the record of rank {rank}", partial(_read_into, before, rank, pid))
+            if _waits_for_order(pid):
+                dumps[rank] = self._folder / f"dump-{rank}.json"
                 os.kill(pid, signal.SIGUSR2)
-            else:
-                self.trial.problems.append(f"rank {rank} does not wait for the order to dump its record")
         until = time.monotonic() + _DUMP_SECONDS
-        dumps = {rank: self._folder / f"dump-{rank}.json" for rank in ranks}
         while not all(dump.exists() for dump in dumps.values()) and time.monotonic() < until:
             time.sleep(0.1)
         self.trial.recorder = compare_with_dump(ranks, before, dumps, self._folder / "recorder.txt")
@@ -220,15 +219,21 @@ def _keep_process(pid: int, rank: int, folder: Path) -> None:
     (folder / f"maps-{rank}.txt").write_text(Path(f"/proc/{pid}/maps").read_text())
 
 
+def _read_into(records: dict[int, list[Record]], rank: int, pid: int) -> None:
+    records[rank] = records_of(pid)
+
+
 def _pids(run: Running) -> list[str]:
     """The options for a look at a run."""
     return [word for pid in run.launchers for word in ("--pid", str(pid))]
 
 
-def _blocks(pid: int, number: signal.Signals) -> bool:
-    """Whether the main thread of a process blocks a signal (proc_pid_status(5))."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk:"))
-    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+def _waits_for_order(pid: int) -> bool:
+    """Whether a rank will write its dump: it is not stopped, and blocks SIGUSR2, which would end it otherwise
+    (proc_pid_status(5))."""
+    lines = (line.partition(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    fields = {name: value.strip() for name, _, value in lines}
+    return fields["State"][0] not in "TtZX" and bool(int(fields["SigBlk"], 16) >> (signal.SIGUSR2 - 1) & 1)
 
 
 def _wait_for_end(run: Running, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hangbench.recorder import as_torch, by_torch
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observe import Options, observe
@@ -19,7 +20,7 @@ from hangdoc.observe.polling import Polling
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
 from hangdoc.snapshot import FlightRecorder, Process, RecordedGroup, Unavailable
-from tests.live.recorded import as_torch, by_torch, calls_of, recording
+from tests.live.recorded import calls_of, recording
 from tests.live.watched import under_torchrun
 from tests.pythons import observed
 
