@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hangdoc.observe.torch.calls import Call, Calls
-from hangdoc.observe.torch.dumps import tensors
+from hangdoc.observe.torch.dump_format import tensors
 from hangdoc.observe.torch.memory_reader import MemoryReader
 from hangdoc_trainer.offspring import free_port
 from tests.live.watched import PROGRAMS
