@@ -93,7 +93,9 @@ FIELDS: dict[type, dict[str, Kind]] = {
     ControlGroup: {"path": "name"},
     Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
     Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "net_namespace", "hostname_addresses"), "name"),
-    Host: {"name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name"},
+    Host: {
+        "name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name", "dumps": "path",
+    },
     Unavailable: {"reason": "sentence"},
     Unreached: {"host": "name", "why": "sentence"},
     Snapshot: {"hangdoc": "name", "schema": "name"},
