@@ -18,6 +18,11 @@ from hangdoc.snapshot import FlightRecorder, Host, Process, RankIdentity, Record
 from hangdoc.version import __version__
 
 _NOT_READ = Unavailable(reason="only torch's dump was read")
+_UNREAD = Process(
+    pid=0, ppid=0, role="rank", name="", argv=(), state="?", started_seconds_ago=0.0, environment=_NOT_READ, clocks=_NOT_READ,
+    stack=_NOT_READ, stack_before=_NOT_READ, native=_NOT_READ, interpreter=_NOT_READ, progress=_NOT_READ, data=_NOT_READ,
+    runtime=_NOT_READ, files=_NOT_READ, loops=_NOT_READ, stores=_NOT_READ,
+)  # fmt: skip
 _KNOWN_PREFIXES = ("_trace_rank_",)
 """How torch's default names end: `nccl_trace_rank_`, `comm_lib_trace_rank_`; `hccl_trace_rank_` of torch_npu."""
 _SHOWN = 5
@@ -188,22 +193,12 @@ def _process(
         recorder = _with_untouched(dump.rank, recorder, members)
         if wall_us is None:
             recorder = without_ages(recorder)
-    return Process(
-        pid=0,
-        ppid=0,
-        role="rank",
-        name="",
-        argv=(),
-        state="?",
+    return replace(
+        _UNREAD,
         started_seconds_ago=max(0.0, ((wall_us or dump.last_us) - dump.first_us) / _US),
         identity=replace(identity, rank=dump.rank),
         recorder=recorder,
-        **dict.fromkeys(
-            ("environment", "clocks", "stack", "stack_before", "native", "interpreter", "progress", "data", "runtime", "files",
-             "loops", "stores"),
-            _NOT_READ,
-        ),
-    )  # fmt: skip
+    )
 
 
 def _with_untouched(

@@ -1,5 +1,7 @@
 """What one file says of one rank."""
 
+from typing import Any, TypeVar
+
 import msgspec
 
 from hangdoc.dumps.folder import MOST_BYTES, Candidate
@@ -133,9 +135,12 @@ def _without_newest(recorder: FlightRecorder, dump: Dump) -> FlightRecorder:
     return msgspec.structs.replace(recorder, groups=tuple(groups), forms=(), whole=False)
 
 
-def without_ages(value: msgspec.Struct) -> msgspec.Struct:
-    """A record without ages, of a dump of which it is not known when it was written."""
-    changed = {}
+Part = TypeVar("Part", bound=msgspec.Struct)
+
+
+def without_ages(value: Part) -> Part:
+    """A record, or a part of one, without ages: it is not known when the dump was written."""
+    changed: dict[str, Any] = {}
     for field in value.__struct_fields__:
         old = getattr(value, field)
         if isinstance(old, msgspec.Struct):
