@@ -436,6 +436,18 @@ class Recorded(Value, frozen=True, kw_only=True):
     """Python frames that issued it, innermost first; empty if they are unknown."""
 
 
+class RecordedTransfers(Value, frozen=True, kw_only=True):
+    """The sends of a rank to one other rank in a process group, or its receives from it (NCCL; Gloo records none)."""
+
+    sends: bool
+    peer: int
+    """The other rank, by its global number if the record has the members of the group, else by its number in the group."""
+    made: int
+    """How many the record has: all that the rank ever made if `FlightRecorder.whole`."""
+    pending: tuple[Recorded, ...] = ()
+    """The first few that are not complete, oldest first. Their numbers count from 1 in these transfers."""
+
+
 class RecordedGroup(Value, frozen=True, kw_only=True):
     """A rank's progress in the collectives of one process group."""
 
@@ -456,6 +468,10 @@ class RecordedGroup(Value, frozen=True, kw_only=True):
     """The first few collectives that are not complete, oldest first."""
     history: CallHistory | None = None
     """Its last calls, complete or not; None if they were not read."""
+    on_card: bool = False
+    """Whether the calls are executed by a card (NCCL, RCCL). Then they return before they are complete, and the thread goes on
+    until it needs a result."""
+    transfers: tuple[RecordedTransfers, ...] = ()
 
 
 class FlightRecorder(Reading, frozen=True, kw_only=True):
@@ -473,10 +489,16 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
     """The calls that the record keeps; older ones are overwritten. None if unknown."""
     whole: bool = False
     """Whether all calls that the rank has ever made were read, sends and receives included."""
+    entries_in_window: int | None = None
+    """How many entries were added in the window, sends and receives included; None if the record was read once."""
+    finished_seconds_ago: float | None = None
+    """How long before the reading torch last noticed that a call of a card had finished; None if that is not recorded."""
 
     @property
     def made_in_window(self) -> int:
-        """How many collectives the rank issued in the window; 0 if the record was read once."""
+        """How many calls the rank issued in the window; 0 if the record was read once."""
+        if self.entries_in_window is not None:
+            return self.entries_in_window
         numbers = ((group.issued, group.issued_before) for group in self.groups)
         return sum(max(0, now - before) for now, before in numbers if now is not None and before is not None)
 

@@ -3,6 +3,9 @@
 A native dump pauses a rank for 0.4 to 2 s, so a rank that makes progress is never dumped. Of the others, one rank per class
 of equal stacks is dumped. If its native stack shows a send or a receive, all ranks of the class are dumped, because the same
 source line may wait for different works.
+
+A rank whose card waits in a collective spins, so its CPU time shows nothing. Its record does: a call that is not finished, and
+none that was made or finished in the window. Without a record, stack and counters have to do.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,8 +13,19 @@ from typing import Any
 
 from hangdoc.observe import attach
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.own_counts import rests_on_card
 from hangdoc.regex import regex
-from hangdoc.snapshot import Clocks, Connection, Connections, Interpreter, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    Connections,
+    FlightRecorder,
+    Interpreter,
+    PythonThread,
+    Stack,
+    Unavailable,
+)
+from hangdoc.torch_facts.torch_names import NCCL_KEEPS_ALIVE_BYTES
 
 _GPU_THREAD = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
 _POINT_TO_POINT = regex(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
@@ -48,7 +62,7 @@ def read(
         stack = evidence.get("stack")
         if target.held or not isinstance(stack, Stack):
             continue
-        unmoved = target.pid not in moved and made_no_progress(target.pid, evidence)
+        unmoved = target.pid not in moved and made_no_progress(target.pid, evidence, observation.window)
         known = earlier.get(target.pid)
         if unmoved and known is not None and location(known[0]) == location(stack):
             found[target.pid] = known[1]
@@ -96,9 +110,9 @@ def validated(native: Stack | Unavailable) -> Stack | Unavailable:
     )
 
 
-def made_no_progress(pid: int, evidence: Mapping[str, Any]) -> bool:
-    """Whether the main thread made no progress between both readings: same frames, same numbers in them and at module level,
-    and almost no CPU time. CPU time does not count with NCCL, which spins while it waits."""
+def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> bool:
+    """Whether the main thread made no progress between both readings, which are `seconds` apart: same frames, same numbers in
+    them and at module level, and almost no CPU time. With NCCL, its record counts instead of its CPU time."""
     before, after = evidence.get("stack_before"), evidence.get("stack")
     if not isinstance(before, Stack) or not isinstance(after, Stack):
         return False
@@ -114,7 +128,10 @@ def made_no_progress(pid: int, evidence: Mapping[str, Any]) -> bool:
         return False
     main = next((thread for thread in clocks.threads if thread.tid == pid), None)
     idle = main is not None and main.cpu_ns / 1e9 / clocks.window_seconds < _IDLE
-    return idle or _drives_gpus(clocks)
+    if idle or not _drives_gpus(clocks):
+        return idle
+    recorded = isinstance(record := evidence.get("recorder"), FlightRecorder) and any(g.on_card for g in record.groups)
+    return rests_on_card(evidence, seconds) if recorded else True
 
 
 def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
@@ -128,17 +145,18 @@ def _drives_gpus(clocks: object) -> bool:
 
 def moved_bytes(gathered: Gathered) -> set[int]:
     """Processes that exchanged bytes with another observed process in the window. Connections to other hosts (trackers) do not
-    count, nor does torch's store, which background threads poll."""
+    count, nor does torch's store, which background threads poll, nor the messages with which NCCL's processes keep in touch."""
     connections = gathered.get(None, {}).get("connections")
     if not isinstance(connections, Connections):
         return set()
     listening = {one.port for one in connections.listeners}
     pairs = [c for c in connections.connections if not listening & {c.local_port, c.remote_port}]
     owners: dict[tuple[object, ...], Connection] = {(c.namespace, c.local_port, c.remote_port): c for c in pairs}
+    with_cards = {pid for pid, fields in gathered.items() if _drives_gpus(fields.get("clocks"))}
     return {
         c.pid
         for c in pairs
-        if c.bytes_moved
+        if (c.bytes_moved or 0) > (NCCL_KEEPS_ALIVE_BYTES if c.pid in with_cards else 0)
         and (other := owners.get((c.namespace, c.remote_port, c.local_port))) is not None
         and other.pid != c.pid
     }

@@ -28,8 +28,10 @@ from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
 from hangdoc.observe.progress import Beacons, counters
 from hangdoc.observe.shares import is_share_taken
 from hangdoc.observe.sockets import Sockets
+from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
+from hangdoc.observe.torch.call_sites import annotate_calls
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.observe.torch.stores import Stores
 from hangdoc.procfs import ProcError, ProcFS, age
@@ -223,6 +225,11 @@ def _run(
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
+    try:
+        for pid, record in annotate_calls(observation, Sources(observation.proc), gathered).items():
+            gathered[pid]["recorder"] = record
+    except Exception as error:
+        observation.problems.append(f"the source of calls failed ({type(error).__name__}: {error}): please report it")
     return gathered, ended_us
 
 

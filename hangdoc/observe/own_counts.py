@@ -3,10 +3,10 @@
 A loader that counts shows only that this rank moves, as in an evaluation for which the others wait: where it is matters then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hangdoc.snapshot import FlightRecorder
+from hangdoc.snapshot import FlightRecorder, Recorded
 
 _HANGS_SECONDS = 2.0
 """A rank that is in a call for longer may hang, whatever else it calls."""
@@ -22,6 +22,26 @@ def has_counted(fields: Mapping[str, Any]) -> bool:
     # A thread of its own may make calls while the training thread hangs in one.
     pending = (call.age_seconds for group in record.groups for call in group.pending)
     return not any(age is None or age > _HANGS_SECONDS for age in pending)
+
+
+def rests_on_card(fields: Mapping[str, Any], seconds: float) -> bool:
+    """Whether a card has not finished a call of a rank that was made before the window, and in the window, which takes
+    `seconds`, none was made and none was finished. Its thread then spins, runs ahead or is elsewhere."""
+    record = fields.get("recorder")
+    if not isinstance(record, FlightRecorder) or record.made_in_window > 0:
+        return False
+    if record.finished_seconds_ago is not None and record.finished_seconds_ago < seconds:
+        return False
+    return any(call.age_seconds is not None and call.age_seconds > seconds for call in calls_on_card(record))
+
+
+def calls_on_card(record: FlightRecorder) -> Iterator[Recorded]:
+    """The calls that cards have not finished."""
+    for group in record.groups:
+        if group.on_card:
+            yield from group.pending
+            for transfers in group.transfers:
+                yield from transfers.pending
 
 
 def has_just_called(record: object, seconds: float) -> bool:

@@ -28,11 +28,12 @@ from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.observe import Options, each_process, machine_id, not_read, process
-from hangdoc.observe.own_counts import has_counted, has_just_called
+from hangdoc.observe.own_counts import has_counted, has_just_called, rests_on_card
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
+from hangdoc.observe.torch.call_sites import annotate_calls
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.observe.torch.stores import Stores
 from hangdoc.procfs import ProcFS
@@ -128,6 +129,9 @@ class Polling:
         if self._silent:  # only ranks that wait need to know for what
             for pid, stores in (self._guarded(self._stores.name, self._stores.poll, observation) or {}).items():
                 gathered.setdefault(pid, {})["stores"] = stores
+            sites = self._guarded("call sites", lambda o: annotate_calls(o, self._sources, gathered), self._observation)
+            for pid, record in (sites or {}).items():
+                gathered[pid]["recorder"] = record
         snapshot = self._snapshot(taken_at, began, gathered)
         for probe in self._probes:
             probe.start_next_window(observation)
@@ -279,9 +283,11 @@ class Polling:
         earlier, self._silent = self._silent, {}
         for run, ranks in runs.items():
             living = [t.pid for t in ranks if t.pid in readable]
-            idle = all(self._cpu_share(gathered, pid) < _IDLE for pid in living)
+            window = self._observation.window
+            spinning = {pid for pid in living if rests_on_card(gathered.get(pid, {}), window)}
+            idle = all(pid in spinning or self._cpu_share(gathered, pid) < _IDLE for pid in living)
             held = any(t.held or t.state in "ZX" for t in ranks)
-            if not (moved | counting) & set(living) and (idle or held or off_cpu & set(living)):
+            if not (moved | counting) & set(living) and (idle or held or (off_cpu | spinning) & set(living)):
                 polls, since = earlier.get(run, (0, time.monotonic()))
                 self._silent[run] = (polls + 1, since)
 

@@ -47,6 +47,15 @@ ALIASES = {
     "alltoall": "all_to_all",
 }
 
+_RECORDED_OPS = {"all_reduce_barrier": "barrier", "coalesced": "coalesced"}
+"""Names that torch's record gives to calls of NCCL (torch 2.11): a barrier is an all_reduce of one number."""
+
+
+def recorded_op(name: str) -> str:
+    """The operation that torch's record calls `name`: `_all_gather_base` is all_gather_into_tensor."""
+    return _RECORDED_OPS.get(name) or ALIASES.get(name) or ALIASES.get(name.lstrip("_")) or name.lstrip("_")
+
+
 # A fragment of a native frame's name, the operation it means, and who called it where that is known. First match wins.
 NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
     (regex(pattern), op, origin)
@@ -131,6 +140,9 @@ GPU_WAIT = "gpu"
 NATIVE_GPU_SPIN = regex(
     r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize"
 )
+NCCL_KEEPS_ALIVE_BYTES = 4096
+"""In a second. Processes with NCCL exchange 240 bytes a second on each connection of RAS while nothing happens (NCCL 2.28.9,
+measured), and some more when they look for each other. Data of a collective come in larger parts."""
 NCCL_THREADS = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr|cuda0)")
 
 

@@ -19,6 +19,9 @@ Known = TypeVar("Known")
 class Odd(NamedTuple):
     """The side that did what was not expected."""
 
+    number: int
+    """Of the calls in their group; 0 for calls of different groups."""
+
     ranks: tuple[int, ...]
     call: Call
     """What they called."""
@@ -45,7 +48,14 @@ def find_odd(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None
     mine = next(side.call for side in sides if side.call and set(side.ranks) <= set(ranks))
     theirs = next(side.call for side in sides if side.call and not set(side.ranks) & set(ranks))
     made_before = (call for calls in group.ranks.values() for n, call in _numbered(calls) if n < comparison.number)
-    return Odd(ranks, mine, theirs, skipped=signature(mine) in set(map(signature, made_before)), by_past=by_past)
+    return Odd(
+        comparison.number,
+        ranks,
+        mine,
+        theirs,
+        skipped=signature(mine) in set(map(signature, made_before)),
+        by_past=by_past,
+    )
 
 
 def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
@@ -70,7 +80,7 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
         return None
     mine, theirs = waiting[odd[0]], next(call for rank, (_, call) in waiting.items() if rank not in odd)
     made_before = {made for _, made in past}
-    return Odd(odd, mine[1], theirs, skipped=(mine[0], signature(mine[1])) in made_before, by_past=True)
+    return Odd(0, odd, mine[1], theirs, skipped=(mine[0], signature(mine[1])) in made_before, by_past=True)
 
 
 _Made = tuple[int, tuple[str | None, Signature]]

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.evidence.stopped import stopped_by
 from hangdoc.reasoning.ledger.put_together import Part
 from hangdoc.reasoning.model.ledger import Call, Pending, RankCalls, Site
 from hangdoc.snapshot import (
@@ -29,7 +32,10 @@ def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Ite
     if not isinstance(recorder, FlightRecorder) or not groups:
         return
     forms = tuple(map(_call_of, recorder.forms))
+    stopped = stopped_by(process) is not None
     for recorded in groups:
+        if stopped and recorded.on_card:  # the thread that would notice the end of a call does not run
+            recorded = replace(recorded, pending=())
         listed = _listed(process, recorded)
         members = recorded.ranks or (tuple(sorted(listed.ranks)) if listed is not None else ())
         yield Part(

@@ -5,6 +5,7 @@ from typing import ClassVar
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.amounts import Difference
 from hangdoc.reasoning.model.holds import Ends, Hold, Stopped
+from hangdoc.reasoning.model.ledger import Call
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.snapshot import Frame, Loop, Process, Transfer
 
@@ -146,6 +147,15 @@ class Standstill(Hold, frozen=True, kw_only=True):
     """No rank waits for another, but none makes progress."""
 
     NAME = "standstill"
+
+
+class LaunchedNotFinished(Hold, frozen=True, kw_only=True):
+    """All ranks of a group have made a call that their cards execute, and it finishes on none of those that wait."""
+
+    NAME = "launched-not-finished"
+    group: str | None
+    number: int
+    call: Call
 
 
 class Spinning(Hold, frozen=True, kw_only=True):

@@ -21,8 +21,10 @@ _TORCHS_NAMES = {
     "allgather": "all_gather",
     "alltoall": "all_to_all",
     "all_reduce_coalesced": "all_reduce",
+    "all_reduce_barrier": "barrier",
 }
-"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13)."""
+"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13), NCCL
+a barrier as all_reduce_barrier (torch 2.11)."""
 _EQUAL_AMOUNTS = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"})
 """Collectives to which all ranks must pass tensors of one dtype and number of elements."""
 

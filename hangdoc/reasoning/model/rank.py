@@ -42,11 +42,13 @@ class Wait(Struct, frozen=True, gc=False):
     answered_by: int | None = None
     """The rank of that worker, if it has accepted the call: it answers when other ranks have made theirs, and is no `peer`."""
 
+    number: int | None = None
+    """Of a call that a card executes, its number in its group: those of different numbers do not meet."""
     way: tuple[tuple[str, int], ...] = ()
     """Of an unknown operation, the lines of the user's code that lead to it: other lines wait for another operation."""
 
     @property
-    def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None, tuple[tuple[str, int], ...]]:
+    def point(self) -> tuple[Hashable, ...]:
         """Equal for ranks that can meet there."""
         origin = self.operation.origin
         return (
@@ -55,6 +57,7 @@ class Wait(Struct, frozen=True, gc=False):
             self.members,
             origin if origin in ("ddp-backward", "store") else None,
             self.way if self.operation.op == "wait" else (),
+            self.number,
         )
 
     def having(self, **known: Any) -> "Wait":

@@ -61,9 +61,14 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
     return None
 
 
-def transferred(connections: Iterable[Connection]) -> bool:
-    """Whether any connection transferred data in the window."""
-    return any(connection.bytes_moved for connection in connections)
+def transferred(process: Process, connections: Iterable[Connection]) -> bool:
+    """Whether any of its connections transferred data in the window. The processes of NCCL keep in touch all the time."""
+    least = (
+        torch_names.NCCL_KEEPS_ALIVE_BYTES
+        if any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
+        else 0
+    )
+    return any((connection.bytes_moved or 0) > least for connection in connections)
 
 
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:

@@ -24,6 +24,7 @@ from hangdoc.reasoning.model.rank import BUSY, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.feeding import fetching
+from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.standing import continues, standing_of
 from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import torch_names
@@ -51,15 +52,20 @@ class Training(Struct, frozen=True, gc=False):
     """Frames of the user's own code in it, innermost first."""
     kernel: KernelThread | None = None
     """The same thread, as the kernel counts it; the main thread if its stack could not be read."""
+    card: CardCall | None = None
+    """The call in which its card waits; then `thread` is where it made that call."""
 
 
 def training(process: Process) -> Training:
     """Where a process that is a rank trains."""
     thread = operations.training_thread(process) if process.state not in "ZX" else None
-    if thread is None:
-        return Training(kernel=movement.kernel_thread(process, None))
-    read = reading(thread)
-    return Training(thread, read, frames_at(thread.frames, read.own), movement.kernel_thread(process, thread))
+    kernel, read = movement.kernel_thread(process, thread), reading(thread) if thread is not None else None
+    card = find_card_call(process, thread, read) if process.state not in "ZX" else None
+    if card is not None and card.thread is not None:
+        thread, read = card.thread, reading(card.thread)
+    if thread is None or read is None:
+        return Training(kernel=kernel, card=card)
+    return Training(thread, read, frames_at(thread.frames, read.own), kernel, card)
 
 
 def state_of(
@@ -77,6 +83,9 @@ def state_of(
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
         return State("blocked", "stopped", stopped.why, training_share=share, hold=stopped)
+    if (card := trains.card) is not None:
+        state = "in-p2p" if card.wait.kind == "p2p" else "in-collective"
+        return State("blocked", state, card.why, wait=card.wait, training_share=share)
     if thread is None or trains.read is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
@@ -92,7 +101,7 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
         beacon = known.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
-    moved = counters_moved(process) or movement.transferred(pairs)
+    moved = counters_moved(process) or movement.transferred(process, pairs)
     if share is not None and share >= BUSY:
         why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, training_share=share)
@@ -116,11 +125,12 @@ def _with_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(pairs)
+    same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(process, pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
-    if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
+    spun = busy and same and not counters and not works_on_card(process, thread)
+    if spun and (spin := operations.gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="busy-waits in the GPU driver", wait=spin, moving=False)
     if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
@@ -132,6 +142,9 @@ def _with_stack(
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
     working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
+    if same and not counters and works_on_card(process, thread):
+        why = "its card executes kernels"
+        return replace(working, state=_working(process, thread), why=why, work=working.work or why)
     if busy:
         why, work = f"uses {share:.0%} of a core" if share else "active", working.work or _imports(thread.frames)
         return replace(working, state=_working(process, thread), why=why, work=work)

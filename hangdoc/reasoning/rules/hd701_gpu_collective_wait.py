@@ -1,10 +1,11 @@
-"""A GPU rank busy-waits in the driver at 100% CPU while it waits for a collective.
+"""A GPU rank busy-waits in the driver, and no record says for which call.
 
 ## What it finds
 
 Ranks with NCCL threads whose training thread is in a GPU synchronization in
-both stacks, at full CPU, while none of their counters changes. Ranks in a call
-of a Gloo group are not included.
+both stacks, at full CPU, while none of their counters changes, and whose calls
+torch has not recorded: torch up to 2.10 without `TORCH_FR_BUFFER_SIZE`, or a
+library that calls NCCL itself. Ranks in a call of a Gloo group are not included.
 
 ## Why it hangs
 
@@ -32,9 +33,9 @@ print(loss.item())
 ```
 
 Look at the rank that does not busy-wait: the others wait for it. If all ranks
-do, they are in different collectives: compare them in torch's flight recorder
-(`TORCH_NCCL_TRACE_BUFFER_SIZE`), or set `TORCH_NCCL_DESYNC_DEBUG=1` for the
-next run.
+do, they are in different collectives: start the run with
+`TORCH_FR_BUFFER_SIZE=2000`, or use torch 2.11 or later, which records the calls
+of each rank. Then hangdoc names the call and the rank.
 
 ## How hangdoc knows
 
@@ -46,9 +47,6 @@ Python line in both stacks, and counters that do not change.
 A long kernel of the rank itself looks the same from the host, so this finding
 is always an `info`. The error is the finding about the rank that is elsewhere. If
 all ranks busy-wait, run hangdoc again after a minute and compare the lines.
-
-This rule was developed without a GPU machine. The native frames come from the
-reports below; no real rank in this state was observed.
 
 ## References
 
@@ -104,6 +102,6 @@ def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
             )
             for one in spinning[:4]
         ],
-        remedy="Check the ranks that do not busy-wait. If all do, compare their collectives in the flight recorder.",
+        remedy="Check the ranks that do not busy-wait. If all do, start the next run with TORCH_FR_BUFFER_SIZE=2000.",
         commands=next_steps.look_again(spinning[0].first),
     )

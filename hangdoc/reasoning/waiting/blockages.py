@@ -68,8 +68,10 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
     for end in waits.ends:
         classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
         if end.cycle or (classes and classes[0].first.waits):
-            in_one_call = None if end.cycle else different_calls.find_tensors(run, classes) or points.kind_of(classes)
-            kind, culprits = in_one_call or cycles.kind_of(run, waits, classes)
+            same = None if end.cycle else different_calls.find_tensors(run, classes)
+            same = same or different_calls.find_unfinished(run, classes)
+            same = same or (None if end.cycle else points.kind_of(classes))
+            kind, culprits = same or cycles.kind_of(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
                 classes = tuple(one for one in classes if one not in upstream)

@@ -5,11 +5,11 @@ fewer ranks; of two sides of one size, neither. Otherwise the source only explai
 """
 
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning.ledger.compare import Comparison, Differs, SizesDiffer, compare
+from hangdoc.reasoning.ledger.compare import Comparison, Differs, SizesDiffer, Unfinished, compare
 from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends
-from hangdoc.reasoning.model.kinds import GroupOrder, Mismatch, Subset, Tensors
+from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Subset, Tensors
 from hangdoc.reasoning.model.ledger import GroupCalls, amounts
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
@@ -29,6 +29,24 @@ def find_tensors(run: Run, classes: Parts) -> Found | None:
             values = agreement({n: ", ".join(amounts(call)) for n, call in known})
             return Tensors(values=values, shown=shown, op=known[0][1].op), values.odd
     return None
+
+
+def find_unfinished(run: Run, classes: Parts) -> Found | None:
+    """The call of a card that all ranks of its group have made and that finishes on none of those that wait; None if the ranks
+    are in different calls, or a record is missing."""
+    waiting = set(numbers_of(classes))
+    if any(part.first.wait is None or part.first.wait.number is None for part in classes):
+        return None
+    for group, answer in _answers(run, classes):
+        if isinstance(answer, Unfinished) and waiting.issuperset(answer.waiting) and _is_complete(group):
+            return LaunchedNotFinished(group=group.name, number=answer.number, call=answer.call), ()
+    return None
+
+
+def _is_complete(group: GroupCalls) -> bool:
+    return bool(group.members) and all(
+        rank in group.ranks and group.ranks[rank].source == "recorder" for rank in group.members
+    )
 
 
 def compare_calls(run: Run, parts: Parts) -> Found:
@@ -107,6 +125,10 @@ def _explained(
         test, frame = event
         reason = f"only {who} called {called}, in {frame.function} under `{test}`"
         return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
+    if record is not None and not record.skipped and _has_passed(mine, record):
+        site = record.call.site
+        reason = f"only {who} called {called}" + (f" at {site.file}:{site.line}" if site is not None else "")
+        return Subset(parts=parts, reason=reason, others=others, ends=ends)
     if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
         reason = f"{who} did not call {_awaited(theirs)}"
         return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
@@ -120,6 +142,12 @@ def _explained(
         else f"{do(odd, 'differs', 'differ')} from all others"
     )
     return Mismatch(parts=parts, reason=reason, ends=ends)
+
+
+def _has_passed(part: Class, record: Odd) -> bool:
+    """Whether ranks have come out of the odd call, and wait in a later one."""
+    number = part.first.wait.number if part.first.wait is not None else None
+    return number is not None and 0 < record.number < number
 
 
 def _awaited(part: Class) -> str:

@@ -1,0 +1,153 @@
+"""The call that the card of a rank has not finished, by torch's record (NCCL, RCCL).
+
+Such a call returns at once, and the thread goes on until it needs a result. Then it waits for the card, and the card for the
+oldest call in the record. So where a thread waits in the driver, what counts is the call, and the line that made it.
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hangdoc.diagnosis import Operation
+from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.reading import Reading, origin
+from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.model.rank import BUSY, Wait
+from hangdoc.reasoning.ranks import movement
+from hangdoc.reasoning.ranks.counters import counters_moved
+from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Loop, Process, PythonThread, Recorded, RecordedGroup
+from hangdoc.torch_facts import torch_names
+
+_INNER_FRAMES = 24
+"""Of a native stack in which a frame of the driver is looked for: torch's dispatcher has a dozen frames around it."""
+
+
+class CardCall(NamedTuple):
+    """The oldest call of a rank that its card has not finished."""
+
+    wait: Wait
+    thread: PythonThread | None
+    """The thread at the line that made it; None if the record has no lines."""
+    why: str
+
+
+def find_card_call(process: Process, thread: PythonThread | None, read: Reading | None) -> CardCall | None:
+    """The call for which a rank waits in the driver of its card; None if its card has none, or if its thread is elsewhere.
+    `thread` is the one that trains and `read` its lines."""
+    oldest = _oldest_call(process)
+    if oldest is None or process.deep_seconds_ago or stopped_by(process) is not None:
+        return None
+    in_driver = _is_in_driver(process, thread, read)
+    if in_driver is False or counters_moved(process):
+        return None
+    group, call, peer = oldest
+    age = f" for {call.age_seconds:.0f} s" if call.age_seconds is not None else ""
+    why = f"its card has not finished the call{age}"
+    wait = _wait(process, group, call, peer, sure=bool(in_driver))
+    return CardCall(wait, _thread_at(call, thread) if call.frames else None, why)
+
+
+def works_on_card(process: Process, thread: PythonThread) -> bool:
+    """Whether a thread waits in the driver while the record has no call that is not finished: the card executes kernels of the
+    rank's own, or a CUDA graph."""
+    record = process.recorder
+    recorded = isinstance(record, FlightRecorder) and any(group.on_card for group in record.groups)
+    return recorded and not _unfinished(process) and bool(_driver_in_native(process, thread))
+
+
+def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None] | None:
+    """The oldest call that a card has not finished, with its group and the peer of a send or receive. None if it was made in the
+    window, or if any call was made or finished in it."""
+    record, clocks = process.recorder, process.clocks
+    if not isinstance(record, FlightRecorder) or record.made_in_window:
+        return None
+    window = clocks.window_seconds if isinstance(clocks, Clocks) else 0.0
+    if record.finished_seconds_ago is not None and record.finished_seconds_ago < window:
+        return None
+    calls = _unfinished(process)
+    oldest = max(calls, key=lambda each: (each[1].age_seconds or 0.0, -each[1].seq), default=None)
+    return oldest if oldest is not None and (oldest[1].age_seconds or 0.0) > window else None
+
+
+def _unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
+    found: list[tuple[RecordedGroup, Recorded, int | None]] = []
+    for group in recorded_groups(process):
+        if group.on_card:
+            found += [(group, call, None) for call in group.pending[:1]]
+            found += [(group, call, each.peer) for each in group.transfers for call in each.pending[:1]]
+    return found
+
+
+def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading | None) -> bool | None:
+    """Whether the thread waits for the card: True by its native frames or by torch's own frame of a call, None if it may, because
+    it is busy at one line, and False if it is elsewhere."""
+    if thread is None or read is None:
+        share = movement.share_of(process, movement.kernel_thread(process, None))
+        return None if share is not None and share >= BUSY else False
+    if not movement.same_place(process, thread, read):
+        return False
+    native = _driver_in_native(process, thread)
+    if native is not None:
+        return native
+    share = movement.share_of(process, movement.kernel_thread(process, thread))
+    busy = thread.active if share is None else share >= BUSY
+    if read.in_c10d and busy:
+        return True
+    return None if busy else False
+
+
+def _driver_in_native(process: Process, thread: PythonThread) -> bool | None:
+    """Whether native frames of a thread are in the driver; None if there are none."""
+    native = known.native_of(process, thread)
+    if native is None:
+        return None
+    inner = native.frames[:_INNER_FRAMES]
+    return any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner)
+
+
+def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:
+    listed = next((each for each in known.groups(process) if not each.default and each.name == group.name), None)
+    members = None if group.default else (group.ranks or (listed.ranks if listed is not None else None))
+    operation = Operation(
+        op=torch_names.recorded_op(call.op),
+        origin=_origin(call),
+        group=None if group.default else group.name,
+        peer=peer,
+        backend="nccl",
+        seq=call.seq,
+    )
+    if peer is not None:
+        return Wait("p2p", operation, members, sure=sure)
+    return Wait("collective", operation, members, sure=sure, number=call.seq)
+
+
+def _origin(call: Recorded) -> str | None:
+    """Who made a call: one without Python frames was made by a thread of autograd, for DDP."""
+    if call.frames:
+        return origin(call.frames)
+    return "ddp-backward" if call.op == "all_reduce" else None
+
+
+def _thread_at(call: Recorded, thread: PythonThread | None) -> PythonThread:
+    """The thread as it was when it made the call: at the lines of the record, with the variables of its frames as they are now,
+    unless the thread has entered or left a loop since."""
+    now = {(frame.file, frame.function): frame for frame in (thread.frames if thread is not None else ())}
+    frames = tuple(_with_variables(frame, now.get((frame.file, frame.function))) for frame in call.frames)
+    if thread is None:
+        return PythonThread(tid=None, name=None, active=True, owns_gil=False, frames=frames)
+    return replace(thread, frames=frames)
+
+
+def _with_variables(frame: Frame, now: Frame | None) -> Frame:
+    if now is None:
+        return frame
+    loops = {loop.line: loop for loop in (*frame.loops, *now.loops)}.values()
+    moved = {
+        name for loop in loops if _is_inside(loop, frame.line) != _is_inside(loop, now.line) for name in loop.counters
+    }
+    return replace(frame, locals=tuple(local for local in now.locals if local.name not in moved))
+
+
+def _is_inside(loop: Loop, line: int) -> bool:
+    return loop.line <= line <= loop.end_line
