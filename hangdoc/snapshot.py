@@ -840,7 +840,8 @@ class Host(Value, frozen=True, kw_only=True):
     """Seconds by which its clock is at least ahead of the gathering machine's clock; None if not compared."""
     dumps: str | None = None
     """The directory from which the ranks' dumps of torch's recorder were read, after the fact: no host was observed, and nothing
-    else of the ranks. `wall_us` is when torch wrote them, and `taken_at` too, or the newest time in them if that is not known."""
+    else of the ranks. `wall_us` is when torch wrote them. If that is not known, `taken_at` is the newest time in them, and the
+    ages in a record, which are from the newest time in its dump, only tell in which order calls were made."""
 
 
 class Unreached(Value, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc import redact
 from hangdoc.dumps.folder import list_dumps
-from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, read_rank, without_ages
+from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, read_rank
 from hangdoc.host_bounds import MOST_PROCESSES
 from hangdoc.parse import encodable
 from hangdoc.phrases import duration, ranks
@@ -26,6 +26,7 @@ _UNREAD = Process(
 _KNOWN_PREFIXES = ("_trace_rank_",)
 """How torch's default names end: `nccl_trace_rank_`, `comm_lib_trace_rank_`; `hccl_trace_rank_` of torch_npu."""
 _SHOWN = 5
+_UNDATED = "the files do not show when torch wrote them (a copy has a later time), so waits have no age; a timeout is taken to be the reason"
 _US = 1_000_000
 
 
@@ -49,7 +50,8 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
         for number, run in enumerate(runs, 1)
         for host in _hosts(f"{name}#{number}" if len(runs) > 1 else name, path, run, time.monotonic() - began)
     ] or [_host(name, path, (), None, time.monotonic() - began)]
-    hosts[0] = replace(hosts[0], problems=tuple(problems + _several(runs)))
+    problems += [*_several(runs), *(_UNDATED for host in hosts if host.processes and host.wall_us is None)][:_SHOWN]
+    hosts[0] = replace(hosts[0], problems=tuple(dict.fromkeys(problems)))
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=tuple(hosts)))
 
 
@@ -191,8 +193,6 @@ def _process(
     recorder = dump.recorder
     if isinstance(recorder, FlightRecorder):
         recorder = _with_untouched(dump.rank, recorder, members)
-        if wall_us is None:
-            recorder = without_ages(recorder)
     return replace(
         _UNREAD,
         started_seconds_ago=max(0.0, ((wall_us or dump.last_us) - dump.first_us) / _US),

@@ -1,13 +1,11 @@
 """What one file says of one rank."""
 
-from typing import Any, TypeVar
-
 import msgspec
 
 from hangdoc.dumps.folder import MOST_BYTES, Candidate
 from hangdoc.observe.torch import dump_format
 from hangdoc.observe.torch.dump_format import Dump
-from hangdoc.snapshot import FlightRecorder, Recorded, RecordedGroup, Unavailable
+from hangdoc.snapshot import FlightRecorder, RecordedGroup, Unavailable
 from hangdoc.untrusted import UntrustedError
 
 SOURCE = "torch's dump"
@@ -133,20 +131,3 @@ def _without_newest(recorder: FlightRecorder, dump: Dump) -> FlightRecorder:
         for group in recorder.groups
     ]
     return msgspec.structs.replace(recorder, groups=tuple(groups), forms=(), whole=False)
-
-
-Part = TypeVar("Part", bound=msgspec.Struct)
-
-
-def without_ages(value: Part) -> Part:
-    """A record, or a part of one, without ages: it is not known when the dump was written."""
-    changed: dict[str, Any] = {}
-    for field in value.__struct_fields__:
-        old = getattr(value, field)
-        if isinstance(old, msgspec.Struct):
-            changed[field] = without_ages(old)
-        elif isinstance(old, tuple) and old and isinstance(old[0], msgspec.Struct):
-            changed[field] = tuple(map(without_ages, old))
-    if isinstance(value, Recorded):
-        changed["age_seconds"] = None
-    return msgspec.structs.replace(value, **changed) if changed else value

@@ -211,7 +211,7 @@ def _recorded(call: Call, forms: Sequence[CallForm], now_ns: int) -> Recorded:
         op=form.op,
         inputs=form.inputs,
         outputs=form.outputs,
-        age_seconds=round(max(0, now_ns - call.made_ns) / 1e9, 3),
+        age_seconds=round(max(0, now_ns - call.made_ns) / 1e9, 6),
         timeout_seconds=call.timeout_ms / 1000 if call.timeout_ms else None,
         frames=form.frames,
     )
