@@ -26,7 +26,10 @@ _UNREAD = Process(
 _KNOWN_PREFIXES = ("_trace_rank_",)
 """How torch's default names end: `nccl_trace_rank_`, `comm_lib_trace_rank_`; `hccl_trace_rank_` of torch_npu."""
 _SHOWN = 5
-_UNDATED = "the files do not show when torch wrote them (a copy has a later time), so waits have no age; a timeout is taken to be the reason"
+_UNDATED = (
+    "the files do not show when torch wrote them (a copy has a later time), so waits have no age, and a timeout is taken to be "
+    "the reason"
+)
 _US = 1_000_000
 
 
