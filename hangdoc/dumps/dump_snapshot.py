@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hangdoc import redact
-from hangdoc.dumps.folder import list_dumps
+from hangdoc.dumps.folder import NO_DUMP, list_dumps
 from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, read_rank
 from hangdoc.host_bounds import MOST_PROCESSES
 from hangdoc.parse import encodable
@@ -42,8 +42,8 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
     for file in listed.candidates:
         try:
             found.append(read_rank(file))
-        except NoDumpError as error:
-            listed.skipped.setdefault(str(error), []).append(file.name)
+        except NoDumpError:
+            listed.skipped.setdefault(NO_DUMP, []).append(file.name)
     dumps, used_otherwise = _one_for_each_rank(_real_ones(found, listed.skipped))
     problems = [*_problems(dumps, used_otherwise), *_skipped(listed.skipped)]
     runs = _runs(dumps)
@@ -68,7 +68,7 @@ def _real_ones(found: Iterable[RankDump], skipped: dict[str, list[str]]) -> list
         if isinstance(dump.recorder, FlightRecorder) or named:
             kept.append(dump)
         else:
-            skipped.setdefault("are no dumps", []).append(dump.name)
+            skipped.setdefault(NO_DUMP, []).append(dump.name)
     return kept
 
 
@@ -110,8 +110,7 @@ def _skipped(skipped: dict[str, list[str]]) -> list[str]:
 def _listing(count: int, why: str, names: Sequence[str]) -> str:
     shown = ", ".join(encodable(name)[:200] for name in islice(names, _SHOWN))
     more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
-    verb = "" if not why.startswith("not ") else "is " if count == 1 else "are "
-    return f"{count} file{'s' * (count > 1)} {verb}{why}: {shown}{more}"
+    return f"{count} file{'s' * (count > 1)} {why}: {shown}{more}"
 
 
 def _runs(dumps: Sequence[RankDump]) -> list[list[RankDump]]:

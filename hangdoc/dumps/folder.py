@@ -20,6 +20,7 @@ MOST_BYTES = 64 << 20
 """Of a file. 2,000 calls of FSDP with their frames have 0.3 MB as a pickle, and 1 MB as JSON without frames."""
 MOST_NAMES = 200_000
 """Of a directory."""
+NO_DUMP = "skipped (no dump of torch's recorder)"
 _MOST_FOLDERS = 10_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WITH_RANK = regex(r"(?P<prefix>(?:.*\D)?)(?P<rank>\d{1,6})(?P<ending>\.(?:pkl|pickle|json|bin))?$")
@@ -45,7 +46,7 @@ class Listed(NamedTuple):
     candidates: Iterator[Candidate]
     """They are read one after the other. An element raises nothing."""
     skipped: dict[str, list[str]]
-    """Names of files that are not candidates, by the reason. It is complete when all candidates were read."""
+    """Names of files that are not candidates, by what was done and why. It is complete when all candidates were read."""
 
 
 class FolderError(Exception):
@@ -95,13 +96,13 @@ def _names(folder: int, skipped: dict[str, list[str]], above: str = "") -> tuple
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
             elif not entry.is_file(follow_symlinks=False):
-                skipped.setdefault("are no regular files", []).append(above + entry.name)
+                skipped.setdefault("skipped (no regular file)", []).append(above + entry.name)
             elif _WITH_RANK.match(entry.name):
                 files.append(entry.name)
             else:
-                skipped.setdefault("have no rank at the end of the name", []).append(above + entry.name)
+                skipped.setdefault("skipped (no rank at the end of the name)", []).append(above + entry.name)
         if next(entries, None) is not None:
-            skipped.setdefault(f"are beyond the first {MOST_NAMES:,}", []).append(f"{above}...")
+            skipped.setdefault(f"skipped (beyond the first {MOST_NAMES:,})", []).append(f"{above}...")
     return sorted(files, key=_by_rank), sorted(folders)
 
 
@@ -118,17 +119,17 @@ def _in_folder(
         if match is None:
             continue
         if not may_go_on():
-            skipped.setdefault("were not read in time (--timeout)", []).append(above + name)
+            skipped.setdefault("not read in time (--timeout)", []).append(above + name)
             continue
         try:
             raw, written_us = _read(folder, name)
         except UntrustedError as error:
-            skipped.setdefault(f"cannot be used: a file {error}", []).append(above + name)
+            skipped.setdefault(f"skipped ({error})", []).append(above + name)
         except OSError as error:
-            skipped.setdefault(f"cannot be read: {error.strerror}", []).append(above + name)
+            skipped.setdefault(f"skipped ({error.strerror})", []).append(above + name)
         else:
             if raw and not raw.startswith(_BEGINS):
-                skipped.setdefault("are no dumps", []).append(above + name)
+                skipped.setdefault(NO_DUMP, []).append(above + name)
             else:
                 yield Candidate(above + name, match["prefix"], int(match["rank"]), raw, written_us)
 
@@ -139,13 +140,13 @@ def _read(folder: int, name: str) -> tuple[bytes, int]:
     with open(file, "rb") as stream:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise UntrustedError("is not regular")
+            raise UntrustedError("no regular file")
         start = stream.peek(2)[:2]
         if start and not start.startswith(_BEGINS):
             return start, 0
         if status.st_size > MOST_BYTES:
-            raise UntrustedError(f"has more than {untrusted.size(MOST_BYTES)}")
+            raise UntrustedError(f"more than {untrusted.size(MOST_BYTES)}")
         raw = stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
-        raise UntrustedError(f"has more than {untrusted.size(MOST_BYTES)}")
+        raise UntrustedError(f"more than {untrusted.size(MOST_BYTES)}")
     return raw, max(0, status.st_mtime_ns // 1000)

@@ -23,7 +23,7 @@ _BATCH = ":coalesced"
 
 
 class NoDumpError(Exception):
-    """A file is no dump. The text is one clause."""
+    """A file is no dump."""
 
 
 class RankDump(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ def read_rank(file: Candidate) -> RankDump:
             else dump_format.read_pickle(file.raw, _MOST_VALUES)
         )
         if isinstance(dump.entries, msgspec.UnsetType) and not dump.truncated:
-            raise NoDumpError("are no dumps")
+            raise NoDumpError
         return _with_calls(file, dump)
     except UntrustedError as error:
         return _unreadable(file, str(error))

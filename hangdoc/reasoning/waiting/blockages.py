@@ -236,7 +236,7 @@ def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
         if (
             mine
             or any(one.first.waits and not one.first.moving for one in blockage.awaited)
-            or (kind.ends == "never" and not isinstance(kind, Dead))
+            or (kind.ends == "never" and not isinstance(kind, Dead | BetweenCalls))
             or (isinstance(kind, UNOBSERVED) and still)
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
             or (quiet and standstill.explains(kind))
