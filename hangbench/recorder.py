@@ -10,7 +10,7 @@ from typing import Any
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.torch.calls import Call, Calls
-from hangdoc.observe.torch.dumps import tensors
+from hangdoc.observe.torch.dump_format import tensors
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
 from hangdoc.procfs import ProcFS

@@ -100,8 +100,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     batches_ended: bool = False
     """Whether it runs no further batch of this pass over the data: it has left the loop, has done all, or is dead."""
     where_source: PlaceSource | None = None
-    """What shows `where`: `stack`, or `recorder`: it is the line of the rank's last call, and the rank has moved on since. None
-    without `where`."""
+    """What shows `where`: `stack`, or `recorder`. Without `operation`, that is the line of the rank's last call, and the rank has
+    moved on since; else the line of that operation. None without `where`."""
 
 
 class Evidence(DocumentPart, frozen=True):
@@ -289,6 +289,9 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     verdict: Verdict
     jobs: tuple[Job, ...]
     problems: tuple[str, ...]
+    dumps: str | None = None
+    """The directory of torch's dumps, if it was made from these. Then `taken_at` is when torch wrote them, or the newest time in
+    them, and the window is 0."""
     schema: str = SCHEMA
 
 

@@ -773,6 +773,7 @@ class Process(Value, frozen=True, kw_only=True):
     """One observed process: a rank, a launcher, or a helper of a rank."""
 
     pid: int
+    """0 if it is unknown, as in dumps."""
     ppid: int
     role: str
     """`rank`, `launcher` or `helper`."""
@@ -1106,6 +1107,10 @@ class Host(Value, frozen=True, kw_only=True):
     """The name by which a fleet session reached it."""
     clock_ahead_seconds: float | None = None
     """Seconds by which its clock is at least ahead of the gathering machine's clock; None if not compared."""
+    dumps: str | None = None
+    """The directory from which the ranks' dumps of torch's recorder were read, after the fact: no host was observed, and nothing
+    else of the ranks. `wall_us` is when torch wrote them. If that is not known, `taken_at` is the newest time in them, and the
+    ages in a record, which are from the newest time in its dump, only tell in which order calls were made."""
 
 
 class Unreached(Value, frozen=True, kw_only=True):

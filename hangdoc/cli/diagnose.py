@@ -7,7 +7,7 @@ import click
 
 from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
-from hangdoc.cli.looking import check_writable, look
+from hangdoc.cli.looking import check_writable, left, look
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.cli.output import show
 from hangdoc.commands.bundles import check_saved_or_running, evidence
@@ -15,6 +15,7 @@ from hangdoc.commands.errors import CommandError, no_such_job
 from hangdoc.commands.hosts import Hosts
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.observe import Options
+from hangdoc.snapshot import Snapshot
 from hangdoc.version import __version__
 
 _FILE = click.Path(path_type=Path)
@@ -28,6 +29,12 @@ _FILE = click.Path(path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as one self-contained HTML file.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
+@click.option(
+    "--dumps",
+    type=_FILE,
+    metavar="DIR",
+    help="Read the dumps of torch's flight recorder that a timeout has left in this directory.",
+)
 @click.option("--job", metavar="ID", help="Report only this job. --save still saves all that was observed.")
 @patience_option()
 def command(
@@ -37,21 +44,23 @@ def command(
     as_json: bool,
     html: Path | None,
     save: Path | None,
+    dumps: Path | None,
     job: str | None,
     patience: float,
     fleet: Hosts,
 ) -> int:
     """Find out why a run is frozen, and which rank it waits for.
 
-    Observes every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
+    Observes every torch.distributed rank on this host or on --hosts. Or reads what was saved: BUNDLES (files or directories), or
+    --dumps of torch's own recorder.
 
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """
-    check_saved_or_running(bundles, options.scope, fleet.hosts)
+    check_saved_or_running(bundles, options.scope, fleet.hosts, dumps)
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = evidence(bundles) if bundles else look(options, fleet, reports=not as_json)
+        snapshot = _evidence(bundles, dumps, options, fleet, reports=not as_json)
     except CommandError as error:
         if as_json:  # scripts always get a document
             _print_json(_nothing(str(error)))
@@ -77,6 +86,17 @@ def command(
             drawn = page(diagnosis, details(diagnosis, runs), timelines(diagnosis, runs))
             codec.write_aside(html, drawn.encode())
     return exit_code(diagnosis)
+
+
+def _evidence(
+    bundles: tuple[Path, ...], dumps: Path | None, options: Options, fleet: Hosts, *, reports: bool
+) -> Snapshot:
+    """What is saved, if the caller names that; else what is observed now."""
+    if dumps is not None:
+        from hangdoc.commands.dumps import dumps_evidence  # which decodes them, as nothing else here does
+
+        return dumps_evidence(dumps, left(options.timeout))
+    return evidence(bundles) if bundles else look(options, fleet, reports=reports)
 
 
 def _nothing(why: str) -> Diagnosis:

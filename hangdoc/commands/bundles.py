@@ -48,11 +48,17 @@ def check_ranks(saved: Snapshot) -> None:
         raise CommandError("the bundle contains no rank. No training ran on the host when it was saved.", NO_RANK)
 
 
-def check_saved_or_running(bundles: tuple[Path, ...], scope: Scope, hosts: str | None) -> None:
-    """Raise CommandError if a caller names bundles and also chooses running ranks."""
-    if bundles and (scope != Scope() or hosts is not None):
+def check_saved_or_running(
+    bundles: tuple[Path, ...], scope: Scope, hosts: str | None, dumps: Path | None = None
+) -> None:
+    """Raise CommandError if a caller names saved evidence of two kinds, or also chooses running ranks."""
+    if bundles and dumps is not None:
         raise CommandError(
-            "bundles are saved evidence. They cannot be combined with --pid, --run-of, --slurm-job or --hosts, which choose "
-            "running ranks.",
+            f"--dumps {dumps} and bundles are different evidence. Diagnose them one after the other.", USAGE
+        )
+    if (bundles or dumps is not None) and (scope != Scope() or hosts is not None):
+        raise CommandError(
+            "bundles and --dumps are saved evidence. They cannot be combined with --pid, --run-of, --slurm-job or --hosts, which "
+            "choose running ranks.",
             USAGE,
         )

@@ -58,6 +58,7 @@ def examine(
         verdict=next((v for v in _WORST if v in verdicts), "unknown"),
         jobs=tuple(found),
         problems=tuple(dict.fromkeys(problems)),
+        dumps=next((host.dumps for host in snapshot.hosts if host.dumps is not None), None),
     )
     return answer, runs
 
@@ -100,7 +101,9 @@ def _job(run: Run, problems: list[str]) -> Job:
         script=launch.script(run),
         started_by=_started_by(run),
         groups=call_views.groups(run.ledger),
-        ends_by_itself_in_seconds=limit.seconds if limit is not None and verdict != "healthy" else None,
+        ends_by_itself_in_seconds=limit.seconds
+        if limit is not None and verdict != "healthy" and not run.after_the_fact
+        else None,
         pace=call_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
         past=past.past_view(run, hung=verdict == "hung"),
     )
@@ -208,7 +211,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         state=rank.state,
         operation=rank.wait.operation if rank.wait is not None else None,
         where=rank.where,
-        where_source=None if rank.where is None else "recorder" if rank.at_last_call else "stack",
+        where_source=None if rank.where is None else "recorder" if rank.by_record else "stack",
         cpu_percent=rank.cpu_percent,
         batches_done=count.done,
         batches_total=count.total,

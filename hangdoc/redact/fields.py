@@ -113,7 +113,9 @@ FIELDS: dict[type, dict[str, Kind]] = {
     LinkPort: dict.fromkeys(("device", "layer", "state", "physical_state"), "name"),
     Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
     Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "architecture", "net_namespace", "hostname_addresses"), "name"),
-    Host: {"name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name"},
+    Host: {
+        "name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name", "dumps": "path",
+    },
     Unavailable: {"reason": "sentence"},
     Unreached: {"host": "name", "why": "sentence"},
     Snapshot: {"hangdoc": "name", "schema": "name"},

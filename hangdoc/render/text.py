@@ -40,8 +40,8 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
             yield _indented(Text(words.clean(problem)), 2)
         yield ""
     yield Text(
-        f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {words.window(diagnosis)} s"
-        f" and took {diagnosis.elapsed_seconds:.1f} s, {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
+        f"hangdoc {words.clean(diagnosis.hangdoc)} {words.looked(diagnosis)}, "
+        f"{words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
 
@@ -173,7 +173,7 @@ def _with_details(table: Table, details: list[RenderableType]) -> Table:
 
 def _detail(rank: RankView) -> Iterator[RenderableType]:
     where = words.place(rank.where)
-    where = f"last call at {where}" if rank.where_source == "recorder" else where
+    where = f"last call at {where}" if rank.where_source == "recorder" and rank.operation is None else where
     parts = [part for part in (words.operation(rank.operation), where) if part]
     if parts:
         yield _labelled(f"rank {rank.rank}", " at ".join(parts))

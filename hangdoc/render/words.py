@@ -120,6 +120,13 @@ def pace(job: Job) -> str:
     return f"{text}, mostly for rank {measured.slowest} ({late})"
 
 
+def looked(diagnosis: Diagnosis) -> str:
+    """`observed the run for 1 s and took 1.4 s`, `read torch's dumps in /tmp/dumps`."""
+    if diagnosis.dumps is not None:
+        return f"read torch's dumps in {clean(diagnosis.dumps)}"
+    return f"observed the run for {window(diagnosis)} s and took {diagnosis.elapsed_seconds:.1f} s"
+
+
 def window(diagnosis: Diagnosis) -> str:
     """How many seconds a look observed: `1`, `2.1`."""
     return f"{round(diagnosis.window_seconds, 1):g}"

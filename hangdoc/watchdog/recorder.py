@@ -20,10 +20,10 @@ class _Plain(pickle.Unpickler):
 
 
 def dump() -> bytes | None:
-    """JSON in the format of torch's `fr_trace_json`, with the last completed collective of each group and all pending ones. It
-    has Python frames only if torch's symbolizer is loaded already: loading it imports some 800 modules (torch 2.13,
-    py_symbolize), which takes a second of CPU and a working file system. None without torch or without records. Raises
-    whatever torch raises."""
+    """JSON in the format of torch's `fr_trace_json`, with the last completed collective of each group, the first pending ones and
+    the last one. It has Python frames only if torch's symbolizer is loaded already: loading it imports some 800 modules
+    (torch 2.13, py_symbolize), which takes a second of CPU and a working file system. None without torch or without records.
+    Raises whatever torch raises."""
     frames = _SYMBOLIZER in sys.modules
     c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
     for name in ("_dump_nccl_trace", "_dump_fr_trace"):
@@ -44,6 +44,7 @@ def _short(known: dict[str, Any]) -> dict[str, Any]:
     for entries in groups.values():
         pending = [entry for entry in entries if not entry.get("retired")]
         kept += [entry for entry in entries if entry.get("retired")][-1:] + pending[:_PENDING]
+        kept += pending[_PENDING:][-1:]  # its number is how far the rank has come
     # pg_config has no entry for Gloo's groups although records name them, and torch's own analyzer fails on that.
     config = {
         name: {"name": name, "desc": desc, "ranks": json.dumps(_members().get(name, []))}

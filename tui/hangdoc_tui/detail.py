@@ -101,7 +101,7 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
         if some := list(recorded):
             yield Text("  " + " · ".join(some), "dim")
     if view.where is not None:
-        by = "last call at " if view.where_source == "recorder" else ""
+        by = "last call at " if view.where_source == "recorder" and view.operation is None else ""
         yield Text(f"  {by}{place(view.where, width - 2 - len(by))}", "dim" if age is not None else "")
     for frame in rank.own[1:] if rank is not None else ():
         name = words.clean(frame.file.rpartition("/")[2])

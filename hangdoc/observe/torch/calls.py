@@ -4,6 +4,7 @@ A ring has 2,000 entries of few different calls, so whatever is equal in bytes i
 """
 
 import struct
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -162,13 +163,9 @@ class Decoder:
         return position
 
     def _stack(self, raw: bytes) -> tuple[Frame, ...]:
-        """The frames, innermost first. Of a deep stack the innermost ones, and then the user's own."""
+        """The frames, innermost first."""
         pairs = struct.iter_unpack("<Qi4x", raw)
-        frames = [frame for pair in pairs if (frame := self._codes.frame(*pair)) is not None]
-        if len(frames) <= _MAX_FRAMES:
-            return tuple(frames)
-        own = (frame for frame in frames[_INNERMOST:] if not frame.library)
-        return (*frames[:_INNERMOST], *islice(own, _MAX_FRAMES - _INNERMOST))
+        return nearest_frames([frame for pair in pairs if (frame := self._codes.frame(*pair)) is not None])
 
     def _text(self, words: Words, at: int, address: int) -> str:
         """A std::string; empty if it could not be read."""
@@ -208,6 +205,14 @@ class Decoder:
         """The frames as torch stores them; empty if there are none."""
         memory = frames_range(self._blocks.get(traceback_range(traceback)))
         return self._blocks.get(memory, b"") if memory is not None else b""
+
+
+def nearest_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames of a call, innermost first. Of a deep stack the innermost ones, and then the user's own."""
+    if len(frames) <= _MAX_FRAMES:
+        return tuple(frames)
+    own = (frame for frame in frames[_INNERMOST:] if not frame.library)
+    return (*frames[:_INNERMOST], *islice(own, _MAX_FRAMES - _INNERMOST))
 
 
 def _optional(words: Words, at: int) -> int | None:

@@ -21,6 +21,9 @@ def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[
     missing = [rank for rank in range(world) if rank not in ranks]
     if not missing:
         return unseen
+    folder = next((host.dumps for host, _ in run.members if host.dumps is not None), None)
+    if folder is not None:  # no process was looked for
+        return {number: Unlooked(f"no dump of rank {number} in {folder}", elsewhere=True) for number in missing}
     members, zombies = run.by_rank, iter(run.zombies)
     unreadable = {host.name: p.unreadable_below for host, p in run.launchers if p.unreadable_below}
     whole = {(host.name, p.pid) for host, p in run.launchers if p.whole_tree}

@@ -18,9 +18,9 @@ def ledger_of(ranks: Iterable[Rank], hosts: dict[str, Host]) -> Ledger:
 def _parts(rank: Rank, hosts: dict[str, Host]) -> Iterator[Part]:
     if rank.process is not None:
         host = hosts.get(rank.host)
-        yield from from_recorder.parts_of(
-            rank.rank, rank.host, host.wall_us if host is not None else None, rank.process
-        )
+        parts = from_recorder.parts_of(rank.rank, rank.host, host.wall_us if host is not None else None, rank.process)
+        undated = host is not None and host.dumps is not None and host.wall_us is None
+        yield from map(_without_ages, parts) if undated else parts
     wait = rank.wait
     if wait is None or wait.kind != "collective" or not wait.sure:
         return
@@ -37,3 +37,9 @@ def _parts(rank: Rank, hosts: dict[str, Host]) -> Iterator[Part]:
             backend=wait.operation.backend,
         )
     )
+
+
+def _without_ages(part: Part) -> Part:
+    """A part of which it is not known when it was recorded."""
+    pending = tuple(call._replace(age_seconds=None) for call in part.calls.pending)
+    return part._replace(calls=part.calls._replace(pending=pending, last_age_seconds=None))

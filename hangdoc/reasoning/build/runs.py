@@ -18,6 +18,7 @@ from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
 from hangdoc.reasoning.ranks.counters import common_loop, loop_view
+from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.states import Training, state_of, training
@@ -144,7 +145,10 @@ def _spawned(launcher: Process) -> int | None:
 def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> dict[int, Rank]:
     firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
-    trains = {number: training(process) for number, (_, process) in whole.items()}
+    trains = {
+        number: training_at_dump(process) if host.dumps is not None else training(process)
+        for number, (host, process) in whole.items()
+    }
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
     votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
     loop, of_batches = common_loop(votes)
@@ -152,7 +156,11 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     for number in sorted(whole):
         host, process = whole[number]
         links = connected[number]
-        state = state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
+        state = (
+            state_at_dump(process, trains[number], dated=host.wall_us is not None)
+            if host.dumps is not None
+            else state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
+        )
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         found[number] = _rank(number, host, process, trains[number], state, view, links)
     return _with_workers(found if len(whole) == len(members) else _with_alike(found, members, connected))
@@ -231,6 +239,8 @@ def _rank(
     place, frame = where(thread, read, own)
     if thread is None and state.label == "computing" and (call := last_call(process, host.wall_us)) is not None:
         place = call.where
+    elif thread is None and host.dumps is not None:
+        place = last_place(process)
     frames = () if thread is None else thread.frames
     return Rank(
         **structs.asdict(state),

@@ -19,10 +19,15 @@ class LastCall(NamedTuple):
 
     @property
     def where(self) -> Where | None:
-        """The innermost line of the user's code; without one, of a package other than torch."""
-        own = [frame for frame in self.frames if not frame.library and not is_entry(frame)]
-        own = own or [frame for frame in self.frames if "/torch/" not in frame.file]
-        return Where(file=short(own[0].file), line=own[0].line, function=own[0].function) if own else None
+        """The line that called it."""
+        return place_of_call(self.frames)
+
+
+def place_of_call(frames: tuple[Frame, ...]) -> Where | None:
+    """The innermost line of the user's code among the frames of a call; without one, of a package other than torch."""
+    own = [frame for frame in frames if not frame.library and not is_entry(frame)]
+    own = own or [frame for frame in frames if "/torch/" not in frame.file]
+    return Where(file=short(own[0].file), line=own[0].line, function=own[0].function) if own else None
 
 
 def last_call(process: Process, wall_us: int | None) -> LastCall | None:

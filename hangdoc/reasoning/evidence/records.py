@@ -1,9 +1,12 @@
 """What the record of a process says of its groups."""
 
+from collections.abc import Iterator
+
 from hangdoc.reasoning.evidence import known
 from hangdoc.snapshot import (
     FlightRecorder,
     Process,
+    Recorded,
     RecordedGroup,
 )
 
@@ -18,3 +21,11 @@ def recorded_groups(process: Process) -> tuple[RecordedGroup, ...]:
         if beacon is None or beacon.age_seconds < recorder.age_seconds:
             return ()
     return recorder.groups
+
+
+def unfinished_transfers(process: Process) -> Iterator[tuple[int, Recorded]]:
+    """The oldest send to each peer, and the oldest receive from each, that are not complete."""
+    for group in recorded_groups(process):
+        for transfers in group.transfers:
+            for call in transfers.pending[:1]:
+                yield transfers.peer, call

@@ -30,6 +30,8 @@ class Blockage:
     """The age from which it is old: the patience, or what a rank that polls needs for a few attempts."""
     under_way: bool = False
     """Whether data between its ranks may still be in transit."""
+    after_the_fact: bool = False
+    """Whether it is known from dumps. Once the timeout of a call has passed, torch ends the run."""
     cause: Cause | None = None
 
     @property
@@ -68,9 +70,9 @@ class Blockage:
     @property
     def severity(self) -> Severity:
         """By the contract: what never ends is an error at once, anything else once it is older than the patience. What could
-        not be observed is never an error."""
+        not be observed is an error only if torch has ended the run for it."""
         if isinstance(self.kind, UNOBSERVED):
-            return "warning"
+            return "error" if self.after_the_fact and self.old else "warning"
         return "error" if self.ends == "never" or (self.ends == "unknown" and self.old) else "info"
 
     @property

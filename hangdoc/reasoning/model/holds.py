@@ -247,6 +247,12 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
     """It follows `is` in a sentence. None if the rank's state says it."""
 
 
+class BetweenCalls(Hold, frozen=True, kw_only=True):
+    """All calls that it had made were complete when torch wrote its dump. What it did instead of the next one is not known."""
+
+    NAME = "between-calls"
+
+
 class Works(Hold, frozen=True, kw_only=True):
     """It is working."""
 

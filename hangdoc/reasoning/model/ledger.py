@@ -58,6 +58,9 @@ class Call(NamedTuple):
         return next((site for site in self.sites if not site.library), self.sites[0] if self.sites else None)
 
 
+CLOCK_SECONDS = 2.0
+"""A file's time of modification and the clock of a rank may differ by so much."""
+
 Signature = tuple[str, tuple[str, ...], tuple[tuple[str, int, str], ...]]
 
 
@@ -96,6 +99,15 @@ class Pending(NamedTuple):
     timeout_seconds: float | None = None
     """After this time since the call was made, torch ends the process."""
     source: Source = "recorder"
+
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether its timeout has passed. Then torch is about to end the process."""
+        return (
+            self.timeout_seconds is not None
+            and self.age_seconds is not None
+            and self.age_seconds >= self.timeout_seconds - CLOCK_SECONDS
+        )
 
 
 class RankCalls(NamedTuple):

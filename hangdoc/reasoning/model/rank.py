@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.regex import regex
-from hangdoc.snapshot import Clocks, Connection, Frame, Loop, Process, PythonThread
+from hangdoc.snapshot import Clocks, Connection, Frame, Loop, Process, PythonThread, Stack
 from hangdoc.torch_facts import torch_names
 
 BUSY = 0.10
@@ -148,8 +148,13 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
 
     @property
     def pid(self) -> int | None:
-        """Its process, if it has one."""
-        return self.process.pid if self.process else None
+        """Its process, if it has one and its number is known."""
+        return self.process.pid or None if self.process else None
+
+    @property
+    def by_record(self) -> bool:
+        """Whether `where` is known from its record alone, and no stack of it was read."""
+        return self.where is not None and (self.process is None or not isinstance(self.process.stack, Stack))
 
     @property
     def at_last_call(self) -> bool:

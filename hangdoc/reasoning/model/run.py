@@ -104,6 +104,16 @@ class Run:
         return self._by_host.get(host, [])
 
     @property
+    def after_the_fact(self) -> bool:
+        """Whether only the dumps that torch left behind were read, and no process."""
+        return any(host.dumps is not None for host in self.hosts)
+
+    @property
+    def undated(self) -> bool:
+        """Whether it is not known when these dumps were written, so that nothing has an age."""
+        return any(host.dumps is not None and host.wall_us is None for host in self.hosts)
+
+    @property
     def endpoint(self) -> tuple[str, int | None]:
         """Host and port of the rendezvous endpoint; `("", None)` if unknown."""
         host, _, port = (self.master or "").rpartition(":")

@@ -56,6 +56,19 @@ def works_on_card(process: Process, thread: PythonThread) -> bool:
     return recorded and not _unfinished(process) and bool(_driver_in_native(process, thread))
 
 
+def find_dumped_call(process: Process) -> CardCall | None:
+    """The call in which a rank waited when torch wrote its dump: the oldest one that was not complete, of all its groups."""
+    calls: list[tuple[RecordedGroup, Recorded, int | None]] = []
+    for made in recorded_groups(process):
+        calls += [(made, call, None) for call in made.pending[:1]]
+        calls += [(made, call, each.peer) for each in made.transfers for call in each.pending[:1]]
+    if not calls:
+        return None
+    group, call, peer = max(calls, key=lambda each: _made_first(*each[:2]))
+    wait = _wait(process, group, call, peer, sure=True).having(backend="nccl" if group.on_card else "gloo")
+    return CardCall(wait, _thread_at(call, None) if call.frames else None, "the call is not complete in its dump")
+
+
 def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None] | None:
     """The oldest call that a card has not finished, with its group and the peer of a send or receive. None if it was made in the
     window, or if any call was made or finished in it."""

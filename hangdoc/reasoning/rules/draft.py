@@ -14,6 +14,14 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.command_lines import Command
 
 _DOUBTED = 0.6
+_TOO_EARLY = (
+    "The dumps were written before the timeout of this call, so it may have finished later. Read the dumps that torch writes at "
+    "the timeout."
+)
+_UNDATED = (
+    "The files do not show when torch wrote them. Copy them with their times (`cp -p`, `rsync -t`): then hangdoc knows whether "
+    "the timeout of this call had passed."
+)
 Subject = TypeVar("Subject", bound=Hold | Cause)
 
 
@@ -70,11 +78,18 @@ def finding(
         victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
         summary=draft.summary + (_still_young(blockage) if blockage is not None else ""),
         evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
-        remedy=draft.remedy,
+        remedy=(_unfinished_remedy(blockage) if blockage is not None else None) or draft.remedy,
         commands=tuple(one.line for one in draft.commands),
         first_difference=draft.first_difference,
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
     )
+
+
+def _unfinished_remedy(blockage: Blockage) -> str | None:
+    """What to do if dumps leave it open whether a call finished later."""
+    if not blockage.after_the_fact or blockage.severity != "info":
+        return None
+    return _UNDATED if blockage.age_seconds is None else _TOO_EARLY
 
 
 def _still_young(blockage: Blockage) -> str:
@@ -82,4 +97,6 @@ def _still_young(blockage: Blockage) -> str:
     if blockage.hung_from_seconds is None or blockage.age_seconds is None:
         return ""
     lasted, limit = duration(blockage.age_seconds), minutes(blockage.hung_from_seconds)
+    if blockage.after_the_fact:
+        return f"; when the dumps were written, this had lasted {lasted}, and it counts as HUNG from {limit} on"
     return f"; this has lasted {lasted} and counts as HUNG from {limit} on"

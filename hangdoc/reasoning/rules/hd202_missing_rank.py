@@ -79,6 +79,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
     AtSharedLock,
+    BetweenCalls,
     Busy,
     ChildStopped,
     Elsewhere,
@@ -169,6 +170,22 @@ def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
             f"files still appear in {newest.folder}, the last {duration(newest.seconds_ago)} ago",
         )
     ]
+
+
+@about(BetweenCalls)
+def describe_dump(run: Run, blockage: Blockage, kind: BetweenCalls) -> Draft:
+    """A rank that was in no call when torch wrote its dump."""
+    who, first = blockage.culprits, blockage.awaited[0].first
+    did = words.verb(who, "had not made it", "had not made it")
+    last = f"; its last call is {words.place(first)}" if first.where is not None else ""
+    waiting = words.waiting_in(blockage.waiting, words.ranks(who))
+    return Draft(
+        confidence=0.85,
+        summary=f"{waiting}, which {did} when torch wrote {words.verb(who, 'its dump', 'their dumps')}{last}",
+        evidence=words.class_evidence(blockage.waiting),
+        remedy=f"Find out what {words.ranks(who)} did after {words.verb(who, 'its', 'their')} last call: look at the log, and at "
+        "the code that follows. If this work is expected, raise the timeout of the process group.",
+    )
 
 
 @about(HoldsLock)

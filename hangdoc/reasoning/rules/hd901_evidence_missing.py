@@ -48,18 +48,19 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
 from hangdoc.reasoning.model.kinds import SameCall, Standstill
-from hangdoc.reasoning.model.rank import numbers_of
+from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.text.command_lines import Command, command, constant
+from hangdoc.reasoning.text.command_lines import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
 
 _SNAPSHOT = (
     constant("hangdoc snapshot -o $(hostname).hangdoc", note="on every host"),
     constant("hangdoc diagnose *.hangdoc"),
 )
+_SHOWN = 8
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
@@ -101,6 +102,8 @@ def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Dra
 @about(Unseen, Unreadable)
 def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     ranks, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
+    if run.after_the_fact:
+        return _without_dumps(run, blockage, waiting)
     unseen = isinstance(kind, Unseen)
     what = (
         f"{words.do(blockage.culprits, 'was', 'were')} not observed"
@@ -120,6 +123,25 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     )
 
 
+def _without_dumps(run: Run, blockage: Blockage, waiting: tuple[Class, ...]) -> Draft:
+    """Ranks of which torch left no dump, or none that can be read."""
+    who = blockage.culprits
+    folder = next(host.dumps for host in run.hosts if host.dumps is not None)
+    why = [
+        Evidence(rank, "recorder", run.ranks[rank].why) for rank in who[:_SHOWN] if rank in run.ranks
+    ] or words.unseen(run, who)
+    return Draft(
+        confidence=0.5,
+        culprits=(),
+        victims=numbers_of(waiting),
+        summary=f"{words.waiting_in(waiting, words.ranks(who))}, and there is no usable dump of {words.them(who)}",
+        evidence=[*why, *words.stacks(run, waiting)],
+        remedy=f"Look at the log of {words.ranks(who)}: a rank without a dump had often ended, or left its group, before the "
+        "timeout. If its dump is on another node, copy it.",
+        commands=(command("hangdoc", "diagnose", "--dumps", operand(folder)),),
+    )
+
+
 def _see_all(run: Run) -> tuple[str, tuple[Command, ...]]:
     """(remedy, commands) to observe the other ranks of a run."""
     if any(host.restricted for host in run.hosts):
@@ -135,6 +157,8 @@ def _see_all(run: Run) -> tuple[str, tuple[Command, ...]]:
 
 def check(run: Run) -> Iterator[Draft]:
     """Stacks and sockets that could not be read."""
+    if run.after_the_fact:  # nothing but the dumps was to be read
+        return
     refused = [
         (rank, process.pid, process.stack.reason)
         for rank, process in run.processes.items()

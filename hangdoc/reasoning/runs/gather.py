@@ -129,7 +129,7 @@ def _loopback_of(host: Host, process: Process, address: str | None) -> str | Non
 
 def _shown(who: RankIdentity) -> str | None:
     """How a person would call the run."""
-    cluster = who.run is not None and who.run.startswith(("mpi:", "slurm:"))
+    cluster = who.run is not None and who.run.startswith(("mpi:", "slurm:", "dumps:"))
     return who.run if cluster else who.run_id
 
 

@@ -49,7 +49,7 @@ def ids_of(parts: Sequence[Gathered]) -> list[JobId]:
 
 def name_of(part: Gathered) -> str:
     """What its launcher and variables say: `slurm:7.0`, `none@10.0.0.1:29500`."""
-    if part.run_id is not None and part.run_id.startswith(("mpi:", "slurm:")):
+    if part.run_id is not None and part.run_id.startswith(("mpi:", "slurm:", "dumps:")):
         return part.run_id
     return f"{part.run_id or 'run'}@{part.master}" if part.master is not None else part.name
 

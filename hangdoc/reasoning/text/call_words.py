@@ -143,11 +143,28 @@ def _on(group: GroupCalls, comparison: Unfinished) -> str:
 
 
 def _timeout(run: Run) -> list[Evidence]:
+    if run.after_the_fact:
+        return _passed_timeout(run)
     limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
     if limit is None:
         return []
     text = f"torch ends this run in {minutes(limit.seconds)} (timeout {minutes(limit.timeout_seconds)})"
     return [Evidence(None, PROBE, text)]
+
+
+def _passed_timeout(run: Run) -> list[Evidence]:
+    """Whose timeout had passed when torch wrote its dump."""
+    late = {
+        calls.rank: waiting.timeout_seconds
+        for group in run.ledger.groups
+        for calls in group.ranks.values()
+        for waiting in calls.pending[:1]
+        if waiting.has_timed_out and waiting.timeout_seconds
+    }
+    if not late:
+        return []
+    text = f"torch wrote its dump after the timeout of this call ({minutes(min(late.values()))})"
+    return [Evidence(min(late), PROBE, text + also(late))]
 
 
 # --- pace ------------------------------------------------------------------------------------------------------------

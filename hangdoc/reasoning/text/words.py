@@ -194,7 +194,7 @@ def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
 
 def probe_of(rank: Rank) -> str:
     """The probe that shows where a rank is."""
-    return "recorder" if rank.at_last_call else "stacks"
+    return "recorder" if rank.by_record else "stacks"
 
 
 def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
+from hangdoc.reasoning.evidence.records import unfinished_transfers
 from hangdoc.reasoning.evidence.stopped import stopped_by
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
@@ -14,6 +15,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
     AtSharedLock,
+    BetweenCalls,
     Busy,
     Dead,
     Elsewhere,
@@ -28,6 +30,7 @@ from hangdoc.reasoning.model.holds import (
     Works,
 )
 from hangdoc.reasoning.model.kinds import AgentsWait, Ended, LauncherStopped, Rendezvous, Standstill
+from hangdoc.reasoning.model.ledger import CLOCK_SECONDS
 from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import End, Waits
@@ -112,7 +115,7 @@ def hold_of(one: Class) -> Hold:
     if rank.label == "dead":
         return rank.hold or Dead(traced=rank.process is not None)
     if rank.label is None:
-        return Unreadable()
+        return rank.hold or Unreadable()
     return rank.hold or (work.hold_of(rank) if rank.label == "computing" else Elsewhere())
 
 
@@ -181,10 +184,25 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     return replace(
         blockage,
         age_seconds=age,
-        old_from_seconds=max(run.patience, _time_for_attempts(blockage)),
+        old_from_seconds=max(run.patience, _time_for_attempts(blockage), _timeout_of_dumps(run, blockage)),
+        after_the_fact=run.after_the_fact,
         under_way=(age is not None and age < _JUST_NOW)
         or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
     )
+
+
+def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
+    """How long ranks wait until torch ends the run, if only its dumps were read: they show one moment, so that nothing less shows
+    that a call did not finish later. 0 where the dumps show a rank that did not come."""
+    if not run.after_the_fact or isinstance(blockage.kind, BetweenCalls):
+        return 0.0
+    timeouts = [
+        call.timeout_seconds for group in run.ledger.groups for rank in group.ranks.values() for call in rank.pending
+    ]
+    timeouts += [
+        call.timeout_seconds for process in run.processes.values() for _, call in unfinished_transfers(process)
+    ]
+    return min((seconds for seconds in timeouts if seconds), default=0.0) - CLOCK_SECONDS
 
 
 def _time_for_attempts(blockage: Blockage) -> float:
@@ -220,7 +238,7 @@ def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
         if (
             mine
             or any(one.first.waits and not one.first.moving for one in blockage.awaited)
-            or (kind.ends == "never" and not isinstance(kind, Dead))
+            or (kind.ends == "never" and not isinstance(kind, Dead | BetweenCalls))
             or (isinstance(kind, UNOBSERVED) and still)
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
             or (quiet and standstill.explains(kind))
@@ -233,6 +251,8 @@ def verdict(run: Run) -> Verdict:
     """The verdict that follows from the blockages of a run."""
     if any(one.severity == "error" for one in run.blockages):
         return "hung"
+    if run.after_the_fact:  # dumps do not show what came next
+        return "unknown"
     if not run.ranks:  # only launchers: no rank has started yet, or none is left
         return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
     holding = [one for one in run.blockages if one.victims or not isinstance(one.kind, UNOBSERVED)]

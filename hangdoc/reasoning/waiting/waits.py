@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable
 
 from hangdoc.reasoning.evidence import backends
+from hangdoc.reasoning.evidence.records import unfinished_transfers
 from hangdoc.reasoning.ledger.compare import wait_seconds
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, WaitsForLoader
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
@@ -97,7 +98,18 @@ def age(run: Run, quiet: float | None) -> float | None:
 def recorded_seconds(run: Run, classes: Iterable[Class]) -> float | None:
     """For how many seconds all ranks of some classes have waited in a call, by their records; None if these do not show it."""
     ranks = set(numbers_of(classes))
-    return wait_seconds(calls for group in run.ledger.groups for rank, calls in group.ranks.items() if rank in ranks)
+    calls = wait_seconds(calls for group in run.ledger.groups for rank, calls in group.ranks.items() if rank in ranks)
+    transfers = (
+        call.age_seconds
+        for rank in ranks
+        if (wait := run.ranks[rank].wait) is not None
+        and wait.kind == "p2p"
+        and rank in run.processes
+        and not run.undated
+        for peer, call in unfinished_transfers(run.processes[rank])
+        if (peer, call.op) == (wait.operation.peer, wait.operation.op)
+    )
+    return min((age for age in (calls, *transfers) if age is not None), default=None)
 
 
 def _stood_seconds(ranks: Iterable[Rank]) -> float | None:

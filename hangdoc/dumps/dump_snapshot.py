@@ -1,0 +1,237 @@
+"""The dumps of a directory as a snapshot: one pseudo host, on which only the record of each rank was read."""
+
+import datetime
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hangdoc import redact
+from hangdoc.dumps.folder import NO_DUMP, list_dumps
+from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, read_rank
+from hangdoc.host_bounds import MOST_PROCESSES
+from hangdoc.parse import encodable
+from hangdoc.phrases import duration, ranks
+from hangdoc.snapshot import FlightRecorder, Host, Process, RankIdentity, RecordedGroup, Snapshot, Unavailable
+from hangdoc.version import __version__
+
+_NOT_READ = Unavailable(reason="only torch's dump was read")
+_UNREAD = Process(
+    pid=0, ppid=0, role="rank", name="", argv=(), state="?", started_seconds_ago=0.0, environment=_NOT_READ, clocks=_NOT_READ,
+    stack=_NOT_READ, stack_before=_NOT_READ, native=_NOT_READ, interpreter=_NOT_READ, progress=_NOT_READ, data=_NOT_READ,
+    runtime=_NOT_READ, files=_NOT_READ, loops=_NOT_READ, stores=_NOT_READ,
+)  # fmt: skip
+_KNOWN_PREFIXES = ("_trace_rank_",)
+"""How torch's default names end: `nccl_trace_rank_`, `comm_lib_trace_rank_`; `hccl_trace_rank_` of torch_npu."""
+_SHOWN = 5
+_UNDATED = (
+    "the files do not show when torch wrote them (a copy has a later time), so waits have no age, and a timeout is taken to be "
+    "the reason"
+)
+_US = 1_000_000
+
+
+def read_dumps(path: Path, seconds: float) -> Snapshot:
+    """The dumps in a directory, read for at most so many seconds. Without a dump, the snapshot has no process, and its problems
+    say what was found instead. Raises FolderError."""
+    began = time.monotonic()
+    listed = list_dumps(path, lambda: time.monotonic() - began < seconds)
+    found: list[RankDump] = []
+    for file in listed.candidates:
+        try:
+            found.append(read_rank(file))
+        except NoDumpError:
+            listed.skipped.setdefault(NO_DUMP, []).append(file.name)
+    dumps, used_otherwise = _one_for_each_rank(_real_ones(found, listed.skipped))
+    problems = [*_problems(dumps, used_otherwise), *_skipped(listed.skipped)]
+    runs = _runs(dumps)
+    name = encodable(path.resolve().name or str(path))
+    hosts = [
+        host
+        for number, run in enumerate(runs, 1)
+        for host in _hosts(f"{name}#{number}" if len(runs) > 1 else name, path, run, time.monotonic() - began)
+    ] or [_host(name, path, (), None, time.monotonic() - began)]
+    problems += [*_several(runs), *(_UNDATED for host in hosts if host.processes and host.wall_us is None)][:_SHOWN]
+    hosts[0] = replace(hosts[0], problems=tuple(dict.fromkeys(problems)))
+    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=tuple(hosts)))
+
+
+def _real_ones(found: Iterable[RankDump], skipped: dict[str, list[str]]) -> list[RankDump]:
+    """Without files that can't be read and are not called like a dump."""
+    found = list(found)
+    prefixes = {dump.prefix for dump in found if isinstance(dump.recorder, FlightRecorder)}
+    kept = []
+    for dump in found:
+        named = dump.prefix in prefixes or dump.prefix.endswith(_KNOWN_PREFIXES)
+        if isinstance(dump.recorder, FlightRecorder) or named:
+            kept.append(dump)
+        else:
+            skipped.setdefault(NO_DUMP, []).append(dump.name)
+    return kept
+
+
+def _one_for_each_rank(found: Iterable[RankDump]) -> tuple[list[RankDump], list[str]]:
+    """The newest dump of each rank, and what the others are: of two that are equally new, as torch's two formats, the one with
+    frames."""
+    best: dict[int, RankDump] = {}
+    others: list[tuple[str, int]] = []
+    for dump in found:
+        known = best.get(dump.rank)
+        if known is not None and _worth(known) >= _worth(dump):
+            others.append((dump.name, dump.rank))
+            continue
+        if known is not None:
+            others.append((known.name, dump.rank))
+        best[dump.rank] = dump
+    return (
+        [best[rank] for rank in sorted(best)],
+        [f"{name} ({best[rank].name} is of the same rank)" for name, rank in others],
+    )
+
+
+def _worth(dump: RankDump) -> tuple[bool, int, bool, int]:
+    readable = isinstance(dump.recorder, FlightRecorder)
+    return readable, dump.last_us // (60 * _US), dump.with_frames, dump.last_us
+
+
+def _problems(dumps: Iterable[RankDump], used_otherwise: Sequence[str]) -> list[str]:
+    found = [f"{encodable(dump.name)} {dump.problem}" for dump in dumps if dump.problem is not None]
+    if used_otherwise:
+        found.append(_listing(len(used_otherwise), "not used", used_otherwise))
+    return found
+
+
+def _skipped(skipped: dict[str, list[str]]) -> list[str]:
+    return [_listing(len(names), why, names) for why, names in skipped.items()]
+
+
+def _listing(count: int, why: str, names: Sequence[str]) -> str:
+    shown = ", ".join(encodable(name)[:200] for name in islice(names, _SHOWN))
+    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    return f"{count} file{'s' * (count > 1)} {why}: {shown}{more}"
+
+
+def _runs(dumps: Sequence[RankDump]) -> list[list[RankDump]]:
+    """The dumps of each run, the newest run first: a directory may also have files of an earlier run, with ranks that the newest
+    one does not have or that have left no dump this time. Their default groups are of another size, or all they hold is older
+    than the first call of the newest run."""
+    by_size: dict[int | None, list[RankDump]] = {}
+    for dump in dumps:
+        by_size.setdefault(dump.size, []).append(dump)
+    unknown = by_size.pop(None, [])
+    sized = sorted(by_size.values(), key=lambda run: max(dump.last_us for dump in run), reverse=True)
+    if not sized:
+        sized = [[]]
+    sized[0] += unknown
+    runs = []
+    for run in sized:
+        begin = max((dump.first_us for dump in run if dump.begins), default=0)
+        earlier = [dump for dump in run if 0 < dump.last_us < begin]
+        runs += [[dump for dump in run if dump not in earlier], earlier]
+    return [run for run in runs if run]
+
+
+def _several(runs: Sequence[Sequence[RankDump]]) -> list[str]:
+    """That there are files of several runs, which one directory should not have."""
+    if len(runs) < 2:
+        return []
+    newest = max(dump.last_us for dump in runs[0])
+    parts = [f"{ranks(dump.rank for dump in run)}{_size(run)}{_before(run, newest)}" for run in runs]
+    return [f"the files are of {len(runs)} runs: {'; '.join(parts)}. Files of an earlier run can be removed"]
+
+
+def _size(run: Sequence[RankDump]) -> str:
+    size = next((dump.size for dump in run if dump.size is not None), None)
+    return f" of {size}" if size is not None else ""
+
+
+def _before(run: Sequence[RankDump], newest_us: int) -> str:
+    before = newest_us - max(dump.last_us for dump in run)
+    return f", which ended {duration(before / _US)} before" if before >= _US else ""
+
+
+def _hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> list[Host]:
+    """The hosts of one run. A host has a limited number of processes, so a large run has several."""
+    world = _world_size(run)
+    written = [dump.written_us for dump in run if dump.last_us]
+    known = [at for at in written if at is not None]
+    wall_us = max(known) if known and len(known) == len(written) else None
+    identity = RankIdentity(rank=0, source=SOURCE, world_size=world, run=f"dumps:{name}")
+    members: dict[tuple[str, bool], tuple[int, ...]] = {}
+    for dump in run:
+        for (group, about), ranks_of_group in dump.members.items():
+            members.setdefault((group, about == "default_pg"), ranks_of_group)
+    processes = [_process(dump, identity, members, wall_us) for dump in run]
+    newest = wall_us or max((dump.last_us for dump in run), default=0)
+    return [
+        _host(
+            name if not first else f"{name}-{1 + first // MOST_PROCESSES}",
+            path,
+            tuple(processes[first : first + MOST_PROCESSES]),
+            wall_us,
+            elapsed,
+            newest,
+        )
+        for first in range(0, len(processes), MOST_PROCESSES)
+    ]
+
+
+def _world_size(run: Iterable[RankDump]) -> int:
+    sizes = [dump.size for dump in run if dump.size is not None]
+    if sizes:
+        return max(sizes)
+    listed = (rank for dump in run for members in dump.members.values() for rank in members)
+    return 1 + max([*listed, *(dump.rank for dump in run)])
+
+
+def _process(
+    dump: RankDump,
+    identity: RankIdentity,
+    members: dict[tuple[str, bool], tuple[int, ...]],
+    wall_us: int | None,
+) -> Process:
+    recorder = dump.recorder
+    if isinstance(recorder, FlightRecorder):
+        recorder = _with_untouched(dump.rank, recorder, members)
+    return replace(
+        _UNREAD,
+        started_seconds_ago=max(0.0, ((wall_us or dump.last_us) - dump.first_us) / _US),
+        identity=replace(identity, rank=dump.rank),
+        recorder=recorder,
+    )
+
+
+def _with_untouched(
+    rank: int, recorder: FlightRecorder, members: dict[tuple[str, bool], tuple[int, ...]]
+) -> FlightRecorder:
+    """The record with the groups in which the rank has made no call. It is a member by the files of other ranks, and nothing is
+    missing in its own."""
+    if not recorder.whole:
+        return recorder
+    called = {(group.name, group.default) for group in recorder.groups}
+    more = [
+        RecordedGroup(name=name, default=default, ranks=ranks_of_group, issued=0)
+        for (name, default), ranks_of_group in members.items()
+        if rank in ranks_of_group and (name, default) not in called
+    ]
+    return replace(recorder, groups=(*recorder.groups, *more)) if more else recorder
+
+
+def _host(
+    name: str, path: Path, processes: tuple[Process, ...], wall_us: int | None, elapsed: float, newest_us: int = 0
+) -> Host:
+    try:
+        taken_at = datetime.datetime.fromtimestamp((newest_us or time.time_ns() // 1000) / 1e6, datetime.UTC)
+    except (OverflowError, OSError, ValueError):
+        taken_at = datetime.datetime.fromtimestamp(0, datetime.UTC)
+    return Host(
+        name=name,
+        taken_at=taken_at.isoformat(timespec="milliseconds"),
+        window_seconds=0.0,
+        elapsed_seconds=round(elapsed, 3),
+        processes=processes,
+        wall_us=wall_us,
+        dumps=encodable(str(path)),
+    )
