@@ -116,9 +116,9 @@ def _newest_groups(calls: Calls) -> dict[Group, _GroupsCalls]:
         if not call.is_p2p and call.id not in transfers:
             collectives.setdefault(call.group, {})[call.collective] = call
     by_group: dict[Group, list[Call]] = {}
-    for call in transfers.values():
-        if call is not None:
-            by_group.setdefault(call.group, []).append(call)
+    for transfer in transfers.values():
+        if transfer is not None:
+            by_group.setdefault(transfer.group, []).append(transfer)
     return {
         group: _GroupsCalls(
             [made for _, made in sorted(collectives.get(group, {}).items())],
