@@ -22,8 +22,8 @@ dmesg | grep NVRM
 ## Use instead
 
 ```sh
-nvidia-smi --gpu-reset -i 0000:c1:00.0   # or take the host out of the cluster
-torchrun --nnodes 2 train.py             # without it, from the last checkpoint
+nvidia-smi --gpu-reset -i 0000:c1:00.0   # or drain the host
+torchrun --nnodes 2 train.py             # without it
 ```
 
 For Xid 13 and 31, look for the faulty kernel: `compute-sanitizer python
