@@ -66,6 +66,28 @@ class Calls(DocumentPart, frozen=True, kw_only=True):
     """`recorder`: torch's flight recorder. `inferred`: the rank's stack shows a call, and no record has it."""
 
 
+class GpuView(DocumentPart, frozen=True, kw_only=True):
+    """The GPU of a rank, by NVIDIA's driver; None for what it does not say."""
+
+    index: int
+    """The number that nvidia-smi shows."""
+    utilisation: int | None
+    """Percent of the time in which a kernel ran; a kernel that only waits counts."""
+    memory_activity: int | None
+    """Percent of the time in which its memory was read or written."""
+    power_watts: float | None
+    throttle: tuple[str, ...]
+    """What holds its clocks down: `sw_power_cap`, `hw_thermal`, ..."""
+    errors: tuple[str, ...]
+    """`Xid 79`, `lost`, `2 ECC`, `remapping failed`; the Xids since the rank's run began."""
+    power_limit_watts: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: int | None = None
+    name: str | None = None
+    """Its model."""
+
+
 class RankView(DocumentPart, frozen=True, kw_only=True):
     """One rank as it was observed. A rank that was not observed has no label."""
 
@@ -102,6 +124,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     where_source: PlaceSource | None = None
     """What shows `where`: `stack`, or `recorder`. Without `operation`, that is the line of the rank's last call, and the rank has
     moved on since; else the line of that operation. None without `where`."""
+    gpu: GpuView | None = None
+    """None without a GPU, and if the driver does not say which one the rank uses."""
 
 
 class Evidence(DocumentPart, frozen=True):

@@ -1005,7 +1005,8 @@ class CardEvent(Value, frozen=True, kw_only=True):
     bus_id: str
     """The PCI address of the device, as in `Card.bus_id`."""
     pid: int | None = None
-    """The process that had the failing channel, in the first pid namespace; None if the message names none."""
+    """The process that had the failing channel. None if the message names none, or if hangdoc is not in the first pid namespace,
+    to which the driver's numbers belong."""
     count: int = 1
     seconds_ago: float
     """Of the first one. The kernel log has a clock of its own, which drifts by seconds in a day."""

@@ -21,9 +21,9 @@ from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text import call_words
+from hangdoc.reasoning.text import call_words, card_words
 from hangdoc.reasoning.text.command_lines import is_host
-from hangdoc.reasoning.views import call_views, past
+from hangdoc.reasoning.views import call_views, card_views, past
 from hangdoc.reasoning.views.ended import has_ended
 from hangdoc.reasoning.waiting import blockages, standstill, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
@@ -146,7 +146,9 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             calls = call_words.evidence(run, ranks)
             by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
             doubt = call_words.doubt(run, ranks) if by_lines else None
-            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage, calls, doubt)
+            draft = write(run, blockage, blockage.about)
+            draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_words.evidence(run, ranks)))
+            one = finding(rule.code, rule.name, draft, blockage, calls, doubt)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):
@@ -222,6 +224,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         like=rank.like,
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
+        gpu=card_views.gpu_view(run, rank),
     )
 
 

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from hangdoc.snapshot import (
     AwaitedFile,
+    Card,
     Clocks,
     Connection,
     Connections,
@@ -193,6 +194,15 @@ def lonely(number: int, *frames: Frame) -> Process:
     made = rank(number, *frames, cpu=0.9, interpreter=NO_GROUPS)
     assert isinstance(made.clocks, Clocks)
     return replace(made, clocks=replace(made.clocks, threads=made.clocks.threads[:1]))
+
+
+def card(index: int, *users: int, **more: object) -> Card:
+    """A card in whose kernels these processes wait, as an H100 was seen."""
+    values: dict[str, object] = {
+        "name": "NVIDIA H100 80GB HBM3", "bus_id": f"0000:{0x10 + index:02x}:00.0", "utilisation": 100, "memory_activity": 0,
+        "power_watts": 130.6, "power_limit_watts": 700.0, "sm_clock_mhz": 1980, "throttle": (), "pids": users,
+    }  # fmt: skip
+    return Card(index=index, **{**values, **more})  # type: ignore[arg-type]
 
 
 def gpu_rank(number: int, threads: tuple[str, ...] = ("pt_nccl_watchdg", "cuda-EvtHandlr")) -> Process:

@@ -135,13 +135,20 @@ def log() -> Iterator[Log]:
     made.close()
 
 
+class AllShown(ProcFS):
+    """Of the first pid namespace."""
+
+    def shows_all(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def look() -> Observation:
     """Of a rank that has just begun: this process."""
     pid = os.getpid()
     began = ProcFS().stat(str(pid)).start_ticks
     target = Target(pid=pid, ppid=0, role="rank", name="python", argv=(), state="S", start_ticks=began)
-    return Observation(proc=ProcFS(), deadline=Deadline(30), window=1.0, native="auto", targets={pid: target})
+    return Observation(proc=AllShown(), deadline=Deadline(30), window=1.0, native="auto", targets={pid: target})
 
 
 def events(probe: KernelLog, look: Observation) -> tuple[CardEvent, ...]:
@@ -173,6 +180,15 @@ def test_polls_read_on_and_count_equal_ones(log: Log, look: Observation, tmp_pat
     assert [(one.number, one.count) for one in events(probe, look)] == [(31, 4), (43, 1)]
     assert events(probe, look)[0].seconds_ago > 0.4
     probe.release()
+
+
+def test_in_another_pid_namespace_the_pid_is_that_of_another_process(
+    log: Log, look: Observation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AllShown, "shows_all", lambda self: False)
+    probe = KernelLog(once=True, device=str(tmp_path), open_log=lambda: log.descriptor)
+    log.write(FAULT, 0.0)
+    assert [one.pid for one in events(probe, look)] == [None]
 
 
 def test_a_flood_of_different_errors_is_bounded(log: Log, look: Observation, tmp_path: Path) -> None:

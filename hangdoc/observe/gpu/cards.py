@@ -10,10 +10,9 @@ from hangdoc.observe.process_files import own_root
 from hangdoc.snapshot import Card, Cards, Unavailable
 
 DEVICE = "/dev/nvidiactl"
-_START_SECONDS = 3.0
-"""For the start of the child, which takes 0.1 s."""
-_SHARE = 0.5
-"""Of the time that is left, which waiting for the first answer may take."""
+_MOST_SECONDS, _SHARE = 7.0, 0.5
+"""For the first answer, with the start of the child, which takes 0.1 s on an idle machine. And of the time that is left."""
+_STEP_SECONDS = 0.2
 _AGAIN_SECONDS = 60.0
 """After a crash."""
 _NONE = Unavailable(reason="not looked at")
@@ -43,12 +42,10 @@ class GpuCards:
 
     def during(self, observation: Observation) -> None:
         """Wait for the first answer, or until it is clear that none comes."""
-        end = time.monotonic() + observation.deadline.remaining() * _SHARE
-        while (child := self._child) is not None and child.is_asked():
-            child.read(min(end, time.monotonic() + _START_SECONDS))
-            if child.asked_at is not None:
-                child.read(min(end, child.asked_at + ANSWER_SECONDS))
-            if child.is_asked() or not self._asks_with_own_user():
+        end = time.monotonic() + min(_MOST_SECONDS, observation.deadline.remaining() * _SHARE)
+        while (child := self._child) is not None:
+            _wait(child, end)
+            if not self._asks_with_own_user():
                 return
 
     def close(self, observation: Observation) -> None:
@@ -140,6 +137,16 @@ class GpuCards:
         if answer.failed is not None:
             return Unavailable(reason=f"NVML: {answer.failed}")
         return Cards(cards=answer.cards, driver=answer.driver, age_seconds=_age(answer.at))
+
+
+def _wait(child: NvmlChild, end: float) -> None:
+    """Wait for the answer to the open question, until the driver has had its time for it, or until `end` (monotonic)."""
+    while child.is_asked() and child.ended() is None:
+        late = end if child.asked_at is None else min(end, child.asked_at + ANSWER_SECONDS)
+        now = time.monotonic()
+        if now >= late:
+            return
+        child.read(min(late, now + _STEP_SECONDS))
 
 
 def _age(at: float) -> float:

@@ -89,9 +89,10 @@ class KernelLog:
         now = max(time.monotonic(), self._newest)
         ages = [age(observation.proc, target.start_ticks) for target in observation.targets.values()]
         oldest = max(ages, default=0.0) + _SLACK_SECONDS
+        shows_all = observation.proc.shows_all()
         for at, event in sorted(self._events.values(), key=lambda one: one[0]):
             if now - at <= oldest:
-                yield replace(event, seconds_ago=round(now - at, 1))
+                yield replace(event, seconds_ago=round(now - at, 1), pid=event.pid if shows_all else None)
 
     def _read(self, observation: Observation) -> None:
         if self._log < 0:

@@ -2,7 +2,16 @@
 
 from collections.abc import Callable
 
-from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, divergence, meeting, orphaned
+from hangdoc.reasoning.causes import (
+    beginnings,
+    card_faults,
+    data,
+    dead_link,
+    disagreements,
+    divergence,
+    meeting,
+    orphaned,
+)
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import ReadsPipe, Starves, Stopped, Unseen, WaitsForInput
@@ -18,6 +27,8 @@ def explain(run: Run, blockage: Blockage) -> Cause | None:
         return None
     if _meets(blockage) and (cause := _of_a_meeting(run)) is not None:
         return cause
+    if (fault := card_faults.find(run, blockage)) is not None:
+        return fault
     if isinstance(kind, Starves) and blockage.waiting:
         return data.of_starved(blockage.awaited[0].first, blockage.waiting[0].first)
     if isinstance(kind, ReadsPipe):

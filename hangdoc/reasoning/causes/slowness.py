@@ -1,15 +1,26 @@
-"""Why a rank is slower than another one: by its settings, and by the stages of a step."""
+"""Why a rank is slower than another one: by its card, its settings, and the stages of a step."""
 
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks.card import card_of, slowed_by
 from hangdoc.snapshot import Process, Runtime
 
 _STAGES = ("data", "forward", "backward", "optimizer")
 
 
-def reasons(slow: Rank, other: Rank) -> str:
+def reasons(run: Run, slow: Rank, other: Rank) -> str:
     """What makes a rank slower, as clauses; empty if nothing differs."""
-    return "; ".join(filter(None, (_resources(slow, other), _stage(slow, other))))
+    return "; ".join(filter(None, (_card(run, slow, other), _resources(slow, other), _stage(slow, other))))
+
+
+def _card(run: Run, slow: Rank, other: Rank) -> str:
+    """What holds down the clocks of the slow rank's card, and not those of the other one's."""
+    mine, theirs = (card_of(run.host[rank.host], rank) if rank.host in run.host else None for rank in (slow, other))
+    if mine is None or theirs is None or slowed_by(theirs) or not slowed_by(mine):
+        return ""
+    clocks = f": {mine.sm_clock_mhz} MHz, rank {other.rank}'s {theirs.sm_clock_mhz}" if mine.sm_clock_mhz else ""
+    return f"its card slows itself down ({', '.join(slowed_by(mine))}{clocks})"
 
 
 def _stage(slow: Rank, other: Rank) -> str:

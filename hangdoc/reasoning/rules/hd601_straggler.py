@@ -33,8 +33,9 @@ other programs on its host.
 By torch's record of each rank's calls: how late a rank makes its calls, in which
 share of them it is the last, and how long the others wait for it. Without a
 record it is inferred: from how long the training thread was on a core, and from
-how many iterations it completed. It compares threads, cores and throttling, and
-the duration of the stages of a step if the trainer publishes them.
+how many iterations it completed. It compares threads and cores, what slows
+the cards down (heat, the supply of power), and the duration of the stages of a
+step if the trainer publishes them.
 
 ## When it can be wrong
 
@@ -75,7 +76,7 @@ def check(run: Run) -> Iterator[Draft]:
                 f"{words.verb([lag.rank for lag in found.slow], 'it makes its', 'they make their')} calls {late} later"
             )
             evidence = [*_by_record(measured, found.slow + found.others), words.stack_evidence(slow[0])]
-            yield _draft(slow, rest, how, evidence, 0.9)
+            yield _draft(run, slow, rest, how, evidence, 0.9)
         return
     if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):
         return  # an NCCL rank spins while it waits, so its CPU time shows nothing
@@ -87,7 +88,7 @@ def check(run: Run) -> Iterator[Draft]:
             f"{words.verb([rank.rank for rank in busy], 'it computes', 'they compute')} {busy[0].training_share or 0:.0%} of the "
             f"time, while {words.ranks(numbers)} mostly {words.verb(numbers, 'waits', 'wait')}"
         )
-        yield _draft(busy, rest, how, _inferred(busy, rest), 0.75)
+        yield _draft(run, busy, rest, how, _inferred(busy, rest), 0.75)
 
 
 def _rounds(rank: Rank) -> int:
@@ -103,9 +104,11 @@ def _rounds(rank: Rank) -> int:
     return int(counted * min(1.0, window / apart)) if apart > 2 * window else counted
 
 
-def _draft(busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence], confidence: float) -> Draft:
+def _draft(
+    run: Run, busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence], confidence: float
+) -> Draft:
     slow = [rank.rank for rank in busy]
-    why = slowness.reasons(busy[0], rest[0])
+    why = slowness.reasons(run, busy[0], rest[0])
     return Draft(
         confidence=confidence,
         culprits=slow,
