@@ -7,7 +7,7 @@ protocol 2 to 5 write them. An opcode makes at most one value, so the number of 
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from hangdoc.untrusted import UntrustedError
 MOST_DEPTH = 32
 """Of containers in containers. A dump of torch has 5."""
 _TOO_SHORT = "is truncated"
-_CONTAINERS = (dict, list, tuple)
+_CONTAINERS = frozenset({dict, list, tuple})
 _CONSTANTS = {0x4E: None, 0x88: True, 0x89: False}
 _NUMBERS = {0x4D: (2, False), 0x4A: (4, True)}
 _LENGTHS = {0x8C: 1, 0x58: 4, 0x8D: 8}
@@ -250,27 +250,46 @@ def _check_extent(root: Any, most_values: int) -> None:
     extents: dict[int, tuple[int, int]] = {}
     """Number of values and depth of each container."""
     opened: set[int] = set()
-    todo = [root] if isinstance(root, _CONTAINERS) else []
+    """Those that wait for the extents of what is in them: the last one and those around it."""
+    todo = [root] if type(root) in _CONTAINERS else []
     while todo:
         holder = todo[-1]
         if id(holder) in extents:
             todo.pop()
             continue
-        inside = [
-            each for each in (holder.values() if type(holder) is dict else holder) if isinstance(each, _CONTAINERS)
-        ]
-        missing = [each for each in inside if id(each) not in extents]
+        count, depth, missing = _extent(holder, extents)
         if missing:
             if id(holder) in opened:
                 raise UntrustedError("is damaged (a value contains itself)")
             opened.add(id(holder))
+            if len(opened) > MOST_DEPTH:
+                raise UntrustedError("is nested too deeply")
             todo += missing
             continue
-        count = 1 + len(holder) + sum([extents[id(each)][0] for each in inside])
-        depth = 1 + max([extents[id(each)][1] for each in inside], default=0)
         if count > most_values:
             raise UntrustedError(f"has more than {most_values:,} values")
         if depth > MOST_DEPTH:
             raise UntrustedError("is nested too deeply")
         extents[id(holder)] = count, depth
+        opened.discard(id(holder))
         todo.pop()
+
+
+def _extent(holder: Any, extents: dict[int, tuple[int, int]]) -> tuple[int, int, list[Any]]:
+    """The number of values and the depth of a container, as far as those of the containers in it are known, and the others."""
+    count, depth, missing = 1 + len(holder), 1, []
+    for each in _items(holder):
+        if type(each) not in _CONTAINERS:
+            continue
+        extent = extents.get(id(each))
+        if extent is None and _CONTAINERS.isdisjoint(map(type, _items(each))):
+            extent = extents[id(each)] = 1 + len(each), 1
+        if extent is None:
+            missing.append(each)
+        else:
+            count, depth = count + extent[0], max(depth, 1 + extent[1])
+    return count, depth, missing
+
+
+def _items(holder: Any) -> Iterable[Any]:
+    return holder.values() if type(holder) is dict else holder

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc import redact
 from hangdoc.dumps.folder import NO_DUMP, list_dumps
-from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, read_rank
+from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, find_time_of_writing, read_rank
 from hangdoc.host_bounds import MOST_PROCESSES
 from hangdoc.parse import encodable
 from hangdoc.phrases import duration, ranks
@@ -59,11 +59,14 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
 
 
 def _real_ones(found: Iterable[RankDump], skipped: dict[str, list[str]]) -> list[RankDump]:
-    """Without files that can't be read and are not called like a dump."""
+    """Without files that can't be read and are not called like a dump, and those whose number is no rank."""
     found = list(found)
     prefixes = {dump.prefix for dump in found if isinstance(dump.recorder, FlightRecorder)}
     kept = []
     for dump in found:
+        if dump.size is not None and dump.rank >= dump.size:
+            skipped.setdefault("skipped (the number in the name is no rank of its default group)", []).append(dump.name)
+            continue
         named = dump.prefix in prefixes or dump.prefix.endswith(_KNOWN_PREFIXES)
         if isinstance(dump.recorder, FlightRecorder) or named:
             kept.append(dump)
@@ -155,9 +158,7 @@ def _before(run: Sequence[RankDump], newest_us: int) -> str:
 def _hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> list[Host]:
     """The hosts of one run. A host has a limited number of processes, so a large run has several."""
     world = _world_size(run)
-    written = [dump.written_us for dump in run if dump.last_us]
-    known = [at for at in written if at is not None]
-    wall_us = max(known) if known and len(known) == len(written) else None
+    wall_us = find_time_of_writing(run)
     identity = RankIdentity(rank=0, source=SOURCE, world_size=world, run=f"dumps:{name}")
     members: dict[tuple[str, bool], tuple[int, ...]] = {}
     for dump in run:

@@ -1,5 +1,7 @@
 """What one file says of one rank."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hangdoc.dumps.folder import MOST_BYTES, Candidate
@@ -16,7 +18,7 @@ _MOST_CALLS = 100_000
 _US = 1_000_000
 _SKEW_US = 60 * _US
 """A file may be on a server with another clock."""
-_LATE_US = 300 * _US
+_LATE_US = 120 * _US
 """So long after a call's timeout torch has written the file: it collects the frames first, and other ranks notice later."""
 _DEFAULT = "default_pg"
 _BATCH = ":coalesced"
@@ -35,8 +37,10 @@ class RankDump(msgspec.Struct, frozen=True, kw_only=True):
     recorder: FlightRecorder | Unavailable
     problem: str | None = None
     """What is wrong with the file, as a clause after its name."""
-    written_us: int | None = None
-    """When torch wrote it; None if its time of modification can't be that, as of a copy."""
+    modified_us: int = 0
+    """When the file was last written to: by torch, or by who copied it."""
+    timeout_us: int | None = None
+    """When the first of its calls that are not complete reaches its timeout; None without such a call."""
     first_us: int = 0
     """The time of its oldest call; 0 without calls."""
     last_us: int = 0
@@ -87,8 +91,7 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
     if len(dump.calls) > _MOST_CALLS:
         raise UntrustedError(f"has more than {_MOST_CALLS:,} calls")
     last_us = max(dump.times_ns, default=0) // 1000
-    written_us = _written(file, dump, last_us)
-    recorder = dump_format.recorder_in(dump, SOURCE, 0.0, 1000 * (written_us or last_us))
+    recorder = dump_format.recorder_in(dump, SOURCE, 0.0, 1000 * max(last_us, file.written_us))
     problem = None
     if dump.truncated:
         problem = f"is truncated: {len(dump.calls):,} calls could be read, and the newest ones are missing"
@@ -99,7 +102,8 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
         rank=file.rank,
         recorder=recorder,
         problem=problem,
-        written_us=written_us,
+        modified_us=file.written_us,
+        timeout_us=_first_timeout(dump),
         first_us=min((entry.time_created_ns for entry in dump.calls), default=0) // 1000,
         last_us=last_us,
         members=dump_format.members_of(dump),
@@ -107,18 +111,29 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
     )
 
 
-def _written(file: Candidate, dump: Dump, last_us: int) -> int | None:
-    """The time of modification, if torch can have written the file then: not before its newest time, and not long after the first
-    timeout of a call that is not complete, because torch ends the process then. A copy that was made later has a later time."""
+def _first_timeout(dump: Dump) -> int | None:
+    """When torch's watchdog first has a reason to write a dump and to end the process."""
     batches = {(entry.pg_id, entry.p2p_seq_id) for entry in dump.calls if entry.profiling_name.endswith(_BATCH)}
-    timeouts = [
+    timeouts = (
         entry.time_created_ns // 1000 + entry.timeout_ms * 1000
         for entry in dump.calls
         if not (entry.retired or entry.time_discovered_completed_ns or entry.timeout_ms <= 0)
         and not (entry.is_p2p and (entry.pg_id, entry.p2p_seq_id) in batches)  # only the entry of the batch completes
-    ]
-    latest = max(last_us, min(timeouts, default=last_us)) + _LATE_US
-    return max(file.written_us, last_us) if last_us - _SKEW_US <= file.written_us <= latest else None
+    )
+    return min(timeouts, default=None)
+
+
+def find_time_of_writing(dumps: Sequence[RankDump]) -> int | None:
+    """When torch wrote the last of these dumps of one run, by the times of modification; None if these can't be that. They may
+    not be before the newest time in a file, and not long after the first timeout of a call, because torch then ends the run. A
+    copy that was made later has a later time."""
+    read = [dump for dump in dumps if dump.last_us]
+    timeouts = [dump.timeout_us for dump in read if dump.timeout_us is not None]
+    newest = max((dump.last_us for dump in read), default=0)
+    latest = max(newest, min(timeouts, default=newest)) + _LATE_US
+    if not read or not all(dump.last_us - _SKEW_US <= dump.modified_us <= latest for dump in read):
+        return None
+    return max(newest, *(dump.modified_us for dump in read))
 
 
 def _without_newest(recorder: FlightRecorder, dump: Dump) -> FlightRecorder:

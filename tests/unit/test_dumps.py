@@ -76,9 +76,10 @@ def test_all_ranks_launched_and_nothing_finishes(tmp_path: Path) -> None:
     launched 2398578 and completed 2398458. NCCL's RAS calls the communicator healthy."""
     ranks = []
     for number in range(256):
-        rank = Rank(number, timeout=1800.0, first_id=2398439).group(range(256))
-        rank.many("all_reduce", 2398440, 2398458, every=1e-5, size=[8652160])
-        ranks.append(rank.many("all_reduce", 2398459, 2398578, every=1e-5, size=[8652160], done=False))
+        rank = Rank(number, timeout=1800.0, first_id=2398449).group(range(256))
+        rank.many("all_reduce", 2398450, 2398458, every=1e-5, size=[8652160])
+        rank.many("all_reduce", 2398459, 2398465, every=1e-5, size=[8652160], done=False)
+        ranks.append(rank.call("all_reduce", 24.0, number=2398578, size=[8652160]))
     job = job_of(write(tmp_path / "d", ranks, at=24 + 1800.1))
     assert job.verdict == "hung"
     assert first(job) == ("HD702", (), tuple(range(256)))

@@ -35,7 +35,7 @@ def test_plain_values_come_back(value: Any, protocol: int) -> None:
 
 
 @given(st.lists(st.dictionaries(_TEXTS, _PLAIN, max_size=4), min_size=1, max_size=8), PROTOCOLS, st.data())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_a_value_that_is_used_often_comes_back(values: list[Any], protocol: int, data: st.DataObject) -> None:
     """As the frames in a dump, of which each is written once."""
     shared = [[data.draw(st.sampled_from(values)) for _ in range(4)] for _ in range(4)]

@@ -1,12 +1,14 @@
 """Which backend the collectives of a job and of a group use: `gloo`, `nccl`, or one for each device (`cpu:gloo,cuda:nccl`).
 
-torch keeps that text for each group. If it could not be read, the names of the backends' threads show it.
+torch keeps that text for each group. If it could not be read, the names of the backends' threads show it, or the record of
+calls.
 """
 
 from collections.abc import Iterable
 from functools import lru_cache
 
 from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.snapshot import Group, Process
 from hangdoc.torch_facts import torch_names
 
@@ -24,7 +26,8 @@ def of_run(processes: Iterable[Process]) -> str | None:
     processes = list(processes)
     configured = {group.backend: None for process in processes for group in known.groups(process)}
     configured.pop(None, None)
-    return _joined(tuple(configured or {name: None for process in processes for name in _by_threads(process)}))
+    named = configured or {name: None for process in processes for name in _by_threads(process)}
+    return _joined(tuple(named or {name: None for process in processes for name in _by_record(process)}))
 
 
 def of_group(groups: Iterable[Group], name: str | None) -> str | None:
@@ -41,6 +44,11 @@ def _by_threads(process: Process) -> Iterable[str]:
         yield "cpu:gloo"
     if any(torch_names.NCCL_THREADS.match(name) for name in names):
         yield "cuda:nccl"
+
+
+def _by_record(process: Process) -> Iterable[str]:
+    for group in recorded_groups(process):
+        yield "cuda:nccl" if group.on_card else "cpu:gloo"
 
 
 @lru_cache(1024)

@@ -3,9 +3,12 @@
 import contextlib
 import copy
 import json
+import pickle
 from random import Random
 from typing import Any
 
+from hangdoc.dumps.folder import Candidate
+from hangdoc.dumps.rank_dump import NoDumpError, read_rank
 from hangdoc.observe import pyspy
 from hangdoc.observe.pyspy import Refused
 from hangdoc.observe.torch.dumps import read
@@ -103,6 +106,30 @@ def attack_recorder(dice: Random) -> None:
     """A dump of the flight recorder."""
     with contextlib.suppress(ValueError):
         storable(read(changed_json(_DUMP, dice), "test"))
+
+
+def attack_dump(dice: Random) -> None:
+    """A file that torch's recorder has left: JSON with changed values, or a pickle with changed values or bytes."""
+    raw = changed_json(_DUMP, dice)
+    if dice.random() < 0.8:
+        with contextlib.suppress(ValueError, RecursionError):
+            raw = pickle.dumps(json.loads(raw), dice.choice((2, 4, 5)))
+    if dice.random() < 0.6:
+        raw = _changed_bytes(raw, dice)
+    with contextlib.suppress(NoDumpError):
+        recorder = read_rank(Candidate("rank_0", "rank_", 0, raw, dice.choice((0, 1_764_000_000_000_000)))).recorder
+        storable(recorder)
+
+
+def _changed_bytes(raw: bytes, dice: Random) -> bytes:
+    changed = bytearray(raw)
+    for _ in range(dice.choice((1, 2, 8))):
+        at = dice.randrange(len(changed) + 1)
+        if dice.random() < 0.5:
+            changed[at : at + 1] = dice.randbytes(1)
+        else:
+            changed[at : at + dice.randrange(20)] = dice.randbytes(dice.randrange(20))
+    return bytes(changed[: dice.randrange(len(changed) + 1)] if dice.random() < 0.2 else changed)
 
 
 def attack_stacks(dice: Random) -> None:
