@@ -27,7 +27,7 @@ def _plain(call: Callable[[], Any]) -> Any:
         return f"!{error}"
     if hasattr(value, "_fields_"):
         return {field[0]: str(getattr(value, field[0])) for field in value._fields_}
-    return value if isinstance(value, (int, float, str, type(None))) else str(value)
+    return value if isinstance(value, (int, float, str, list, type(None))) else str(value)
 
 
 def describe(nvml: Any, card: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def main() -> None:
     with open(sys.argv[1], "w", buffering=1) as file:
 
         def write(value: dict[str, Any]) -> None:
-            file.write(json.dumps(value) + "\n")
+            file.write(json.dumps(value, default=str) + "\n")
 
         try:
             nvml = importlib.import_module("pynvml")

@@ -69,6 +69,13 @@ def _answer(verdict: str, finding: str | None, culprits: Sequence[int]) -> str:
     return " ".join([verdict, finding or "-", ",".join(map(str, culprits))]).strip()
 
 
+def _watts(milliwatts: Sequence[int]) -> str:
+    """Median and highest power."""
+    return (
+        f"{median(milliwatts) / 1000:.0f} W (at most {max(milliwatts) / 1000:.0f})" if milliwatts else "power unknown"
+    )
+
+
 def _card_lines(phases: Mapping[str, tuple[float, float]], trials: Sequence[Trial], samples: Path) -> list[str]:
     if not samples.exists():
         return []
@@ -94,6 +101,6 @@ def _card_lines(phases: Mapping[str, tuple[float, float]], trials: Sequence[Tria
             lines.append(
                 f"{name:<22}{len(inside):>4} samples, utilisation {median(row['gpu'] for row in inside):.0f} %, memory "
                 f"{median(row['memory'] for row in inside):.0f} %, "
-                f"{median(power) / 1000 if power else float('nan'):.0f} W, SM {inside[-1]['sm_mhz']} MHz"
+                f"{_watts(power)}, SM {inside[-1]['sm_mhz']} MHz"
             )
     return lines

@@ -24,7 +24,7 @@ IN_RANKS = Path(__file__).parent / "in_ranks"
 """A directory whose sitecustomize lets several ranks share one card."""
 _FIRST_RAS_PORT = 28_100
 """Below those that Linux gives to connections, so that they are free."""
-_LOOK_SECONDS, _DUMP_SECONDS, _END_SECONDS = 90.0, 10.0, 60.0
+_LOOK_SECONDS, _DUMP_SECONDS, _END_SECONDS, _LAST_WORDS_SECONDS = 90.0, 10.0, 60.0, 5.0
 _START_SECONDS, _EARLY_SECONDS, _LATE_SECONDS = 80.0, 5.0, 60.0
 """How long a start may take, when a look is taken in it, and when a run that has not become ready is looked at all the same."""
 _SHORT_WINDOW = "0.4"
@@ -237,9 +237,15 @@ def _waits_for_order(pid: int) -> bool:
 
 
 def _wait_for_end(run: Running, folder: Path) -> None:
-    """Until torch has ended the ranks. `left.txt` names what it has left in the home directory."""
+    """Until torch has ended the ranks, or each has left its record in the home directory: after that, torch may take another
+    minute. `left.txt` names what is left there."""
     until = time.monotonic() + _END_SECONDS
-    while run.ranks() and time.monotonic() < until:
+    while run.ranks() and len(_left_behind(folder)) < run.case.ranks and time.monotonic() < until:
         time.sleep(0.5)
-    left = [str(path.relative_to(folder)) for path in sorted((folder / "home").rglob("*")) if path.is_file()]
-    (folder / "left.txt").write_text("\n".join(left) + "\n")
+    time.sleep(_LAST_WORDS_SECONDS)
+    (folder / "left.txt").write_text("\n".join(_left_behind(folder)) + "\n")
+
+
+def _left_behind(folder: Path) -> list[str]:
+    """The files below the home directory."""
+    return [str(path.relative_to(folder)) for path in sorted((folder / "home").rglob("*")) if path.is_file()]

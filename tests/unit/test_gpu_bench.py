@@ -154,7 +154,7 @@ def test_samples_of_the_card_survive_what_it_cannot_answer(tmp_path: Path) -> No
     readings = [row for row in rows if "gpu" in row]
     assert [(row["gpu"], row["mw"], row["sm_mhz"]) for row in readings[:2]] == [(100, 128206, "!not supported")] * 2
     table = results_table([], [], {"cases": (0.0, 1e12)}, samples)
-    assert "utilisation 100 %, memory 0 %, 128 W, SM !not supported MHz" in table
+    assert "utilisation 100 %, memory 0 %, 128 W (at most 128), SM !not supported MHz" in table
 
 
 def _record(*calls: Call) -> Record:

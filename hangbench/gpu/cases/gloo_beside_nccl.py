@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 def evaluate(rank):
     while rank == 1 and not os.path.exists("/nonexistent/references.json"):
-        time.sleep(1)
+        time.sleep(0.2)
     return {"rank": rank}
 
 

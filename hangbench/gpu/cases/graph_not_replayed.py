@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 def next_batch(step, rank):
     while rank == 1 and step == 40 and not os.path.exists("/nonexistent/batch-40.pt"):
-        time.sleep(1)
+        time.sleep(0.2)
     return torch.randn(1024, 1024, device="cuda")
 
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 def wait_for(path):
     while not os.path.exists(path):
-        time.sleep(1)
+        time.sleep(0.2)
 
 
 def main():
