@@ -6,7 +6,7 @@ A loader that counts shows only that this rank moves, as in an evaluation for wh
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hangdoc.snapshot import FlightRecorder, Recorded
+from hangdoc.snapshot import Communicators, FlightRecorder, Recorded
 
 _HANGS_SECONDS = 2.0
 """A rank that is in a call for longer may hang, whatever else it calls."""
@@ -32,7 +32,16 @@ def rests_on_card(fields: Mapping[str, Any], seconds: float) -> bool:
         return False
     if record.finished_seconds_ago is not None and record.finished_seconds_ago < seconds:
         return False
-    return any(call.age_seconds is not None and call.age_seconds > seconds for call in calls_on_card(record))
+    return _rests_in_graph(fields) or any(
+        call.age_seconds is not None and call.age_seconds > seconds for call in calls_on_card(record)
+    )
+
+
+def _rests_in_graph(fields: Mapping[str, Any]) -> bool:
+    """Whether a rank uses NCCL in CUDA graphs, whose replays torch does not record, and NCCL launched nothing in the window."""
+    read = fields.get("communicators")
+    made = read.communicators if isinstance(read, Communicators) else ()
+    return any(each.graphs for each in made) and all(each.launches == each.launches_before for each in made)
 
 
 def calls_on_card(record: FlightRecorder) -> Iterator[Recorded]:

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.build import absent
+from hangdoc.reasoning.build.launch_waits import waiting_for_launches
 from hangdoc.reasoning.build.ledger import ledger_of
 from hangdoc.reasoning.evidence import backends, known, meeting_call
 from hangdoc.reasoning.evidence.addresses import interfaces
@@ -163,6 +164,7 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
         )
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         found[number] = _rank(number, host, process, trains[number], state, view, links)
+    found = waiting_for_launches(found)
     return _with_workers(found if len(whole) == len(members) else _with_alike(found, members, connected))
 
 

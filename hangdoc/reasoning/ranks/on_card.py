@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation
 from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.reading import Reading, origin
+from hangdoc.reasoning.evidence.reading import Reading, origin, reading
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stopped import stopped_by
 from hangdoc.reasoning.model.rank import BUSY, Wait
@@ -54,6 +54,13 @@ def works_on_card(process: Process, thread: PythonThread) -> bool:
     record = process.recorder
     recorded = isinstance(record, FlightRecorder) and any(group.on_card for group in record.groups)
     return recorded and not _unfinished(process) and bool(_driver_in_native(process, thread))
+
+
+def may_wait_for_card(process: Process, thread: PythonThread | None) -> bool:
+    """Whether a rank waits in the driver of its card, or may, because it is busy at one line and none of its counters changes."""
+    if process.deep_seconds_ago or stopped_by(process) is not None or thread is None:
+        return False
+    return _is_in_driver(process, thread, reading(thread)) is not False and not counters_moved(process)
 
 
 def find_dumped_call(process: Process) -> CardCall | None:

@@ -62,9 +62,10 @@ all ranks busy-wait, run hangdoc again after a minute and compare the lines.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.reasoning.ledger.launches import find_uneven
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Spinning
-from hangdoc.reasoning.model.rank import numbers_of
+from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
@@ -77,22 +78,35 @@ def say(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """Ranks that busy-wait in the GPU driver while other ranks are elsewhere."""
-    if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
+    if any(map(_is_unrecorded, run.waiting)) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
         awaited = [one for blockage in run.blockages for one in blockage.awaited]
         yield _draft(run, set(numbers_of(one for one in awaited if not one.first.waits)))
 
 
+def _is_unrecorded(one: Class) -> bool:
+    """Whether ranks spin in the driver, and neither torch nor NCCL shows for which call."""
+    return one.first.spins and one.first.wait is not None and one.first.wait.number is None
+
+
+def _ranks_behind(run: Run, ranks: set[int]) -> tuple[int, ...]:
+    """The ranks that have launched less than others of a communicator, by NCCL's own counts."""
+    processes = {number: run.ranks[number].process for number in ranks}
+    uneven = find_uneven({number: process for number, process in processes.items() if process is not None})
+    return tuple(sorted({rank for launches in uneven for rank in launches.behind}))
+
+
 def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
-    spinning = [one for one in run.waiting if one.first.spins]
+    spinning = [one for one in run.waiting if _is_unrecorded(one)]
     who = set(numbers_of(spinning))
+    behind = _ranks_behind(run, who)
     alone = f"and {words.verb(who, 'makes', 'make')} no progress"
     until = f"until {words.do(elsewhere, 'joins', 'join')}" if elsewhere else alone
     cpu = min(one.first.cpu_percent or 0 for one in spinning)
     return Draft(
         severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
         confidence=0.7,
-        culprits=elsewhere,
-        victims=who,
+        culprits=elsewhere or behind,
+        victims=who - set(behind),
         summary=f"{words.do(who, 'busy-waits', 'busy-wait')} in the GPU driver ({cpu:.0f}% CPU) {until}",
         evidence=[
             Evidence(

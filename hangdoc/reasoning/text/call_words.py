@@ -8,10 +8,12 @@ from hangdoc.phrases import ranks as ranks_text
 from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
 from hangdoc.reasoning.ledger.history import may_be_shifted
 from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.ledger.launches import find_uneven
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
 from hangdoc.reasoning.model.run import Run
 
 PROBE = "recorder"
+PROBE_OF_NCCL = "nccl"
 _SHOWN = 8
 
 
@@ -60,7 +62,7 @@ def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
     record."""
     group = stuck_group(run, ranks)
     if group is None:
-        return []
+        return launched(run, ranks)
     comparison = compare(group)
     if isinstance(comparison, Behind):
         lines = [*_behind(group, comparison), *_sides(group, comparison.number, comparison.waiting)]
@@ -71,6 +73,23 @@ def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
     else:
         return []
     return [*lines[:_SHOWN], *_timeout(run)]
+
+
+def launched(run: Run, ranks: Collection[int]) -> list[Evidence]:
+    """What NCCL has launched for each rank of a communicator in which some of `ranks` have launched more than others."""
+    processes = {number: rank.process for number, rank in run.ranks.items() if rank.process is not None}
+    lines = []
+    for launches in find_uneven(processes):
+        if not set(ranks) & launches.launched.keys():
+            continue
+        what = "kernels, replays of CUDA graphs included" if launches.graphs else "collectives"
+        by_count: dict[int, list[int]] = {}
+        for rank, number in sorted(launches.launched.items()):
+            by_count.setdefault(number, []).append(rank)
+        where = f"in the communicator of {ranks_text(tuple(sorted(launches.launched)))}"
+        for number, same in sorted(by_count.items()):
+            lines.append(Evidence(same[0], PROBE_OF_NCCL, f"has launched {number} {what}, {where}{also(same)}"))
+    return lines[:_SHOWN]
 
 
 def doubt(run: Run, ranks: Collection[int]) -> Evidence | None:
