@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.gpu import ras
+from hangdoc.observe.gpu import ras, ras_reading
 from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.gpu.ras_answer import RasAnswerError, parse_answer
 from hangdoc.observe.observation import Observation, Target
@@ -127,9 +127,9 @@ def test_a_stranger_beside_the_ranks_own_service(mode: str, monkeypatch: pytest.
 def test_who_accepts_is_asked_nothing_if_it_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port changes hands between the search for the listener and the connection. The kernel says who has accepted it."""
     with rank("wait('/train.py', 1)", uid=VICTIM, before=_NETWORK) as victim, stranger(victim, Served([lie(victim)])):
-        real = ras.find_listener
+        real = ras_reading.find_listener
         monkeypatch.setattr(
-            ras, "find_listener", lambda file, user, wanted: real(file, MALLORY, wanted)._replace(user=VICTIM)
+            ras_reading, "find_listener", lambda file, user, wanted: real(file, MALLORY, wanted)._replace(user=VICTIM)
         )
         answer = read(target(victim))[victim,].answer
     assert answer == Unavailable(reason=f"a process of uid {MALLORY} took the connection to port 28028")

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.gpu import ras, ras_client
+from hangdoc.observe.gpu import ras, ras_client, ras_reading, ras_service
 from hangdoc.observe.gpu.nccl_library import NcclLibrary
 from hangdoc.observe.gpu.ras import PolledRas, read_ras
 from hangdoc.observe.gpu.ras_client import RasListener
 from hangdoc.observe.gpu.ras_consent import find_objection, is_needed
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.observe import Options
+from hangdoc.observe.polling import Polling
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import (
     FlightRecorder,
@@ -31,6 +33,7 @@ from hangdoc.snapshot import (
     Stack,
     Unavailable,
 )
+from tests.hostile.ranks import rank
 from tests.live.needs import needs
 from tests.unit.builders import c10d, frame, stack
 from tests.unit.ras_answers import Communicator, Member, json_answer, text_answer
@@ -192,7 +195,7 @@ def test_a_stopped_process_among_those_that_listen(monkeypatch: pytest.MonkeyPat
         connections.append(listener)
         return ras_client.ask(listener, seconds)
 
-    monkeypatch.setattr(ras, "ask", counted)
+    monkeypatch.setattr(ras_reading, "ask", counted)
     with rank_that_serves(written(job(5, 5))) as pid, rank_that_serves("unused", beside=pid) as stopped:
         os.kill(stopped, signal.SIGSTOP)
         evidence = {one: {"recorder": RECORD} for one in (pid, stopped)}  # then one reading is enough
@@ -364,7 +367,7 @@ def test_ranks_that_name_another_address_and_too_many() -> None:
     own = [target(os.getpid(), NCCL_RAS_ADDR=f"localhost:{port}") for port in range(20_000, 20_020)]
     observation = look()
     observation.targets = dict(enumerate(own))
-    assert len(ras.find_services(observation)) == 8
+    assert len(ras_service.find_services(observation)) == 8
     assert observation.problems == [f"NCCL's RAS is read at 8 of the 20 addresses of uid {os.getuid()}"]
 
 
@@ -386,8 +389,8 @@ def polled(polls: PolledRas, observation: Observation, until: Callable[[RasAnswe
 
 def test_polls_do_not_wait_and_compare_with_the_answer_before(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    real = ras._ask
-    monkeypatch.setattr(ras, "_ask", lambda *arguments: asked.append(1) or real(*arguments))
+    real = ras._read_service
+    monkeypatch.setattr(ras, "_read_service", lambda *arguments: asked.append(1) or real(*arguments))
     with rank_that_serves(written(job(5, 4)), written(job(6, 4)), mode="slow") as pid:
         polls, observation = PolledRas(), look(target(pid))
         first = polled(polls, observation, lambda answer: True)
@@ -412,3 +415,22 @@ def test_a_service_that_does_not_answer_holds_up_no_poll(monkeypatch: pytest.Mon
             assert reason == "not asked yet"
             assert time.monotonic() - began < 10
             time.sleep(0.01)
+
+
+def test_polling_has_the_answers_of_its_polls() -> None:
+    """The whole way, through discovery and redaction."""
+    code = f"{SOURCE}\nserve({Served([written(job(5, 4, hash_=0xE76FC0DC89E2E10B))], port=PORT).text()!r})\nwait('/train.py', 1)"
+    with rank(code, world_size=1, before=_IN_NEW_NETWORK) as pid:
+        polling = Polling(Options(window=0.1, native="never", ras="always", pids=(pid,)))
+        try:
+            end = time.monotonic() + 20
+            while not isinstance((result := only(polling.look().hosts[0].ras)).answer, RasAnswer):
+                assert time.monotonic() < end, result
+        finally:
+            polling.close()
+    assert isinstance(result.answer, RasAnswer)
+    (communicator,) = result.answer.communicators
+    assert (result.address, result.processes, communicator.hash) == ("localhost:28028", (pid,), "e76fc0dc89e2e10b")
+    assert [(one.process, one.host, one.counts[4]) for one in communicator.ranks] == [
+        (pid, "127.0.0.1", 5), (None, "10.0.0.9", 4),
+    ]  # fmt: skip

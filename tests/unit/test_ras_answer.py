@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangdoc.observe.gpu import ras_answer
-from hangdoc.observe.gpu.ras_answer import RasAnswerError, is_uniform, parse_answer, with_earlier
+from hangdoc.observe.gpu.ras_answer import RasAnswerError, parse_answer
+from hangdoc.observe.gpu.ras_counts import is_uniform, with_earlier
 from hangdoc.snapshot import RasAnswer, RasCommunicator
 from tests.unit.ras_answers import Communicator, Member, json_answer, text_answer
 

@@ -3,16 +3,13 @@
 It needs no right to trace a process, and one answer has all ranks of a job, also those of hosts that hangdoc does not reach.
 `ras_consent` decides whether it may be asked, `ras_client` asks, and `ras_match` finds the observed processes in the answer.
 
-A look asks after its window, and again two seconds later if ranks differ or one has no record of its own: only counts that stand
-still show a hang. Polls never wait. They ask in a thread, twice a minute, and compare with the answer before.
+A look asks after its window, and again two seconds later if ranks differ or one has no record of its own: only counts that do not
+grow show a hang. Polls never wait. They ask in a thread, twice a minute, and compare with the answer before.
 """
 
-import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,29 +17,10 @@ from hangdoc.observe import isolation
 from hangdoc.observe.abandonable import Threads, TooMany
 from hangdoc.observe.gpu import ras_consent
 from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl
-from hangdoc.observe.gpu.ras_answer import RasAnswerError, is_uniform, parse_answer, with_earlier
-from hangdoc.observe.gpu.ras_client import (
-    DEFAULT_ADDRESS,
-    MOST_ATTEMPTS,
-    RasError,
-    RasListener,
-    RasSilent,
-    ask,
-    find_listener,
-    parse_address,
-)
-from hangdoc.observe.gpu.ras_match import (
-    LocalRanks,
-    counts_for,
-    find_local_ranks,
-    processes_in,
-    shortened,
-    with_others,
-    with_processes,
-)
+from hangdoc.observe.gpu.ras_counts import is_uniform, with_earlier
+from hangdoc.observe.gpu.ras_service import Key, Service, find_services
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.procfs import ProcError, ProcFS, network_of
-from hangdoc.regex import regex
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Ras, RasAnswer, Unavailable
 
 _BETWEEN_SECONDS = 2.0
@@ -53,39 +31,11 @@ _TIME_SHARE = 0.5
 """Of the time that a look has left."""
 _LEAST_SECONDS = 1.0
 _POLL_SECONDS = 30.0
-_MOST_SERVICES = 8
-"""Of one user: in each network namespace, and at each address that the ranks name."""
-_SOCKET = regex(r"socket:\[(\d+)\]")
 _NO_TIME = Unavailable(reason="no time was left")
 
-_Key = tuple[str, int, str]
-"""Network namespace, user, address."""
 _readings = isolation.Isolation(ProcFS(), isolation.shared.accounts, "NCCL's RAS did not answer")
 """A service that does not answer says nothing about the processes that it serves, which are still read."""
 _threads: Threads[None] = Threads("ras", 4)
-
-
-class Service(NamedTuple):
-    """The RAS service of some ranks: those of one user in one network namespace, with one address."""
-
-    namespace: str
-    namespace_file: str | None
-    """As for `create_in`."""
-    user: int
-    address: str
-    targets: tuple[Target, ...]
-    beside: tuple[Target, ...]
-    """All observed ranks of the user in the namespace."""
-
-    @property
-    def key(self) -> _Key:
-        """What distinguishes it."""
-        return self.namespace, self.user, self.address
-
-    def result(self, answer: RasAnswer | Unavailable) -> Ras:
-        """What the snapshot has of it."""
-        pids = tuple(target.pid for target in self.targets)
-        return Ras(namespace=self.namespace, address=self.address, processes=pids, answer=answer)
 
 
 def read_ras(observation: Observation, gathered: ras_consent.Gathered) -> tuple[Ras, ...]:
@@ -119,7 +69,7 @@ def _ask_each(observation: Observation, services: dict[int, Service], until: flo
     def read(pid: int) -> _Reading:
         left = min(until - time.monotonic(), _EACH_SECONDS)
         return (
-            _ask(observation.proc, services[pid], observation.ras, left) if left > 0 else _NO_TIME
+            _read_service(observation.proc, services[pid], observation.ras, left) if left > 0 else _NO_TIME
         ), time.monotonic()
 
     if until - time.monotonic() < _LEAST_SECONDS:
@@ -169,33 +119,6 @@ def _permitted(
         yield service, None if always else ras_consent.find_objection(service.beside, gathered, libraries)
 
 
-def find_services(observation: Observation) -> list[Service]:
-    """The services of all ranks, by their environment. Those whose namespace or environment can't be read have none."""
-    own = network_of(observation.proc, os.getpid())
-    beside: dict[tuple[str, int], list[Target]] = {}
-    by_key: dict[_Key, list[Target]] = {}
-    for target in observation.ranks():
-        namespace, user = network_of(observation.proc, target.pid), observation.proc.user(target.pid)
-        if target.state in "ZX" or not namespace or user is None or isinstance(target.environment, Unavailable):
-            continue
-        address = (target.environment | target.live_environment).get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS
-        beside.setdefault((namespace, user), []).append(target)
-        by_key.setdefault((namespace, user, address), []).append(target)
-    found = []
-    of_user: Counter[int] = Counter()
-    for (namespace, user, address), targets in by_key.items():
-        of_user[user] += 1
-        if of_user[user] <= _MOST_SERVICES:
-            file = f"{observation.proc.root}/{targets[0].pid}/ns/net" if namespace != own else None
-            found.append(Service(namespace, file, user, address, tuple(targets), tuple(beside[namespace, user])))
-    for user, count in of_user.items():
-        if count > _MOST_SERVICES:
-            observation.problems.append(
-                f"NCCL's RAS is read at {_MOST_SERVICES} of the {count} addresses of uid {user}"
-            )
-    return found
-
-
 def _use_nccl(service: Service, libraries: dict[int, list[NcclLibrary] | Unavailable]) -> bool:
     return any(
         libraries[target.pid] and not isinstance(libraries[target.pid], Unavailable) for target in service.targets
@@ -203,75 +126,15 @@ def _use_nccl(service: Service, libraries: dict[int, list[NcclLibrary] | Unavail
 
 
 def _is_there(service: Service) -> bool:
-    """Whether something of the user listens at the address of a service."""
-    try:
-        find_listener(service.namespace_file, service.user, parse_address(service.address))
-    except (OSError, RasError):
-        return False
-    return True
+    from hangdoc.observe.gpu.ras_reading import is_there
+
+    return is_there(service)
 
 
-# --- one reading --------------------------------------------------------------------------------------------------------
+def _read_service(proc: ProcFS, service: Service, ras: str, seconds: float) -> RasAnswer | Unavailable:
+    from hangdoc.observe.gpu.ras_reading import read_service
 
-
-def _ask(proc: ProcFS, service: Service, ras: str, seconds: float) -> RasAnswer | Unavailable:
-    """The answer of a service within `seconds`. Never raises."""
-    try:
-        listener = find_listener(service.namespace_file, service.user, parse_address(service.address))
-        observed = frozenset(_inodes(proc, service.beside))
-        if ras != "always" and (objection := ras_consent.find_stranger(listener.inodes, observed)) is not None:
-            return Unavailable(reason=objection)
-        local = find_local_ranks(proc, service.namespace_file, service.beside)
-        return _asked_until_known(
-            service, listener, local, alone=listener.inodes <= observed, until=time.monotonic() + seconds
-        )
-    except (RasError, RasAnswerError) as error:
-        return Unavailable(reason=str(error))
-    except OSError as error:
-        return Unavailable(reason=f"RAS could not be asked: {error.strerror or error}")
-
-
-def _asked_until_known(
-    service: Service, listener: RasListener, local: LocalRanks, *, alone: bool, until: float
-) -> RasAnswer:
-    """The answer about the ranks of a service: of the first process that answers, and of more if these ranks are of several jobs.
-    `alone`: whether nobody but observed ranks listens. Raises RasError, RasAnswerError and OSError."""
-    runs = {
-        target.run: {other.pid for other in service.targets if other.run == target.run} for target in service.targets
-    }
-    answer: RasAnswer | None = None
-    problem: RasError = RasError("RAS answered only about other jobs of the user")
-    for _ in range(MOST_ATTEMPTS):
-        left = until - time.monotonic()
-        if left <= 0:
-            break
-        try:
-            raw = ask(listener, left)
-        except RasSilent as error:
-            problem = error
-            continue
-        isolation.charge_bytes(len(raw))
-        next_answer = with_processes(parse_answer(raw), local)
-        if not alone and not counts_for(next_answer, local.pids.values()):
-            continue
-        before = len(answer.communicators) if answer is not None else -1
-        answer = with_others(answer, next_answer) if answer is not None else next_answer
-        named = set(processes_in(answer.communicators))
-        if answer.form == "text" or all(named & pids for pids in runs.values()) or len(answer.communicators) == before:
-            break
-    if answer is None:
-        raise problem
-    return shortened(answer)
-
-
-def _inodes(proc: ProcFS, targets: Iterable[Target]) -> Iterator[int]:
-    """The sockets of processes, as far as they can be read."""
-    for target in targets:
-        try:
-            links = proc.links(f"{target.pid}/fd")
-        except ProcError:
-            continue
-        yield from (int(match[1]) for link in links.values() if (match := _SOCKET.match(link)))
+    return read_service(proc, service, ras, seconds)
 
 
 # --- polls --------------------------------------------------------------------------------------------------------------
@@ -307,7 +170,7 @@ class PolledRas:
     """The answers for repeated looks at one host, which never wait for them."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Key, _Kept] = {}
+        self._kept: dict[Key, _Kept] = {}
         self._decided_at = float("-inf")
 
     def poll(self, observation: Observation, gathered: Callable[[], ras_consent.Gathered]) -> tuple[Ras, ...]:
@@ -334,7 +197,7 @@ class PolledRas:
 
 def _begin(proc: ProcFS, service: Service, ras: str) -> "Future[_Reading] | None":
     def read() -> _Reading:
-        return _ask(proc, service, ras, _EACH_SECONDS), time.monotonic()
+        return _read_service(proc, service, ras, _EACH_SECONDS), time.monotonic()
 
     try:
         return _threads.begin(None, read)

@@ -19,8 +19,6 @@ from hangdoc.parse import natural
 from hangdoc.timed_exchange import Limit, TimedSocket
 from hangdoc.untrusted import size
 
-DEFAULT_ADDRESS = "localhost:28028"
-"""NCCL_RAS_CLIENT_PORT in src/ras/ras_internal.h."""
 MOST_ATTEMPTS = 4
 """Connections in a row, for one that does not answer. NCCL's own client tries again too."""
 _HELLO_SECONDS = 1.0

@@ -11,6 +11,7 @@ from hangdoc.snapshot import RasAnswer, RasCommunicator, RasMissingRank, RasRank
 from hangdoc.torch_facts.nccl import COUNTED
 from hangdoc.untrusted import UntrustedError, decode
 
+_HASH = regex(r"0x([0-9a-f]{1,16})")
 _FORGOTTEN = regex(rb'("nvml_dev":\s{0,8}-?\d{1,9})(\s{1,32}"status")')
 
 _Number = Annotated[int, Meta(ge=-1, le=2**31)]
@@ -62,7 +63,7 @@ class _MissingEntry(Struct, frozen=True):
 
 
 class _Communicator(Struct, frozen=True):
-    hash: Annotated[str, Meta(pattern="^0x[0-9a-f]{1,16}$")]
+    hash: _Word
     size: _Rank
     ranks: list[_RankEntry]
     missing_ranks: list[_MissingEntry]
@@ -96,8 +97,11 @@ def parse_json(raw: bytes, limit: int) -> RasAnswer:
 
 
 def _communicator(entry: _Communicator) -> RasCommunicator:
+    hash_ = _HASH.fullmatch(entry.hash)
+    if hash_ is None:
+        raise UntrustedError("has a communicator without a hash")
     return RasCommunicator(
-        hash=hash_text(entry.hash),
+        hash=hash_text(hash_[1]),
         size=entry.size,
         ranks=tuple(map(_rank, entry.ranks)),
         missing=tuple(map(_missing, entry.missing_ranks)),

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from hangdoc.observe.gpu.ras_answer import is_uniform
+from hangdoc.observe.gpu.ras_counts import is_uniform
 from hangdoc.observe.interfaces import interfaces
 from hangdoc.observe.observation import Target
 from hangdoc.procfs import ProcError, ProcFS, inner_pid
