@@ -1,6 +1,7 @@
 """Parses numbers and conditions in texts from outside: processes, bundles, command lines, source."""
 
 import ast
+import re
 from functools import lru_cache
 from typing import Literal
 
@@ -8,6 +9,7 @@ from hangdoc.regex import regex
 
 _MAX_SOURCE = 2_000
 """Characters. Observed lines and conditions have at most 200."""
+_VERSION = regex(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", re.ASCII)
 _NAME = regex(r"[A-Za-z_][\w.]*")
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -26,6 +28,12 @@ def natural(text: str | None) -> int | None:
     """As `integer`, but None for negative numbers."""
     number = integer(text)
     return number if number is not None and number >= 0 else None
+
+
+def version(text: str) -> tuple[int, int, int] | None:
+    """The version at the beginning of a text, without that of the build: (2, 6, 0) of `2.6.0a0+git5`; None if there is none."""
+    match = _VERSION.match(text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match is not None else None
 
 
 def names_in(source: str) -> list[str]:

@@ -383,8 +383,8 @@ class Runtime(Reading, frozen=True, kw_only=True):
     gpu: bool = False
     """Whether it has the device file of a GPU open."""
     nccl: str | None = None
-    """The version of NCCL (of RCCL, on cards of AMD) that it has loaded: `2.28.9`; None if it has loaded none, or if that could
-    not be read."""
+    """The version of NCCL that it has loaded: `2.28.9`; None if it has loaded none, as with AMD's RCCL, or if that could not be
+    read."""
 
 
 class FileBytes(Reading, frozen=True, kw_only=True):

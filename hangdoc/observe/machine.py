@@ -177,8 +177,8 @@ class Runtimes:
                 torch = self._torch_version(files, library, inner_path(proc, pid, library))
         nccl: str | None = None
         with contextlib.suppress(OSError, ProcError, Unreadable):
-            versions = (one.version for one in find_nccl(proc, pid, target.start_ticks, mapped))
-            nccl = next((version_text(version) for version in versions if version is not None), None)
+            libraries = find_nccl(proc, pid, target.start_ticks, mapped)
+            nccl = next((version_text(one.version) for one in libraries if one.name == "nccl" and one.version), None)
         try:
             cpus = len(os.sched_getaffinity(pid))
         except OSError:

@@ -88,7 +88,8 @@ def test_a_new_file_of_the_same_name_is_read(tmp_path: Path) -> None:
             assert found.version == tuple(map(int, version.split(".")))
 
 
-def test_the_version_is_among_the_software(tmp_path: Path) -> None:
-    with loaded(tmp_path) as process, observed(process.pid) as observation:
+@pytest.mark.parametrize(("name", "version"), [("libnccl.so.2", "2.28.9"), ("librccl.so.1", None)])
+def test_the_version_is_among_the_software(name: str, version: str | None, tmp_path: Path) -> None:
+    with loaded(tmp_path, name=name) as process, observed(process.pid) as observation:
         runtime = Runtimes().read(observation.proc, observation.targets[process.pid])
-    assert isinstance(runtime, Runtime) and runtime.nccl == "2.28.9"
+    assert isinstance(runtime, Runtime) and runtime.nccl == version
