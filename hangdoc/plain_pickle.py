@@ -246,7 +246,7 @@ _OTHERS: dict[int, Callable[[_Reader, int], None]] = {
 
 def _check_extent(root: Any, most_values: int) -> None:
     """Raise UntrustedError for a value that contains itself, that is nested too deeply, or that has too many values when each
-    use of one counts: a reader of 30 lists, each with the one before it ten times, would never end."""
+    use of one counts. Of 30 lists, each with the one before it ten times, no reader would ever see the end."""
     extents: dict[int, tuple[int, int]] = {}
     """Number of values and depth of each container."""
     opened: set[int] = set()

@@ -25,6 +25,7 @@ _UNREAD = Process(
 )  # fmt: skip
 _KNOWN_PREFIXES = ("_trace_rank_",)
 """How torch's default names end: `nccl_trace_rank_`, `comm_lib_trace_rank_`; `hccl_trace_rank_` of torch_npu."""
+_NO_RANK = "skipped (the number in the name is no rank of the default group)"
 _SHOWN = 5
 _UNDATED = (
     "the files do not show when torch wrote them (a copy has a later time), so waits have no age, and a timeout is taken to be "
@@ -58,17 +59,18 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=tuple(hosts)))
 
 
-def _real_ones(found: Iterable[RankDump], skipped: dict[str, list[str]]) -> list[RankDump]:
+def _real_ones(found: Sequence[RankDump], skipped: dict[str, list[str]]) -> list[RankDump]:
     """Without files that can't be read and are not called like a dump, and those whose number is no rank."""
-    found = list(found)
-    prefixes = {dump.prefix for dump in found if isinstance(dump.recorder, FlightRecorder)}
+    readable = [dump for dump in found if isinstance(dump.recorder, FlightRecorder)]
+    prefixes = {dump.prefix for dump in readable}
+    largest = max((dump.size for dump in readable if dump.size is not None), default=None)
     kept = []
     for dump in found:
-        if dump.size is not None and dump.rank >= dump.size:
-            skipped.setdefault("skipped (the number in the name is no rank of its default group)", []).append(dump.name)
-            continue
-        named = dump.prefix in prefixes or dump.prefix.endswith(_KNOWN_PREFIXES)
-        if isinstance(dump.recorder, FlightRecorder) or named:
+        known = isinstance(dump.recorder, FlightRecorder)
+        size = dump.size if known else largest
+        if size is not None and dump.rank >= size:
+            skipped.setdefault(_NO_RANK, []).append(dump.name)
+        elif known or dump.prefix in prefixes or dump.prefix.endswith(_KNOWN_PREFIXES):
             kept.append(dump)
         else:
             skipped.setdefault(NO_DUMP, []).append(dump.name)
@@ -100,7 +102,18 @@ def _worth(dump: RankDump) -> tuple[bool, int, bool, int]:
 
 
 def _problems(dumps: Iterable[RankDump], used_otherwise: Sequence[str]) -> list[str]:
-    found = [f"{encodable(dump.name)} {dump.problem}" for dump in dumps if dump.problem is not None]
+    by_problem: dict[str, list[str]] = {}
+    for dump in dumps:
+        if dump.problem is not None:
+            by_problem.setdefault(dump.problem, []).append(dump.name)
+    found = [
+        f"{encodable(names[0])} {problem}"
+        if len(names) == 1
+        else _listing(len(names), f"of which each {problem}", names)
+        for problem, names in by_problem.items()
+    ]
+    if len(found) > _SHOWN:
+        found[_SHOWN:] = [f"{len(found) - _SHOWN} more files have problems of their own"]
     if used_otherwise:
         found.append(_listing(len(used_otherwise), "not used", used_otherwise))
     return found

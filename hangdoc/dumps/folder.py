@@ -38,6 +38,8 @@ class Candidate(NamedTuple):
     raw: bytes
     written_us: int
     """When the file was last written to, in microseconds since 1970. A copy may have another time than the original."""
+    unread: str | None = None
+    """Why it was not read, as a clause after its name."""
 
 
 class Listed(NamedTuple):
@@ -118,20 +120,20 @@ def _in_folder(
         match = _WITH_RANK.match(name)
         if match is None:
             continue
-        if not may_go_on():
-            skipped.setdefault("not read in time (--timeout)", []).append(above + name)
-            continue
+        raw, written_us, unread = b"", 0, None
         try:
-            raw, written_us = _read(folder, name)
-        except UntrustedError as error:
-            skipped.setdefault(f"skipped ({error})", []).append(above + name)
-        except OSError as error:
-            skipped.setdefault(f"skipped ({error.strerror})", []).append(above + name)
-        else:
-            if raw and not raw.startswith(_BEGINS):
-                skipped.setdefault(NO_DUMP, []).append(above + name)
+            if may_go_on():
+                raw, written_us = _read(folder, name)
             else:
-                yield Candidate(above + name, match["prefix"], int(match["rank"]), raw, written_us)
+                unread = "was not read in time (raise --timeout)"
+        except UntrustedError as error:
+            unread = str(error)
+        except OSError as error:
+            unread = f"cannot be read ({error.strerror})"
+        if raw and not raw.startswith(_BEGINS):
+            skipped.setdefault(NO_DUMP, []).append(above + name)
+        else:
+            yield Candidate(above + name, match["prefix"], int(match["rank"]), raw, written_us, unread)
 
 
 def _read(folder: int, name: str) -> tuple[bytes, int]:
@@ -140,13 +142,13 @@ def _read(folder: int, name: str) -> tuple[bytes, int]:
     with open(file, "rb") as stream:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise UntrustedError("no regular file")
+            raise UntrustedError("is no regular file")
         start = stream.peek(2)[:2]
         if start and not start.startswith(_BEGINS):
             return start, 0
         if status.st_size > MOST_BYTES:
-            raise UntrustedError(f"more than {untrusted.size(MOST_BYTES)}")
+            raise UntrustedError(f"has more than {untrusted.size(MOST_BYTES)}")
         raw = stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
-        raise UntrustedError(f"more than {untrusted.size(MOST_BYTES)}")
+        raise UntrustedError(f"has more than {untrusted.size(MOST_BYTES)}")
     return raw, max(0, status.st_mtime_ns // 1000)

@@ -62,6 +62,8 @@ class RankDump(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_rank(file: Candidate) -> RankDump:
     """What a file says. Raises NoDumpError for one that is no dump; a dump that can't be read is a RankDump with a problem."""
+    if file.unread is not None:
+        return _unreadable(file, file.unread)
     if not file.raw:
         return _unreadable(file, "is empty")
     try:

@@ -113,7 +113,7 @@ def _started_by(run: Run) -> Starter | None:
     launchers = ((host.name, process.pid, process) for host, process in run.launchers)
     ranks = ((rank.host, rank.rank, rank.process) for rank in run.ranks.values() if rank.process is not None)
     first = min(launchers, default=None, key=_place) or min(ranks, default=None, key=_place)
-    if first is None:
+    if first is None or run.after_the_fact:
         return None
     host, _, process = first
     return Starter(pid=process.pid, host=host, uid=process.uid, directory=process.cwd)

@@ -8,17 +8,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hangbench.recorder import as_torch, by_torch
+from hangdoc.dumps.dump_snapshot import read_dumps
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.polling import Polling
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import FlightRecorder, Process, RecordedGroup, Unavailable
 from tests.live.recorded import calls_of, recording
 from tests.live.watched import under_torchrun
@@ -28,6 +31,8 @@ _FILL = 2_100
 """More calls than the record keeps."""
 
 Dumps = list[dict[str, Any]]
+dumped: list[Path] = []
+"""The directory of the present run, with the files of torch's own pickler."""
 
 
 @pytest.fixture(scope="module", params=[5, _FILL], ids=["few calls", "a full ring"])
@@ -36,12 +41,14 @@ def frozen(
 ) -> Iterator[Dumps]:
     """Two ranks, of which the first waits for the second, and their own dumps."""
     folder = tmp_path_factory.mktemp("recorded")
+    dumped.clear()
     with under_torchrun(folder, "recorded.py", "all", str(folder), str(request.param)) as run:
         files = [folder / f"{rank}.json" for rank in range(2)]
         until = time.monotonic() + 120
         while not all(file.exists() for file in files):
             assert time.monotonic() < until, run.log()[-3000:]
             time.sleep(0.05)
+        dumped.append(folder)
         yield [json.loads(file.read_text()) for file in files]
 
 
@@ -60,6 +67,23 @@ def test_every_field_is_that_of_torchs_own_dump(frozen: Dumps, stopped: bool) ->
         assert len(theirs) - len(ours) == (len(theirs) == 2000)
         assert ours == theirs[-len(ours) :]
         assert any(call["frames"][-1][0] == "<module>" for call in ours)
+
+
+def test_torchs_own_files_say_who_did_not_come(frozen: Dumps) -> None:
+    """Written by torch's own pickler."""
+    snapshot = read_dumps(dumped[0], 60.0)
+    for process, dump in zip(snapshot.hosts[0].processes, frozen, strict=True):
+        assert isinstance(process.recorder, FlightRecorder)
+        history = default(process.recorder).history
+        assert history is not None
+        entries = [e for e in dump["entries"] if e["process_group"][1] == "default_pg"]
+        assert list(history.numbers) == sorted({entry["collective_seq_id"] for entry in entries})
+        assert process.recorder.whole == (len(dump["entries"]) < 2000)
+    (job,) = diagnose(snapshot).jobs
+    assert (job.findings[0].code, job.findings[0].culprits, job.findings[0].victims) == ("HD202", (1,), (0,))
+    assert job.backend == "gloo"
+    assert job.ranks[0].where is not None
+    assert job.ranks[0].where.file.endswith("recorded.py")
 
 
 def recorders(processes: tuple[Process, ...]) -> dict[int, FlightRecorder]:

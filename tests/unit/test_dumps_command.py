@@ -42,6 +42,7 @@ def test_document_page_and_bundle(dumps: Path, tmp_path: Path) -> None:
     (job,) = document["jobs"]
     assert (job["id"], job["world_size"], job["backend"]) == ("dumps:dumps", 2, "nccl")
     assert [rank["pid"] for rank in job["ranks"]] == [None, None]
+    assert job["started_by"] is None
     assert job["ranks"][0]["calls"][0] == {
         "group": None, "made": 10, "pending": 10, "age_seconds": 600.5, "source": "recorder",
         "last": {"op": "all_reduce", "where": {"file": "train.py", "line": 14, "function": "train", "source": None}},

@@ -46,7 +46,8 @@ the rank that holds the lock is the culprit. A thread of the rank may wait for o
 processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
 TCP or Unix connection. Then hangdoc looks on this host for the processes that can
 end the wait. If one of them, or a process connected with it, is at work, the wait
-may end by itself. Which key of a TCPStore a rank waits for is read from the memory
+may end by itself. Of torch's dumps (`--dumps`), it knows only that the rank had
+made no further call. Which key of a TCPStore a rank waits for is read from the memory
 of the process that serves the store.
 
 ## When it can be wrong

@@ -23,7 +23,8 @@ $ hangdoc snapshot -o $(hostname).hangdoc      # or by hand: on every node
 $ hangdoc diagnose *.hangdoc                   # then together
 ```
 
-If permissions are missing, `hangdoc doctor` shows which ones and how to get
+Of torch's dumps (`--dumps`), those of some ranks may be on another node, or were
+never written. If permissions are missing, `hangdoc doctor` shows which ones and how to get
 them.
 
 ## How hangdoc knows

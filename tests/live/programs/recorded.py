@@ -14,14 +14,20 @@ import torch
 import torch.distributed as dist
 
 
+def raw_dump() -> bytes:
+    return torch._C._distributed_c10d._dump_fr_trace(True, True, False)
+
+
 def dump() -> dict:
-    return pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, True, False))  # noqa: S301
+    return pickle.loads(raw_dump())  # noqa: S301
 
 
 def write_dump(folder: str, rank: int, pending: int) -> None:
     """As soon as the record has this many calls that wait."""
     while sum(not entry["retired"] for entry in dump()["entries"]) != pending:
         time.sleep(0.05)
+    with open(f"{folder}/comm_lib_trace_rank_{rank}", "wb") as file:  # as NCCL's watchdog does at a timeout
+        file.write(raw_dump())
     whole = dump()
     with open(f"{folder}/{rank}.json.part", "w") as file:
         json.dump({"pid": os.getpid(), "entries": whole["entries"]}, file)
