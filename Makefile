@@ -3,6 +3,7 @@
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
 # make layouts   torch's own dump of its record against what hangdoc reads, by version of torch, by hand (VERSIONS="2.9.1 2.14.1:3.12")
+# make nccl-layouts   where NCCL keeps its communicators, by version, by hand (fetches 14 GB, one wheel at a time)
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make gpu   the cases whose ranks share one NVIDIA card; skipped where there is none (ARGS="--limit 240 --out FOLDER")

@@ -41,7 +41,7 @@ RESULTS = (
     "ncclRemoteError", "ncclInProgress", "ncclTimeout",
 )  # fmt: skip
 """`ncclResult_t` by number. `asyncResult` and `initState` of a communicator have these values: while it is made, `initState` is
-ncclInProgress. Only newer versions have ncclTimeout."""
+ncclInProgress. ncclTimeout is new in 2.30."""
 
 IN_PROGRESS = RESULTS.index("ncclInProgress")
 
