@@ -33,6 +33,10 @@ class Unavailable(Reading, frozen=True, kw_only=True):
     reason: str
 
 
+NOT_LOOKED_AT = Unavailable(reason="not looked at")
+"""Of a source that is not there, like a card."""
+
+
 # --- stacks --------------------------------------------------------------------------------------------------------
 
 
@@ -1091,9 +1095,9 @@ class Host(Value, frozen=True, kw_only=True):
     ras: tuple[Ras, ...] = ()
     """Empty if no rank uses NCCL, or if torch's record of each rank has its calls."""
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
-    cards: Cards | Unavailable = Unavailable(reason="not looked at")
-    card_events: CardEvents | Unavailable = Unavailable(reason="not looked at")
-    links: Links | Unavailable = Unavailable(reason="not looked at")
+    cards: Cards | Unavailable = NOT_LOOKED_AT
+    card_events: CardEvents | Unavailable = NOT_LOOKED_AT
+    links: Links | Unavailable = NOT_LOOKED_AT
     problems: tuple[str, ...] = ()
     """One sentence each: what could not be observed, and how to fix it."""
     wall_us: int | None = None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.gpu import access
 from hangdoc.observe.locate import SUPPORTED, locate
 from hangdoc.observe.memory import Unreadable, Unsupported
 from hangdoc.observe.sock_diag import SockDiag
@@ -47,6 +48,7 @@ def check_all() -> Iterator[Ability]:
     yield _yama()
     yield _sockets()
     yield _other_users()
+    yield from (Ability(*source) for source in access.examine())
     if os.geteuid() == 0:
         yield _files_of_other_users()
 

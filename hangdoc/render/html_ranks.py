@@ -23,6 +23,8 @@ class Line:
     host: str
     cpu: str
     cpu_percent: float | None
+    gpu: str
+    gpu_percent: int | None
     batches: str
     silence: str
     silent_seconds: float | None
@@ -36,6 +38,8 @@ class Table:
 
     lines: tuple[Line, ...]
     by_class: bool
+    gpus: bool
+    """Whether the card of any rank is known."""
     counts: tuple[tuple[str, int], ...]
     """How many ranks have each label, the worst first; `unknown` for ranks without one."""
     hosts: int
@@ -56,7 +60,14 @@ def table(job: Job, culprits: frozenset[int]) -> Table:
     lines = tuple(_line(group, culprits, at < _PRINTED) for at, group in enumerate(groups[:MOST_ROWS]))
     labels = [view.label or "unknown" for view in job.ranks]
     counts = tuple((name, labels.count(name)) for name in ("dead", "blocked", "computing", "unknown") if name in labels)
-    return Table(lines, by_class, counts, len({view.host for view in job.ranks}), max(0, len(lines) - _PRINTED))
+    return Table(
+        lines,
+        by_class,
+        words.has_gpus(job),
+        counts,
+        len({view.host for view in job.ranks}),
+        max(0, len(lines) - _PRINTED),
+    )
 
 
 def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) -> Line:
@@ -70,6 +81,11 @@ def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) ->
         host=words.hosts(group),
         cpu=words.cpu(group),
         cpu_percent=sum(shares) / len(shares) if shares else None,
+        gpu=words.gpu(group),
+        gpu_percent=min(
+            (one.gpu.utilisation for one in group if one.gpu is not None and one.gpu.utilisation is not None),
+            default=None,
+        ),
         batches=words.batches(first),
         silence=words.silence(group),
         silent_seconds=min((view.silent_seconds for view in group if view.silent_seconds is not None), default=None),

@@ -139,8 +139,9 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False, wh
 
 def _ranks(job: Job) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
+    gpus = words.has_gpus(job)
     for name, justify in (("rank", "left"), ("host", "left"), ("pid", "right"), ("state", "left"), ("cpu", "right"),
-                          ("batches", "right"), ("silent", "right")):  # fmt: skip
+                          *([("gpu", "right")] if gpus else []), ("batches", "right"), ("silent", "right")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     details: list[RenderableType] = []
     for group in words.classes(job):
@@ -152,6 +153,7 @@ def _ranks(job: Job) -> Table:
             Text(f"{first.pid or '-'}{'…' if len(group) > 1 else ''}"),
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             Text(words.cpu(group)),
+            *([Text(words.gpu(group))] if gpus else []),
             Text(words.batches(first)),
             Text(words.silence(group)),
         )

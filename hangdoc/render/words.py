@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnosis import Diagnosis, Finding, Job, Operation, PastView, RankView, Where
+from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
 from hangdoc.phrases import caller, do, duration, milliseconds, printable
 
 VERDICT_STYLE = {
@@ -163,6 +163,26 @@ def cpu(group: Iterable[RankView]) -> str:
     """Average CPU use, `12%` of one core, or `-`."""
     known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
     return f"{sum(known) / len(known):.0f}%" if known else "-"
+
+
+def gpu(group: Iterable[RankView]) -> str:
+    """Use and power of the cards of some ranks, and what is wrong with them: `100% 131 W`, `0-100% 102 W, Xid 79`, or `-`."""
+    cards = [rank.gpu for rank in group if rank.gpu is not None]
+    watts = [card.power_watts for card in cards if card.power_watts is not None]
+    meters = (gpu_use(cards), f"{sum(watts) / len(watts):.0f} W" if watts else "")
+    errors = dict.fromkeys(clean(error) for card in cards for error in card.errors)
+    return ", ".join(filter(None, (" ".join(filter(None, meters)), *errors))) or "-"
+
+
+def gpu_use(cards: Iterable[GpuView]) -> str:
+    """How much of the time kernels ran on some cards: `100%`, `0-100%`; empty if unknown."""
+    known = sorted(card.utilisation for card in cards if card.utilisation is not None)
+    return f"{known[0]}-{known[-1]}%" if known and known[0] != known[-1] else f"{known[0]}%" if known else ""
+
+
+def has_gpus(job: Job) -> bool:
+    """Whether the card of any rank is known."""
+    return any(rank.gpu is not None for rank in job.ranks)
 
 
 def batches(rank: RankView) -> str:

@@ -114,6 +114,30 @@ class Exposed(Collector):
                 if view.batches_done is not None:
                     done.add_metric((job.id, str(view.rank)), view.batches_done)
         yield from (hangs, verdict, labels, unseen, finding, silent, done)
+        yield from self._gpu_metrics()
+
+    def _gpu_metrics(self) -> Iterator[Any]:
+        """Of the ranks whose card is known."""
+        use = GaugeMetricFamily(
+            "hangdoc_rank_gpu_utilisation_percent",
+            "How much of the time a kernel ran on a rank's card.",
+            labels=("run", "rank"),
+        )
+        power = GaugeMetricFamily("hangdoc_rank_gpu_power_watts", "Power of a rank's card.", labels=("run", "rank"))
+        errors = GaugeMetricFamily(
+            "hangdoc_rank_gpu_errors", "Kinds of errors of a rank's card: Xids, ECC.", labels=("run", "rank")
+        )
+        for job in self._diagnosis.jobs if self._diagnosis is not None else ():
+            for view in job.ranks:
+                if (gpu := view.gpu) is None:
+                    continue
+                names = (job.id, str(view.rank))
+                if gpu.utilisation is not None:
+                    use.add_metric(names, gpu.utilisation)
+                if gpu.power_watts is not None:
+                    power.add_metric(names, gpu.power_watts)
+                errors.add_metric(names, len(gpu.errors))
+        yield from (use, power, errors)
 
 
 class _Handler(WSGIRequestHandler):

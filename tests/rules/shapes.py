@@ -205,12 +205,12 @@ def card(index: int, *users: int, **more: object) -> Card:
     return Card(index=index, **{**values, **more})  # type: ignore[arg-type]
 
 
-def gpu_rank(number: int, threads: tuple[str, ...] = ("pt_nccl_watchdg", "cuda-EvtHandlr")) -> Process:
+def gpu_rank(number: int, threads: tuple[str, ...] = ("pt_nccl_watchdg", "cuda-EvtHandlr"), world: int = 2) -> Process:
     """A rank at full CPU in `loss.item()`, inside libcuda."""
     native = stack(
         frame("cuStreamSynchronize", 0, "libcuda.so.1", native=True, library=True), train(14, source="loss.item()")
     )
-    made = rank(number, train(14, source="loss.item()"), cpu=0.99, native=native)
+    made = rank(number, train(14, source="loss.item()"), cpu=0.99, native=native, world=world)
     assert isinstance(made.clocks, Clocks)
     more = tuple(
         KernelThread(tid=2000 + i, name=name, state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0)

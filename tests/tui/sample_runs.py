@@ -8,9 +8,21 @@ import msgspec
 from hangdoc import codec
 from hangdoc.diagnosis import RankView
 from hangdoc.reasoning.engine import examine
-from hangdoc.snapshot import Connection, Connections, Counter, Process, Progress, Snapshot, Unavailable
+from hangdoc.snapshot import (
+    CardEvent,
+    CardEvents,
+    Cards,
+    Connection,
+    Connections,
+    Counter,
+    Process,
+    Progress,
+    Snapshot,
+    Unavailable,
+)
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Poll, Recorded
+from tests.rules.shapes import card, gpu_rank
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 from tests.unit.test_past import stands
 
@@ -67,6 +79,22 @@ def denied() -> Snapshot:
     return snapshot(*processes, silence=None, problems=(f"stacks: {reason}",))
 
 
+def with_cards() -> Snapshot:
+    """Four ranks that wait in the driver: the card of one has fallen off the bus, and one is too hot."""
+    cards = (
+        card(0, 100, memory_used_bytes=71 << 30, memory_total_bytes=80 << 30, temperature_celsius=41),
+        card(1, 101, memory_used_bytes=12 << 30, memory_total_bytes=80 << 30, throttle=("sw_power_cap", "hw_thermal")),
+        card(2, 102, utilisation=0, power_watts=73.4, sm_clock_mhz=345, links_active=17, links_inactive=(4,)),
+        card(3, pids=None, utilisation=None, memory_activity=None, power_watts=None, sm_clock_mhz=None, lost=True),
+        card(4, 900),
+    )
+    gone = CardEvent(
+        kind="Xid", number=79, bus_id="0000:13:00.0", pid=103, seconds_ago=70.0, text="GPU has fallen off the bus"
+    )
+    ranks = (gpu_rank(number, world=4) for number in range(4))
+    return snapshot(*ranks, cards=Cards(cards=cards, driver="580.159.04"), card_events=CardEvents(events=(gone,)))
+
+
 def nobody() -> Snapshot:
     """A host without any rank."""
     return snapshot(silence=None)
@@ -78,6 +106,7 @@ BUILT = {
     "no-permission": denied,
     "1024-ranks": thousand,
     "no-rank": nobody,
+    "cards": with_cards,
 }
 
 

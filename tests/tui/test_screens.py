@@ -103,6 +103,11 @@ def test_views_of_a_hang(number: int, view: str, snap_compare: Any, tmp_path: Pa
     assert snap_compare(app("hung", tmp_path), terminal_size=(100, 30), run_before=keys(str(number)))
 
 
+@pytest.mark.parametrize(("width", "pressed"), [(100, ""), (140, "9"), (80, "9")])
+def test_cards(width: int, pressed: str, snap_compare: Any, tmp_path: Path) -> None:
+    assert snap_compare(app("cards", tmp_path), terminal_size=(width, 24), run_before=keys(*pressed.split()))
+
+
 @pytest.mark.parametrize(
     ("name", "pressed"),
     [("finding", "i"), ("keys", "question_mark"), ("unseen", "u"), ("hosts", "g"), ("difference", "2 d d")],

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -20,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from deploy import dashboard
 from hangdoc.cli.group import cli
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Cards
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Confirmation
 from hangdoc.watch.evidence import EvidenceDirectory
@@ -27,6 +29,7 @@ from hangdoc.watch.loop import Seen
 from hangdoc.watch.metrics import Exposed
 from hangdoc.watch.state import Ledger
 from tests.rules import fires
+from tests.rules.shapes import card
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -36,8 +39,10 @@ GIVEN_BY_PROMETHEUS = {"instance", "job"}
 
 
 def scrape(folder: Path) -> str:
-    """What a scrape gets while a run hangs and a message waits."""
+    """What a scrape gets while a run hangs and a message waits, on a host with cards."""
     snapshot = fires("HD101")
+    cards = Cards(cards=(card(0, 100), card(1, 101)))
+    snapshot = replace(snapshot, hosts=tuple(replace(host, cards=cards) for host in snapshot.hosts))
     answer = diagnose(snapshot, patience=0.0)
     confirmation, ledger = Confirmation(0), Ledger(None, lambda text: None)
     where = Targets(command=("true",), webhook="http://127.0.0.1:9/")

@@ -160,7 +160,7 @@ def events(probe: KernelLog, look: Observation) -> tuple[CardEvent, ...]:
 
 
 def test_only_what_came_since_the_run_began(log: Log, look: Observation, tmp_path: Path) -> None:
-    probe = KernelLog(once=True, device=str(tmp_path), open_log=lambda: log.descriptor)
+    probe = KernelLog(once=True, device=str(tmp_path), log=lambda: log.descriptor)
     log.write(FAULT.replace("31", "79"), 1e6)
     log.write(FAULT, 0.5)
     (found,) = events(probe, look)
@@ -170,7 +170,7 @@ def test_only_what_came_since_the_run_began(log: Log, look: Observation, tmp_pat
 
 
 def test_polls_read_on_and_count_equal_ones(log: Log, look: Observation, tmp_path: Path) -> None:
-    probe = KernelLog(device=str(tmp_path), open_log=lambda: log.descriptor)
+    probe = KernelLog(device=str(tmp_path), log=lambda: log.descriptor)
     log.write(FAULT, 0.5)
     assert [one.count for one in events(probe, look)] == [1]
     for _ in range(3):
@@ -186,13 +186,13 @@ def test_in_another_pid_namespace_the_pid_is_that_of_another_process(
     log: Log, look: Observation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AllShown, "shows_all", lambda self: False)
-    probe = KernelLog(once=True, device=str(tmp_path), open_log=lambda: log.descriptor)
+    probe = KernelLog(once=True, device=str(tmp_path), log=lambda: log.descriptor)
     log.write(FAULT, 0.0)
     assert [one.pid for one in events(probe, look)] == [None]
 
 
 def test_a_flood_of_different_errors_is_bounded(log: Log, look: Observation, tmp_path: Path) -> None:
-    probe = KernelLog(device=str(tmp_path), open_log=lambda: log.descriptor)
+    probe = KernelLog(device=str(tmp_path), log=lambda: log.descriptor)
     for pid in range(400):
         log.write(FAULT.replace("2266", str(pid)), 0.0)
         probe.close(look)
@@ -206,13 +206,13 @@ def test_a_log_that_can_not_be_read_says_why(error: Exception, says: str, look: 
     def refuse() -> int:
         raise error
 
-    probe = KernelLog(device=str(tmp_path), open_log=refuse)
+    probe = KernelLog(device=str(tmp_path), log=refuse)
     probe.during(look)
     ((_, _, value),) = probe.evidence(look)
     assert isinstance(value, Unavailable) and says in value.reason
 
 
 def test_without_a_driver_the_log_is_not_read(look: Observation, tmp_path: Path) -> None:
-    probe = KernelLog(device=f"{tmp_path}/none", open_log=lambda: pytest.fail("it was opened"))
+    probe = KernelLog(device=f"{tmp_path}/none", log=lambda: pytest.fail("it was opened"))
     probe.during(look)
     assert list(probe.evidence(look)) == []

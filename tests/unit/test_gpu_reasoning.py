@@ -303,8 +303,7 @@ def test_errors_that_grow_are_a_warning() -> None:
 def test_a_card_with_fewer_links_than_the_others_of_its_host() -> None:
     whole = [card(index, 100 + index, links_active=18) for index in (0, 1, 2)]
     poor = card(3, 103, links_active=17, links_inactive=(4,))
-    ranks = [gpu_rank(number) for number in range(4)]
-    ranks = [replace(one, identity=replace(one.identity, world_size=4)) for one in ranks if one.identity is not None]
+    ranks = [gpu_rank(number, world=4) for number in range(4)]
     (finding,) = of("HD705", job(*ranks, cards=Cards(cards=(*whole, poor))))
     assert (finding.severity, finding.culprits) == ("warning", (3,))
     assert "card 3 has 17 active NVLinks, the others of h0 18" in finding.summary

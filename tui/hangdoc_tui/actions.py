@@ -88,8 +88,10 @@ class Actions(App[None]):
     # --- what is shown -------------------------------------------------------------------------------------------------
 
     def action_go(self, view: str) -> None:
-        """Show a view."""
-        self.query_one(TabbedContent).active = f"pane-{view}"
+        """Show a view, also one whose tab is hidden."""
+        views = self.query_one(TabbedContent)
+        views.show_tab(f"pane-{view}")
+        views.active = f"pane-{view}"
 
     def action_step(self, by: int) -> None:
         """Select another rank, `by` places further."""

@@ -20,6 +20,7 @@ from hangdoc.render import words
 from hangdoc.timeline import Timeline
 from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
+from hangdoc_tui.cards import CardTable, has_cards
 from hangdoc_tui.grid import Grid
 from hangdoc_tui.head import Slider, Strip, finding_line, job_line
 from hangdoc_tui.history import History
@@ -46,7 +47,7 @@ _SWITCH_SECONDS = 0.0005
 _NEVER = 1_000_000_000
 _COLLECTED_POLLS = 60
 """Polls between two full garbage collections. Otherwise they could run at any key."""
-_WIDGETS = (RanksView, StackView, StackTree, WaitTable, Batches, Sockets, Settings, Events)
+_WIDGETS = (RanksView, StackView, StackTree, WaitTable, Batches, Sockets, Settings, Events, CardTable)
 _WORST_FIRST = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -75,6 +76,7 @@ class Top(Actions):
         self._before: Poll | None = None
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
+        self._cards_shown = False
         self._costs: deque[float] = deque(maxlen=5)
         self._ended = False
 
@@ -101,6 +103,7 @@ class Top(Actions):
     def on_mount(self) -> None:
         """Show what is searched for, and start polling."""
         self.query_one("#filter").display = False
+        self.query_one(TabbedContent).hide_tab("pane-cards")  # until there are any
         self.query_one("#job", Static).update(Text(f" looking for torch.distributed ranks: {self.source.title}"))
         self.query_one(RankTable).focus()
         self._measure()
@@ -215,6 +218,9 @@ class Top(Actions):
         self.model = ViewModel(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
         self.query_one("#job", Static).update(job_line(job, name, jobs, at), layout=False)
         self.query_one(Strip).show(finding_line(self.model))
+        if not self._cards_shown and has_cards(self.model):
+            self._cards_shown = True
+            self.query_one(TabbedContent).show_tab("pane-cards")
         self.paint()
         if pointed:
             self.call_after_refresh(self.query_one(RankTable).point_at, self.selected)

@@ -93,6 +93,7 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
     facts = (
         f"pid {view.pid} on {words.clean(view.host)}" if view.pid is not None else f"on {words.clean(view.host)}",
         f"CPU {view.cpu_percent:.0f}%" if view.cpu_percent is not None else "",
+        f"card {view.gpu.index} {words.gpu([view])}" if view.gpu is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )

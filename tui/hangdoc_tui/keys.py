@@ -16,6 +16,7 @@ VIEWS = {
     "sockets": "Connections between ranks, both ends in one row: queues, silence, retransmits",
     "settings": "Arguments and environment variables that differ between ranks, the most serious first",
     "events": "What changed, the newest first",
+    "cards": "The GPUs: use, memory, power, what slows them down, errors, and the ranks on each",
 }
 """Name of each view and what it shows, in the order of their keys."""
 

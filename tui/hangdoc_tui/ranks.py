@@ -25,6 +25,7 @@ SORTS: dict[str, Callable[[RankView], object]] = {  # by the titles of the colum
     "batches": lambda view: (view.batches_done if view.batches_done is not None else _LAST, view.rank),
     "silent": lambda view: (-(view.silent_seconds or 0.0), view.rank),
     "cpu": lambda view: (-(view.cpu_percent or 0.0), view.rank),
+    "gpu": lambda view: (view.gpu.utilisation or 0 if view.gpu is not None else _LAST, view.rank),
     "host": lambda view: (view.host, view.rank),
 }
 GROUPS = {"ranks": "rank", "classes": "class", "hosts": "on host", "blocks": "block"}
@@ -39,7 +40,7 @@ class RankTable(Grid):
     """One row per rank, class, host or block of ranks."""
 
     def __init__(self) -> None:
-        super().__init__("ranks", _columns(grouped=False, several_hosts=False, recorded=False, timeline=24))
+        super().__init__("ranks", _columns(grouped=False, several_hosts=False, recorded=False, gpus=False, timeline=24))
         self.sorted_by, self.filter = "rank", ""
         self.chosen_group: str | None = None
         """What a person chose from GROUPS. None: the size and the verdict of the run decide."""
@@ -75,6 +76,7 @@ class RankTable(Grid):
             grouped=grouped,
             several_hosts=several_hosts,
             recorded=calls.has_record(model),
+            gpus=words.has_gpus(model.job),
             timeline=max(24, self.size.width // 3),
         )
         self.set_columns(columns)
@@ -207,7 +209,7 @@ class _TimelineColumn:
         return cells.draw_row(line.rows[0], width, polls, line.recorded)
 
 
-def _columns(*, grouped: bool, several_hosts: bool, recorded: bool, timeline: int) -> tuple[Column, ...]:
+def _columns(*, grouped: bool, several_hosts: bool, recorded: bool, gpus: bool, timeline: int) -> tuple[Column, ...]:
     return (
         Column("rank", least=8, most=14),
         *([Column("count")] if grouped else []),
@@ -216,6 +218,7 @@ def _columns(*, grouped: bool, several_hosts: bool, recorded: bool, timeline: in
         Column("batches", least=8, gives_way=1),
         Column("silent", least=7, gives_way=2),
         Column("cpu", least=4, gives_way=4),
+        *([Column("gpu", least=4, most=16, gives_way=2)] if gpus else []),
         *([Column("calls/s", gives_way=6), Column("late", least=6, gives_way=5)] if recorded else []),
         Column("where", least=20, most=70, flexible=True, gives_way=3),
         *([Column("host", most=20, gives_way=7)] if several_hosts else []),
@@ -241,6 +244,7 @@ def _cells_of(
         _batches(views, most),
         Text(_silence(views), justify="right"),
         Text(_cpu(views), justify="right"),
+        *([_gpu(views)] if words.has_gpus(model.job) else []),
         *([Text(calls.rate_text(model, views), justify="right"), Text(calls.late_text(model, views), justify="right")]
           if calls.has_record(model) else []),
         Fitted(lambda width: _placed(views, width), _placed(views, 999).cell_len),
@@ -296,6 +300,15 @@ def _batches(views: Sequence[RankView], most: int | None) -> Text:
 def _silence(views: Sequence[RankView]) -> str:
     known = [view.silent_seconds for view in views if view.silent_seconds is not None]
     return duration(min(known)) if known else "-"
+
+
+def _gpu(views: Sequence[RankView]) -> Text:
+    """What is wrong with the cards, or else how much of the time kernels ran: the other meters are in the view of cards."""
+    cards = [view.gpu for view in views if view.gpu is not None]
+    errors = list(dict.fromkeys(words.clean(error) for card in cards for error in card.errors))
+    if errors:
+        return Text(errors[0] + (f" +{len(errors) - 1}" if errors[1:] else ""), "bold red", justify="right")
+    return Text(words.gpu_use(cards) or "-", justify="right")
 
 
 def _cpu(views: Sequence[RankView]) -> str:

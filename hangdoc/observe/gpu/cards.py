@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from hangdoc.observe.gpu.nvml import ANSWER_SECONDS, NotStarted, NvmlChild
 from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.process_files import own_root
-from hangdoc.snapshot import Card, Cards, Unavailable
+from hangdoc.snapshot import NOT_LOOKED_AT, Card, Cards, Unavailable
 
 DEVICE = "/dev/nvidiactl"
 _MOST_SECONDS, _SHARE = 7.0, 0.5
@@ -15,7 +15,6 @@ _MOST_SECONDS, _SHARE = 7.0, 0.5
 _STEP_SECONDS = 0.2
 _AGAIN_SECONDS = 60.0
 """After a crash."""
-_NONE = Unavailable(reason="not looked at")
 
 
 class GpuCards:
@@ -32,7 +31,7 @@ class GpuCards:
         self._child: NvmlChild | None = None
         self._keep_user = False
         """Whether the child has to keep root's uid, because another user was refused."""
-        self._before: Cards | Unavailable = _NONE
+        self._before: Cards | Unavailable = NOT_LOOKED_AT
         """What was known when there was no child."""
         self._again_at = 0.0
 
@@ -62,7 +61,7 @@ class GpuCards:
         reading = self._reading()
         if self._once:
             self.release()
-        if reading is not _NONE:
+        if reading is not NOT_LOOKED_AT:
             yield None, "cards", reading
 
     def release(self) -> None:

@@ -45,10 +45,10 @@ class KernelLog:
 
     name = "kernel log"
 
-    def __init__(self, *, once: bool = False, device: str = DEVICE, open_log: Callable[[], int] | None = None) -> None:
-        """`device` is the file without which there is no driver that writes anything. `open_log` returns a descriptor that does
+    def __init__(self, *, once: bool = False, device: str = DEVICE, log: Callable[[], int] | None = None) -> None:
+        """`device` is the file without which there is no driver that writes anything. `log` returns a descriptor that does
         not block; it raises ProcError."""
-        self._once, self._device, self._open_log = once, device, open_log if open_log is not None else _open_log
+        self._once, self._device, self._open_log = once, device, log if log is not None else open_log
         self._log = -1
         self._refused: Unavailable | None = None
         self._events: dict[tuple[str, str, int, int | None], tuple[float, CardEvent]] = {}
@@ -163,7 +163,7 @@ def _cleaned(text: str) -> str:
     return kept if len(kept) <= _MOST_TEXT else kept[: _MOST_TEXT - 3] + "..."
 
 
-def _open_log() -> int:
+def open_log() -> int:
     """The kernel log, at its oldest record. Raises ProcError."""
     log = open_kernel_file(_LOG)
     about = os.fstat(log)

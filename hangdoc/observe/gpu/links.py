@@ -29,6 +29,11 @@ _OWNERS_SECONDS = 30.0
 """Which processes have a device open is read again after this time."""
 
 
+def read_states(root: str = "/sys") -> dict[tuple[str, int], str | None]:
+    """The state of each port of this host, by device and number."""
+    return {place: port.state for place, port in LinkPorts(root)._ports().items()}
+
+
 class _Port(NamedTuple):
     """One reading of a port."""
 

@@ -22,7 +22,7 @@ cat /sys/class/infiniband/mlx5_3/ports/1/state
 ## Use instead
 
 ```sh
-export NCCL_IB_HCA=mlx5_0,mlx5_1   # the devices that work, until it is repaired
+export NCCL_IB_HCA=mlx5_0,mlx5_1   # those that work
 torchrun --nnodes 2 train.py
 ```
 
