@@ -2,8 +2,9 @@
 waits for rank 1 on the card. No record of torch has what a graph launches."""
 
 # /// hangbench
-# verdict = ["hung", "unknown"]
+# verdict = ["unknown"]
 # finding = "HD202"
+# severity = "info"
 # culprits = [1]
 # victims = [0]
 # needs_card = true
