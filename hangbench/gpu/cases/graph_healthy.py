@@ -1,4 +1,4 @@
-"""The step with its all-reduce is captured in a CUDA graph and replayed. torch's record stands still, and nothing is wrong."""
+"""The step with its all-reduce is captured in a CUDA graph and replayed. torch's record does not change, and nothing is wrong."""
 
 # /// hangbench
 # verdict = ["healthy"]

@@ -16,8 +16,8 @@ run at the timeout of the group, and names every rank.
 ## Example
 
 ```python
-endless_kernel(x)    # <- on one rank; the launch returns at once
-dist.all_reduce(x)   # made by all ranks, finished by none
+endless_kernel(x)  # <- on one rank; the launch returns at once
+dist.all_reduce(x)  # made by all ranks, finished by none
 print(x.sum().item())
 ```
 
