@@ -11,6 +11,8 @@ from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.watch.hangs import Ending, Hang, Observed, Place, errors, hang_of, processes_of
 
 _LOOKS = 2
+_BEFORE_THE_END = 30.0
+"""Seconds before torch ends a run. A hang is then confirmed whatever the patience."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ class Confirmation:
             looks=first.looks + 1,
             looks_without=0,
         )
-        young = max(now - hang.since, job.hung_for_seconds or 0.0) < self._patience
+        ends = job.ends_by_itself_in_seconds
+        in_time = ends is None or ends > _BEFORE_THE_END  # torch ends the ranks, and the evidence with them
+        young = in_time and max(now - hang.since, job.hung_for_seconds or 0.0) < self._patience
         confirmed = not hang.reported and not young and hang.looks >= _LOOKS
         soon = not hang.reported and not young and not confirmed
         return replace(hang, reported=hang.reported or confirmed), confirmed, soon

@@ -1,4 +1,4 @@
-"""Rank 1 leaves out the all-reduce of step 20, because its batch is empty. All all-reduces look alike, so both go on for a
+"""Rank 1 leaves out the all-reduce of step 20, because its batch is empty. All all-reduces look alike, so both continue for a
 hundred steps, until rank 1 waits for the sum of the tokens, in another group, and rank 0 for rank 1's next gradient."""
 
 # /// hangbench

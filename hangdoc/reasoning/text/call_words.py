@@ -15,6 +15,8 @@ from hangdoc.reasoning.model.run import Run
 PROBE = "recorder"
 PROBE_OF_NCCL = "nccl"
 _SHOWN = 8
+_SOON_SECONDS = 300.0
+"""Before torch ends a run, a person should save the evidence."""
 
 
 def group_name(group: GroupCalls) -> str:
@@ -168,6 +170,8 @@ def _timeout(run: Run) -> list[Evidence]:
     if limit is None:
         return []
     text = f"torch ends this run in {minutes(limit.seconds)} (timeout {minutes(limit.timeout_seconds)})"
+    if limit.seconds < _SOON_SECONDS:
+        text += "; its evidence ends with it, so save it now (hangdoc snapshot -o FILE)"
     return [Evidence(None, PROBE, text)]
 
 

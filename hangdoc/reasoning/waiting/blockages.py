@@ -9,6 +9,7 @@ from dataclasses import replace
 from hangdoc.diagnosis import Verdict
 from hangdoc.reasoning.evidence.records import unfinished_transfers
 from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.ledger.compare import next_timeout
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
@@ -42,6 +43,8 @@ from hangdoc.snapshot import Process
 _ATTEMPTS = 5
 """A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
 _TURNS_OF_OTHERS = 2
+_WHILE_SECONDS = 20.0
+"""Before a timeout, for a look and what a person or the watch does about it."""
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
 _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, Elsewhere, OnNetwork, Serves)
@@ -184,7 +187,9 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     return replace(
         blockage,
         age_seconds=age,
-        old_from_seconds=max(run.patience, _time_for_attempts(blockage), _timeout_of_dumps(run, blockage)),
+        old_from_seconds=_before_the_end(
+            run, max(run.patience, _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
+        ),
         after_the_fact=run.after_the_fact,
         under_way=(age is not None and age < _JUST_NOW)
         or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
@@ -203,6 +208,17 @@ def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
         call.timeout_seconds for process in run.processes.values() for _, call in unfinished_transfers(process)
     ]
     return min((seconds for seconds in timeouts if seconds), default=0.0) - CLOCK_SECONDS
+
+
+def _before_the_end(run: Run, seconds: float) -> float:
+    """The age from which a wait is old, if that is not later than a while before torch ends the run: then nobody can look any
+    more, and a rank that has not come is too late."""
+    if run.after_the_fact:
+        return seconds
+    limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
+    if limit is None:
+        return seconds
+    return min(seconds, max(limit.timeout_seconds - _WHILE_SECONDS, limit.timeout_seconds / 2))
 
 
 def _time_for_attempts(blockage: Blockage) -> float:
