@@ -13,7 +13,8 @@ from msgspec import Struct
 _INSUFFICIENT_SIZE, _NOT_SUPPORTED = 7, 3
 _HEAD = """typedef unsigned long L;
 void *memcpy(void *, const void *, L);
-int pause(void), raise(int), puts(const char *), fflush(void *);
+int pause(void), raise(int), puts(const char *), fflush(void *), creat(const char *, unsigned);
+long write(int, const void *, L);
 """
 HANG = "for (;;) pause();"
 CRASH = "*(volatile int *)0 = 1;"
@@ -47,11 +48,15 @@ SPINNING = StubCard(utilisation=100, memory=0, milliwatts=130_588, clock=1980, t
 
 
 def build(
-    folder: Path, *cards: StubCard, instead: Mapping[str, str] | None = None, without: tuple[str, ...] = ()
+    folder: Path,
+    *cards: StubCard,
+    instead: Mapping[str, str] | None = None,
+    without: tuple[str, ...] = (),
+    loaded: str = "",
 ) -> str:
     """Compile the library into a folder, which is returned. `instead` is C code that functions run first, `without` are functions
-    that it does not have."""
-    lines = [_HEAD]
+    that it does not have, and `loaded` is C code that runs when it is loaded."""
+    lines = [_HEAD, f"__attribute__((constructor)) static void loaded(void) {{ {loaded} }}"]
     for name, body in _functions(cards).items():
         if name not in without:
             lines.append(f"int {name}(L a, L b, L c, L d, L e) {{ {(instead or {}).get(name, '')} {body} }}")

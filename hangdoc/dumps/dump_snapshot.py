@@ -32,6 +32,8 @@ _UNDATED = (
     "the reason"
 )
 _US = 1_000_000
+_SAME_DUMP_US = 60 * _US
+"""Between the formats of one dump, if somebody wrote both."""
 
 
 def read_dumps(path: Path, seconds: float) -> Snapshot:
@@ -54,7 +56,9 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
         for number, run in enumerate(runs, 1)
         for host in _hosts(f"{name}#{number}" if len(runs) > 1 else name, path, run, time.monotonic() - began)
     ] or [_host(name, path, (), None, time.monotonic() - began)]
-    problems += [*_several(runs), *(_UNDATED for host in hosts if host.processes and host.wall_us is None)][:_SHOWN]
+    problems += _several(runs)
+    if any(find_time_of_writing(run) is None and any(dump.last_us for dump in run) for run in runs):
+        problems.append(_UNDATED)
     hosts[0] = replace(hosts[0], problems=tuple(dict.fromkeys(problems)))
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=tuple(hosts)))
 
@@ -84,7 +88,7 @@ def _one_for_each_rank(found: Iterable[RankDump]) -> tuple[list[RankDump], list[
     others: list[tuple[str, int]] = []
     for dump in found:
         known = best.get(dump.rank)
-        if known is not None and _worth(known) >= _worth(dump):
+        if known is not None and not _is_better(dump, known):
             others.append((dump.name, dump.rank))
             continue
         if known is not None:
@@ -96,9 +100,13 @@ def _one_for_each_rank(found: Iterable[RankDump]) -> tuple[list[RankDump], list[
     )
 
 
-def _worth(dump: RankDump) -> tuple[bool, int, bool, int]:
-    readable = isinstance(dump.recorder, FlightRecorder)
-    return readable, dump.last_us // (60 * _US), dump.with_frames, dump.last_us
+def _is_better(dump: RankDump, other: RankDump) -> bool:
+    readable, others = (isinstance(each.recorder, FlightRecorder) for each in (dump, other))
+    if readable != others:
+        return readable
+    if dump.with_frames != other.with_frames and abs(dump.last_us - other.last_us) <= _SAME_DUMP_US:
+        return dump.with_frames
+    return dump.last_us > other.last_us
 
 
 def _problems(dumps: Iterable[RankDump], used_otherwise: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ import msgspec
 
 from hangdoc import untrusted
 from hangdoc.observe.bounded_child import BoundedChild
-from hangdoc.observe.gpu.nvml_child import END, READY
+from hangdoc.observe.gpu.nvml_child import END, MOST_CARDS, READY
 from hangdoc.observe.process_files import own_root
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Card
@@ -27,7 +27,8 @@ ANSWER_SECONDS = 5.0
 """A driver that has not answered by then is in trouble. It takes 5 ms to load, and 0.1 ms for each card."""
 _MEMORY_BYTES = 1 << 30
 _MAX_LINE = 16 << 10
-_CHUNK = 1 << 16
+_CHUNK, _MOST_BYTES = 1 << 16, 1 << 18
+"""At once, and in one reading. An answer about 8 cards has 10 KiB."""
 _BEGIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); from hangdoc.observe.gpu import nvml_child; "
     "nvml_child.main(sys.argv[2], int(sys.argv[3]), sys.argv[4] == 'keep')"
@@ -124,13 +125,15 @@ class NvmlChild:
 
     def read(self, until: float = 0.0) -> None:
         """Take in what it has written; with an open question, wait for the end of the answer until `until` (monotonic)."""
-        while True:
+        left = _MOST_BYTES
+        while left > 0:
             seconds = max(0.0, until - time.monotonic()) if self.is_asked() else 0.0
             if not self._ready.poll(seconds * 1000):
                 return
             chunk = os.read(self._child.output, _CHUNK)
             if not chunk:
                 return
+            left -= len(chunk)
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             if len(self._rest) > _MAX_LINE:
                 self._rest = b""
@@ -177,7 +180,7 @@ class NvmlChild:
             return
         self.driver = line.driver or self.driver
         self._failed = line.failed or self._failed
-        if line.card is not None:
+        if line.card is not None and (line.card.index in self.part or len(self.part) < MOST_CARDS):
             self.part[line.card.index] = line.card
         if line.stage is not None:
             self.stage = line.stage

@@ -28,7 +28,7 @@ _NOBODY = 65534
 _NO_NEW_PRIVILEGES = 38
 _CAPABILITY_VERSION_3 = 0x20080522
 """linux/prctl.h, linux/capability.h."""
-_MOST_CARDS, _MOST_LINKS, _MOST_PIDS = 64, 36, 256
+MOST_CARDS, _MOST_LINKS, _MOST_PIDS = 64, 36, 256
 _THROTTLES = (
     (0x02, "applications_clocks"), (0x04, "sw_power_cap"), (0x08, "hw_slowdown"), (0x10, "sync_boost"), (0x20, "sw_thermal"),
     (0x40, "hw_thermal"), (0x80, "hw_power_brake"), (0x100, "display_clock"),
@@ -137,7 +137,7 @@ def _answer(nvml: Any, out: int) -> None:
 
 
 def _handles(nvml: Any, out: int) -> Iterator[tuple[int, Any]]:
-    for index in range(min(_MOST_CARDS, nvml.nvmlDeviceGetCount())):
+    for index in range(min(MOST_CARDS, nvml.nvmlDeviceGetCount())):
         try:
             yield index, nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
