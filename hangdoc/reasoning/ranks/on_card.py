@@ -49,11 +49,11 @@ def find_card_call(process: Process, thread: PythonThread | None, read: Reading 
 
 
 def works_on_card(process: Process, thread: PythonThread) -> bool:
-    """Whether a thread waits in the driver while the record has no call that is not finished: the card executes kernels of the
-    rank's own, or a CUDA graph."""
+    """Whether a thread waits in the driver, while the record has no call for which its card waits: the card executes kernels of
+    the rank's own or a CUDA graph, or it finishes one call after another."""
     record = process.recorder
     recorded = isinstance(record, FlightRecorder) and any(group.on_card for group in record.groups)
-    return recorded and not _unfinished(process) and bool(_driver_in_native(process, thread))
+    return recorded and _oldest_call(process) is None and bool(_driver_in_native(process, thread))
 
 
 def may_wait_for_card(process: Process, thread: PythonThread | None) -> bool:

@@ -1,0 +1,196 @@
+"""Ranks whose cards wait in calls of NCCL: their state, what keeps the calls from finishing, and what is no evidence."""
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.observe.own_counts import rests_on_card
+from hangdoc.observe.torch.calls import Call, Calls, Group
+from hangdoc.observe.torch.history import Record, recorder_of
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks.movement import transferred
+from hangdoc.snapshot import (
+    CallForm,
+    Communicator,
+    Communicators,
+    FlightRecorder,
+    Process,
+    RecordedGroup,
+    Snapshot,
+    Unavailable,
+)
+from tests.rules.shapes import gpu_rank
+from tests.unit.builders import rank, silent, snapshot, train
+from tests.unit.recordings import T0_US, frames, history_of, recorder
+
+NO = Unavailable(reason="not needed")
+SUM = CallForm(op="all_reduce", inputs=("float32[1024]",), frames=frames(("train.py", 9, "main")))
+SUM_OF_MORE = replace(SUM, inputs=("float32[2048]",))
+METRICS = CallForm(op="all_reduce", inputs=("float32[1]",), frames=frames(("train.py", 20, "main")))
+NOW_US = T0_US + 90_000_000
+WORLD = Group(1, "0", "default_pg")
+
+
+def group(entries: list[tuple[int, CallForm, int, bool]], forms: dict[CallForm, int], name: str = "0") -> RecordedGroup:
+    made = history_of(
+        entries, name=name, wall_us=NOW_US, forms=forms, ranks=(0, 1), timeout=600.0, before=entries[-1][0]
+    )
+    return replace(made, on_card=True)
+
+
+def card_rank(
+    number: int, *, made: int = 5, pending: int | None = None, sizes: dict[int, CallForm] | None = None
+) -> Process:
+    """A rank in the driver that has made `made` calls of the default group, of which those from `pending` on are not finished."""
+    forms: dict[CallForm, int] = {}
+    entries = [
+        (at, (sizes or {}).get(at, SUM), T0_US + at * 1000, pending is not None and at >= pending)
+        for at in range(1, made + 1)
+    ]
+    return replace(gpu_rank(number), recorder=recorder(group(entries, forms), forms=forms))
+
+
+def only_job(evidence: Snapshot):  # type: ignore[no-untyped-def]
+    (job,) = diagnose(evidence).jobs
+    return job
+
+
+# --- states ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_in_the_driver_waits_in_its_oldest_call_at_the_line_that_made_it() -> None:
+    job = only_job(snapshot(card_rank(0, pending=5), card_rank(1, made=4), wall_us=NOW_US))
+    rank = job.ranks[0]
+    assert (rank.state, rank.operation.op, rank.operation.seq, rank.where.line) == ("in-collective", "all_reduce", 5, 9)
+    assert job.ranks[1].label == "computing"
+    assert job.verdict == "waiting"
+
+
+def test_a_rank_whose_card_finished_a_call_in_the_window_does_not_wait() -> None:
+    waits = card_rank(0, pending=5)
+    assert isinstance(waits.recorder, FlightRecorder)
+    advances = replace(waits, recorder=replace(waits.recorder, finished_seconds_ago=0.3))
+    job = only_job(snapshot(advances, card_rank(1, made=4), wall_us=NOW_US))
+    assert [rank.label for rank in job.ranks] == ["computing", "computing"]
+    assert job.verdict == "healthy"
+
+
+def test_a_rank_that_makes_calls_does_not_wait() -> None:
+    waits = card_rank(0, pending=5)
+    assert isinstance(waits.recorder, FlightRecorder)
+    advances = replace(waits, recorder=replace(waits.recorder, entries_in_window=2))
+    assert only_job(snapshot(advances, card_rank(1, made=4), wall_us=NOW_US)).ranks[0].label == "computing"
+
+
+@pytest.mark.parametrize(("amount", "on_card", "on_host"), [(240, False, True), (1_000_000, True, True)])
+def test_messages_with_which_the_processes_of_nccl_keep_in_touch_are_no_data(
+    amount: int, on_card: bool, on_host: bool
+) -> None:
+    pairs = [replace(each, bytes_moved=amount) for each in silent(2, 60.0).connections]
+    assert transferred(card_rank(0), pairs) is on_card
+    assert transferred(rank(0, train(30)), pairs) is on_host
+
+
+# --- what keeps calls from finishing -------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_waits_in_a_later_call_of_others_has_skipped_theirs() -> None:
+    ranks = []
+    for number in (0, 1):
+        forms: dict[CallForm, int] = {}
+        made = 5 - number  # rank 1 did not make number 5
+        world = group([(at, SUM, T0_US + at * 1000, at == 5) for at in range(1, made + 1)], forms)
+        metrics = group([(1, METRICS, T0_US + 9_000, True)], forms, name="1")
+        ranks.append(replace(gpu_rank(number), recorder=recorder(world, metrics, forms=forms)))
+    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    assert job.verdict == "hung"
+    assert (job.findings[0].code, job.findings[0].culprits, job.findings[0].victims) == ("HD203", (1,), (0,))
+
+
+def test_an_earlier_difference_of_sizes_explains_a_call_that_no_card_finishes() -> None:
+    even = snapshot(card_rank(0, pending=5), card_rank(1, pending=5), wall_us=NOW_US)
+    uneven = snapshot(card_rank(0, pending=5), card_rank(1, pending=5, sizes={3: SUM_OF_MORE}), wall_us=NOW_US)
+    assert only_job(even).findings[0].code == "HD702"
+    finding = only_job(uneven).findings[0]
+    assert finding.code == "HD206"
+    assert "number 3" in finding.summary
+
+
+def communicators(launches: int, *, before: int | None = None, graphs: int = 1) -> Communicators:
+    made = Communicator(
+        hash=7, rank=0, size=2, cuda_device=0, bus=0, node=0, nodes=1, counts=(0, 0, 0, 0, 3), counts_before=(0, 0, 0, 0, 3),
+        launches=launches, launches_before=launches if before is None else before, async_result=0, init_state=0,
+        destroyed=False, revoked=False, finalized=False, graphs=graphs,
+    )  # fmt: skip
+    return Communicators(nccl_version="2.28.9", communicators=(made,))
+
+
+def test_a_graph_that_a_rank_has_not_replayed() -> None:
+    replays = replace(card_rank(0), communicators=communicators(44))
+    sleeps = rank(
+        1, train(30), kernel={"syscall": "clock_nanosleep", "sleep_seconds": 0.4}, communicators=communicators(43)
+    )
+    job = only_job(snapshot(replays, sleeps, wall_us=NOW_US))
+    assert job.ranks[0].state == "in-collective"
+    assert job.findings[0].culprits == (1,)
+    assert any("44 kernels" in each.text for each in job.findings[0].evidence)
+
+
+def test_counts_that_grow_show_no_wait() -> None:
+    replays = replace(card_rank(0), communicators=communicators(44, before=40))
+    other = replace(card_rank(1), communicators=communicators(43, before=40))
+    assert only_job(snapshot(replays, other, wall_us=NOW_US)).verdict == "healthy"
+
+
+# --- the record --------------------------------------------------------------------------------------------------------
+
+
+def call(number: int, form: int, *, p2p: int = 0, is_p2p: bool = False, done: bool = True) -> Call:
+    return Call(
+        id=number, group=WORLD, collective=0, p2p=p2p, operation=number, form=form, made_ns=(T0_US + number) * 1000,
+        timeout_ms=600_000, is_p2p=is_p2p, duration_ms=None, started_ns=None, completed_ns=None, retired=done, thread=None,
+        thread_name=None,
+    )  # fmt: skip
+
+
+FORMS = (CallForm(op="send 0->1"), CallForm(op="recv 0<-1"), CallForm(op="coalesced"), CallForm(op="all_reduce"))
+
+
+def read_back(*calls: Call) -> RecordedGroup:
+    record = Record("cuda", Calls(list(calls), FORMS), len(calls), 2000, {("0", "default_pg"): (4, 6)}, NOW_US * 1000)
+    (made,) = recorder_of([record], {"cuda": len(calls)}).groups
+    return made
+
+
+def test_sends_and_receives_are_counted_for_each_peer_by_its_global_number() -> None:
+    made = read_back(
+        call(0, 0, p2p=1, is_p2p=True), call(1, 1, p2p=2, is_p2p=True), call(2, 0, p2p=3, is_p2p=True, done=False)
+    )
+    assert [(each.sends, each.peer, each.made, [p.seq for p in each.pending]) for each in made.transfers] == [
+        (True, 6, 2, [2]), (False, 6, 1, []),
+    ]  # fmt: skip
+    assert made.issued is None
+
+
+def test_a_batch_is_complete_when_its_entry_is() -> None:
+    parts = [call(0, 0, p2p=1, is_p2p=True, done=False), call(1, 1, p2p=1, is_p2p=True, done=False)]
+    finished = read_back(*parts, call(2, 2, p2p=1, done=True))
+    assert [each.pending for each in finished.transfers] == [(), ()]
+    open_one = read_back(*parts, call(2, 2, p2p=1, done=False))
+    assert [len(each.pending) for each in open_one.transfers] == [1, 1]
+    assert open_one.history is None  # the entry of the batch is no collective
+
+
+def test_a_coalesced_collective_after_a_send_is_a_collective() -> None:
+    made = read_back(call(0, 0, p2p=1, is_p2p=True), call(1, 3, p2p=1), call(2, 2, p2p=1))
+    assert made.history is not None
+    assert [each.made for each in made.transfers] == [1]
+
+
+def test_a_card_rests_with_an_old_call_and_no_event() -> None:
+    waits = card_rank(0, pending=5).recorder
+    assert isinstance(waits, FlightRecorder)
+    assert rests_on_card({"recorder": waits}, 1.0)
+    assert not rests_on_card({"recorder": replace(waits, finished_seconds_ago=0.5)}, 1.0)
+    assert not rests_on_card({"recorder": replace(waits, entries_in_window=1)}, 1.0)
+    assert not rests_on_card({"recorder": card_rank(0).recorder}, 1.0)
+    assert not rests_on_card({"recorder": waits}, 100.0)  # it was made in the window
