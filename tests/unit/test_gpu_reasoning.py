@@ -24,7 +24,7 @@ from hangdoc.snapshot import (
 )
 from tests.rules.hd705.case import port
 from tests.rules.shapes import card, gpu_rank, steps
-from tests.unit.builders import rank, snapshot, train
+from tests.unit.builders import helper, rank, snapshot, train
 
 BUS = "0000:10:00.0"
 """Of card 0, on which pid 100 computes: rank 0."""
@@ -205,6 +205,23 @@ def test_an_invalid_address_is_an_error_of_the_rank_whose_process_is_named() -> 
 def test_an_invalid_address_of_a_process_that_is_no_rank_is_none_of_the_run() -> None:
     cards = Cards(cards=(card(0, 100), card(1, 101), card(2, 900, bus_id="0000:99:00.0")))
     assert not of("HD704", job(cards=cards, events=(xid(31, pid=900, bus_id="0000:99:00.0"),)))
+
+
+@pytest.mark.parametrize("number", [13, 31, 94, 109])
+def test_an_error_of_another_process_on_the_same_card_is_none_of_the_run(number: int) -> None:
+    """As seen on a real card: a program beside a healthy run used an invalid address."""
+    cards = Cards(cards=(card(0, 100, 101, 3060),))
+    assert not of("HD704", job(*healthy(), cards=cards, events=(xid(number, pid=3060),)))
+    one = job(cards=cards, events=(xid(number, pid=3060),))
+    assert not of("HD704", one)
+    assert [view.gpu.errors for view in one.ranks if view.gpu is not None] == [(), ()]
+    assert of("HD704", job(cards=cards, events=(xid(79, pid=3060),)))  # which ends the kernels of all processes
+
+
+def test_an_error_of_a_helper_is_one_of_its_rank() -> None:
+    worker = helper(700, 101, train(12))
+    (finding,) = of("HD704", job(gpu_rank(0), gpu_rank(1), worker, events=(xid(31, pid=700),)))
+    assert finding.culprits == (1,)
 
 
 def test_in_a_container_the_ranks_of_a_card_are_unknown() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -15,9 +16,23 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import Known
 from hangdoc.observe.discover import Scope
 from hangdoc.observe.membership import Membership
+from hangdoc.observe.observe import Options
+from hangdoc.observe.polling import Polling
 from hangdoc.observe.stacks import has_run
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import Counter, Interpreter, Local, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import (
+    Clocks,
+    Counter,
+    FlightRecorder,
+    Interpreter,
+    KernelThread,
+    Local,
+    PythonThread,
+    Recorded,
+    RecordedGroup,
+    Stack,
+    Unavailable,
+)
 from tests.unit.builders import c10d, frame
 from tests.unit.test_observe_parts import TORCH, fake_process
 
@@ -211,3 +226,27 @@ def test_a_reading_of_a_process_that_ran_meanwhile_is_not_current() -> None:
     reading.off_cpu = True
     assert not reading.out_of_date(ran)
     assert reading.out_of_date(clocks(t10=6, t11=5, t12=5))
+
+
+# --- cards -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("finished", "silent"), [(None, True), (0.2, False)])
+def test_a_run_whose_cards_rest_is_silent_although_its_ranks_spin(finished: float | None, silent: bool) -> None:
+    waits = Recorded(seq=5, op="all_reduce", age_seconds=20.0)
+    group = RecordedGroup(name="0", default=True, issued=5, issued_before=5, pending=(waits,), on_card=True)
+    record = FlightRecorder(source="memory", age_seconds=0.0, groups=(group,), finished_seconds_ago=finished)
+    ranks = [SimpleNamespace(pid=pid, held=False, state="R", role="rank", run="mine", owner=None) for pid in (10, 11)]
+    poller = Polling(Options(window=1.0))
+    poller._observation = SimpleNamespace(ranks=lambda: ranks, window=1.0, targets={})  # type: ignore[assignment]
+    busy = Clocks(
+        window_seconds=1.0,
+        resolution_ns=1,
+        threads=(
+            KernelThread(tid=10, name="python", state="R", cpu_ns=10**9, voluntary_switches=0, involuntary_switches=0),
+        ),
+    )
+    gathered = {pid: {"recorder": record, "clocks": busy} for pid in (10, 11)}
+    poller._update_silence(gathered, ranks, set(), set())  # type: ignore[arg-type]
+    assert ("mine" in poller._silent) is silent
+    poller.close()

@@ -32,6 +32,17 @@ def test_a_young_hang_waits_for_the_patience() -> None:
     assert [len(sure.add(hung(), at).confirmed) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
 
 
+def test_a_hang_is_confirmed_before_torch_ends_the_run() -> None:
+    def soon(seconds: float) -> Diagnosis:
+        found = hung()
+        return replace(found, jobs=tuple(replace(job, ends_by_itself_in_seconds=seconds) for job in found.jobs))
+
+    for seconds, confirmed in ((400.0, False), (20.0, True)):
+        sure = Confirmation(patience=1000)
+        assert not sure.add(soon(seconds), now=0.0).confirmed
+        assert bool(sure.add(soon(seconds - 2), now=2.0).confirmed) is confirmed
+
+
 def test_another_finding_starts_anew_and_a_hang_is_confirmed_once() -> None:
     sure = Confirmation(patience=0)
     codes = ("HD302", "HD202", "HD202", "HD302", "HD302")

@@ -50,6 +50,8 @@ _XIDS = {
     167: Xid("ends", "it has a fatal timeout on the PCI bus"),
 }
 _OTHER = Xid("consequence", "its driver reports an error")
+_OF_PROCESS = frozenset((13, 31, 43, 45, 94, 109, 137))
+"""Errors that end only the kernels of the process that the message names."""
 _NOT_FATAL = ("Nonfatal", "Non-fatal")
 
 
@@ -62,6 +64,11 @@ def meaning_of(event: CardEvent) -> Xid:
     if known.weight == "link" and any(word in event.text.split() for word in _NOT_FATAL):
         return known._replace(weight="hint")
     return known
+
+
+def concerns_process_alone(event: CardEvent) -> bool:
+    """Whether an error concerns only the process that its message names, and not the other ones on the card."""
+    return event.kind == "Xid" and event.pid is not None and event.number in _OF_PROCESS
 
 
 def name_of(event: CardEvent) -> str:

@@ -7,12 +7,13 @@ rank has a card here: which of the cards CUDA_VISIBLE_DEVICES and LOCAL_RANK mea
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from hangdoc.reasoning.evidence.xids import concerns_process_alone
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Card, CardEvent, CardEvents, Cards, Host, Runtime
 
 BUSY_PERCENT, QUIET_MEMORY_PERCENT, QUIET_POWER_SHARE = 99, 2, 0.3
-"""An H100 with a limit of 700 W had, in kernels of NCCL that wait, 100 %, 0 % and 128 to 131 W; with a tiny model, 100 %, 1 %
+"""H100s with a limit of 700 W had, in kernels of NCCL that wait, 100 %, 0 % and 120 to 134 W; with a tiny model, 100 %, 1 %
 and 145 W; in large matrix products, 100 %, 31 % and 698 W; idle, 0 %, 0 % and 73 W."""
 _OLD_SECONDS = 10.0
 """An older answer of the driver shows nothing about the look."""
@@ -105,14 +106,22 @@ def owners_of(run: Run, host: Host, card: Card) -> Owners | None:
 
 def owners_of_event(run: Run, host: Host, event: CardEvent) -> Owners | None:
     """The ranks that an error in the kernel log is about; None if it is about none of this run."""
-    named = tuple(rank.rank for rank in run.on(host.name) if event.pid is not None and rank.pid == event.pid)
+    ranks = run.on(host.name)
+    named = tuple(rank.rank for rank in ranks if event.pid is not None and event.pid in _pids_of(run, rank))
     if named:
         return Owners(named, sure=True)
+    if concerns_process_alone(event) and all(rank.pid is not None for rank in ranks):
+        return None
     card = next((card for card in cards_on(host) if card.bus_id == event.bus_id), None)
     if card is not None:
         return owners_of(run, host, card)
     whole = cards_on(host) and all(card.bus_id is not None for card in cards_on(host))
     return None if whole or not users_of(run, host) else Owners((), sure=False)
+
+
+def _pids_of(run: Run, rank: Rank) -> set[int]:
+    """A rank's process and its helpers."""
+    return {helper.pid for helper in run.helpers(rank)} | ({rank.pid} if rank.pid is not None else set())
 
 
 def errors_of(card: Card, events: Iterable[CardEvent]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def find_card_call(process: Process, thread: PythonThread | None, read: Reading 
     """The call for which a rank waits in the driver of its card; None if its card has none, or if its thread is elsewhere.
     `thread` is the one that trains and `read` its lines."""
     oldest = _oldest_call(process)
-    if oldest is None or process.deep_seconds_ago or stopped_by(process) is not None:
+    if oldest is None or stopped_by(process) is not None:
         return None
     in_driver = _is_in_driver(process, thread, read)
     if in_driver is False or counters_moved(process):
@@ -82,7 +82,8 @@ def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None]
     record, clocks = process.recorder, process.clocks
     if not isinstance(record, FlightRecorder) or record.made_in_window:
         return None
-    window = clocks.window_seconds if isinstance(clocks, Clocks) else 0.0
+    # A thread that waits in the driver for a call stays there until the call is finished, so an older stack is still true.
+    window = max(clocks.window_seconds if isinstance(clocks, Clocks) else 0.0, process.deep_seconds_ago)
     if record.finished_seconds_ago is not None and record.finished_seconds_ago < window:
         return None
     oldest = max(_unfinished(process), key=lambda each: _made_first(*each[:2]), default=None)

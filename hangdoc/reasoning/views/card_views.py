@@ -3,7 +3,7 @@
 from hangdoc.diagnosis import GpuView
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of
+from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of, owners_of_event
 
 
 def gpu_view(run: Run, rank: Rank) -> GpuView | None:
@@ -12,6 +12,8 @@ def gpu_view(run: Run, rank: Rank) -> GpuView | None:
     card = card_of(host, rank) if host is not None else None
     if host is None or card is None:
         return None
+    owners = ((event, owners_of_event(run, host, event)) for event in events_of(run, host))
+    events = [event for event, them in owners if them is not None and rank.rank in them.ranks]
     return GpuView(
         index=card.index,
         name=card.name,
@@ -23,5 +25,5 @@ def gpu_view(run: Run, rank: Rank) -> GpuView | None:
         memory_total_bytes=card.memory_total_bytes,
         temperature_celsius=card.temperature_celsius,
         throttle=card.throttle or (),
-        errors=errors_of(card, events_of(run, host)),
+        errors=errors_of(card, events),
     )
