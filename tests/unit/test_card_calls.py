@@ -194,3 +194,17 @@ def test_a_card_rests_with_an_old_call_and_no_event() -> None:
     assert not rests_on_card({"recorder": replace(waits, entries_in_window=1)}, 1.0)
     assert not rests_on_card({"recorder": card_rank(0).recorder}, 1.0)
     assert not rests_on_card({"recorder": waits}, 100.0)  # it was made in the window
+
+
+# --- without the right to read a process ---------------------------------------------------------------------------------
+
+
+def test_a_busy_rank_of_which_only_clocks_were_read_may_wait_for_its_card() -> None:
+    no = Unavailable(reason="permission denied")
+    blind = [
+        replace(card_rank(number), recorder=no, stack=no, stack_before=no, native=no, interpreter=no)
+        for number in (0, 1)
+    ]
+    job = only_job(snapshot(*blind, wall_us=NOW_US))
+    assert [each.label for each in job.ranks] == [None, None]
+    assert job.verdict == "unknown"

@@ -7,6 +7,7 @@ has no operation and no line, so it only shows which ranks have launched less.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from hangdoc.reasoning.ledger.from_ras import RasGroup
 from hangdoc.snapshot import Communicator, Communicators, FlightRecorder, Process
 
 
@@ -16,12 +17,33 @@ class Launches(NamedTuple):
     launched: dict[int, int]
     """By rank: collectives, or kernels if it is used in CUDA graphs."""
     graphs: bool
+    unobserved: dict[tuple[str, int], int]
+    """The same of processes that were not observed, by host and pid."""
 
     @property
     def behind(self) -> tuple[int, ...]:
         """The ranks that have launched the least."""
         least = min(self.launched.values())
         return tuple(sorted(rank for rank, count in self.launched.items() if count == least))
+
+
+def find_uneven_by_ras(groups: Iterable[RasGroup], ranks: Mapping[tuple[str, int], int]) -> list[Launches]:
+    """The same by the answers of RAS, which also needs no right to read a process. `ranks`: the rank of each process, by host and
+    pid."""
+    found = []
+    for group in groups:
+        if len(group.members) != group.size or any(counts.grew is not False for counts in group.members.values()):
+            continue
+        sums = {
+            member: sum(count for count in counts.counts if count is not None)
+            for member, counts in group.members.items()
+        }
+        if len(set(sums.values())) > 1 and all(None not in counts.counts for counts in group.members.values()):
+            at = {(member.host, member.pid): number for member, number in sums.items()}
+            seen = {ranks[place]: number for place, number in at.items() if place in ranks}
+            unobserved = {place: number for place, number in at.items() if place not in ranks}
+            found.append(Launches(seen, graphs=False, unobserved=unobserved))
+    return found
 
 
 def find_uneven(processes: Mapping[int, Process]) -> list[Launches]:
@@ -38,7 +60,7 @@ def find_uneven(processes: Mapping[int, Process]) -> list[Launches]:
         if len(by_rank) != size or (graphs and _transfers(processes[rank] for rank in by_rank)):
             continue  # sends and receives are kernels too, and each rank may launch another number of them
         if all(map(_rests, by_rank.values())):
-            launches = Launches({rank: _launched(each, graphs=graphs) for rank, each in by_rank.items()}, graphs)
+            launches = Launches({rank: _launched(each, graphs=graphs) for rank, each in by_rank.items()}, graphs, {})
             if len(set(launches.launched.values())) > 1:
                 found.append(launches)
     return found

@@ -102,7 +102,8 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
     moved = counters_moved(process) or movement.transferred(process, pairs)
-    if share is not None and share >= BUSY:
+    # A rank that waits for its card is as busy as one that works.
+    if share is not None and share >= BUSY and (moved or not known.uses_nccl(process)):
         why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, training_share=share)
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)

@@ -53,7 +53,7 @@ from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.reasoning.text.command_lines import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
 
@@ -170,7 +170,10 @@ def check(run: Run) -> Iterator[Draft]:
         yield _unread(
             f"the stacks of {words.ranks(rank for rank, _, _ in refused)} could not be read: {refused[0][2]}"
             + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
-            [Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:8]],
+            [
+                *call_words.launched(run, run.ranks),
+                *(Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:8]),
+            ],
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _unread(

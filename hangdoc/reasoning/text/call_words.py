@@ -6,9 +6,10 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, duration, milliseconds, minutes
 from hangdoc.phrases import ranks as ranks_text
 from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
+from hangdoc.reasoning.ledger.from_ras import ras_groups
 from hangdoc.reasoning.ledger.history import may_be_shifted
 from hangdoc.reasoning.ledger.lags import Lag, Pace
-from hangdoc.reasoning.ledger.launches import find_uneven
+from hangdoc.reasoning.ledger.launches import find_uneven, find_uneven_by_ras
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
 from hangdoc.reasoning.model.run import Run
 
@@ -80,8 +81,10 @@ def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
 def launched(run: Run, ranks: Collection[int]) -> list[Evidence]:
     """What NCCL has launched for each rank of a communicator in which some of `ranks` have launched more than others."""
     processes = {number: rank.process for number, rank in run.ranks.items() if rank.process is not None}
+    by_place = {(rank.host, rank.pid): number for number, rank in run.ranks.items() if rank.pid is not None}
+    uneven = find_uneven(processes) or find_uneven_by_ras(ras_groups(run.hosts), by_place)
     lines = []
-    for launches in find_uneven(processes):
+    for launches in uneven:
         if not set(ranks) & launches.launched.keys():
             continue
         what = "kernels, replays of CUDA graphs included" if launches.graphs else "collectives"
@@ -91,6 +94,9 @@ def launched(run: Run, ranks: Collection[int]) -> list[Evidence]:
         where = f"in the communicator of {ranks_text(tuple(sorted(launches.launched)))}"
         for number, same in sorted(by_count.items()):
             lines.append(Evidence(same[0], PROBE_OF_NCCL, f"has launched {number} {what}, {where}{also(same)}"))
+        for (host, pid), number in sorted(launches.unobserved.items())[:_SHOWN]:
+            text = f"pid {pid} on {host}, which was not observed, has launched {number} {what} there"
+            lines.append(Evidence(None, PROBE_OF_NCCL, text))
     return lines[:_SHOWN]
 
 
