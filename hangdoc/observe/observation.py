@@ -178,3 +178,10 @@ class Probe(Protocol):
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The results."""
         ...
+
+
+class PolledProbe(Probe, Protocol):
+    """A cheap probe, which keeps its last readings from one poll to the next."""
+
+    def start_next_window(self, observation: Observation) -> None:
+        """What was read last is the beginning of the next window."""

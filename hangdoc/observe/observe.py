@@ -7,38 +7,23 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from hangdoc import redact
 from hangdoc.observe import arrivals, isolation, lock_files, naps, natives, outside, process_table
-from hangdoc.observe.abandonable import NotEnded, Threads, TooMany
 from hangdoc.observe.clocks import CpuClocks
-from hangdoc.observe.control_groups import ControlGroups
-from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
-from hangdoc.observe.gpu.cards import GpuCards
-from hangdoc.observe.gpu.kernel_log import KernelLog
-from hangdoc.observe.gpu.links import LinkPorts
-from hangdoc.observe.gpu.nccl_memory import NcclMemory
 from hangdoc.observe.gpu.ras import read_ras
-from hangdoc.observe.holds import Holds
-from hangdoc.observe.interpreter import InterpreterState
-from hangdoc.observe.loops import TrainingLoops
-from hangdoc.observe.machine import HostMachine
-from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
-from hangdoc.observe.progress import Beacons, counters
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.probes import Guard, attempt, evidence_of, make_probes, probe_of
+from hangdoc.observe.progress import counters
 from hangdoc.observe.shares import is_share_taken
-from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import Stacks, with_later_frames
-from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.call_sites import annotate_calls
-from hangdoc.observe.torch.flight_recorder import FlightRecorders
-from hangdoc.observe.torch.stores import Stores
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import (
     Clocks,
@@ -53,28 +38,6 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 from hangdoc.version import __version__
-
-# A new probe is one file and one line here. Clocks come first: they are read exactly at both ends of the window.
-PROBES: tuple[Callable[[], Probe], ...] = (
-    CpuClocks,
-    Holds,
-    ControlGroups,
-    Beacons,
-    Storage,
-    Stacks,
-    Sockets,
-    InterpreterState,
-    TrainingLoops,
-    partial(FlightRecorders, whole=True),
-    NcclMemory,
-    Stores,
-    TrainingData,
-    HostMachine,
-    partial(GpuCards, once=True),
-    partial(KernelLog, once=True),
-    LinkPorts,
-)
-
 
 _GRACE_SECONDS = 8.0
 """A probe may run for this time after the window, and longer on an overloaded machine. After that it is abandoned."""
@@ -91,7 +54,6 @@ _SEARCH_SECONDS = 15.0
 """For the searches on behalf of one process, which watch for some seconds whether others are at work."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _MIN_SECONDS = 0.5
-_Result = TypeVar("_Result")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,13 +152,13 @@ def _run(
 ) -> tuple[dict[int | None, dict[str, Any]], int]:
     """Open all probes, run them through the window, close them, and gather their evidence. With it, when the window ended, by
     the wall clock in microseconds: all ages in the evidence are from then."""
-    stacks = Stacks()
-    probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
+    probes, guard = make_probes(), Guard()
+    stacks = probe_of(probes, Stacks)
     began = time.monotonic()
     ranks = len(observation.ranks())
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
-        _guarded(observation, probe, probe.open)
+        attempt(observation, probe.name, probe.open)
     # In turns: threads that use the processor at the same time interrupt each other at every system call. But a probe that
     # takes long does not hold up the others, and one that does not return (a dead mount) is abandoned and reported.
     between = ThreadPoolExecutor(1 + len(probes), thread_name_prefix="between")
@@ -204,7 +166,7 @@ def _run(
     wait([between.submit(_prepare, observation, meanwhile)], min(_TURN_SECONDS, turns.remaining()))
     running = {}
     for probe in probes:
-        running[probe.name] = between.submit(_guarded, observation, probe, probe.during)
+        running[probe.name] = between.submit(attempt, observation, probe.name, probe.during)
         wait([running[probe.name]], min(_TURN_SECONDS, turns.remaining()))
     pause = (
         min(observation.window, observation.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
@@ -229,31 +191,22 @@ def _run(
             time.sleep(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
-        _bounded(observation, probe, probe.close)
+        guard.run(observation, probe.name, probe.close, observation.deadline.remaining() + _MIN_SECONDS)
     ended_us = time.time_ns() // 1000
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
+        left = observation.deadline.remaining() + _MIN_SECONDS
+        for pid, field, value in guard.run(observation, probe.name, evidence_of(probe), left) or ():
             gathered.setdefault(pid, {})[field] = value
-    natives_read = _attempt(observation, "reading native stacks", lambda: natives.read(observation, gathered, {}))
-    for pid, native in (natives_read or {}).items():
+    for pid, native in (attempt(observation, "native stacks", lambda o: natives.read(o, gathered, {})) or {}).items():
         gathered.setdefault(pid, {})["native"] = native
     sources = Sources(observation.proc)
-    records = _attempt(observation, "the source of calls", lambda: annotate_calls(observation, sources, gathered))
-    for pid, record in (records or {}).items():
+    for pid, record in (
+        attempt(observation, "call sites", lambda o: annotate_calls(o, sources, gathered)) or {}
+    ).items():
         gathered[pid]["recorder"] = record
-    ras = _attempt(observation, "asking NCCL's RAS", lambda: read_ras(observation, gathered))
-    gathered.setdefault(None, {})["ras"] = ras or ()
+    gathered.setdefault(None, {})["ras"] = attempt(observation, "RAS", lambda o: read_ras(o, gathered)) or ()
     return gathered, ended_us
-
-
-def _attempt(observation: Observation, what: str, action: Callable[[], _Result]) -> _Result | None:
-    """The result of what is read after the window. An exception becomes a problem in the report."""
-    try:
-        return action()
-    except Exception as error:
-        observation.problems.append(f"{what} failed ({type(error).__name__}: {error}): please report it")
-        return None
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
@@ -263,36 +216,6 @@ def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
     environments = (target.environment for target in observation.targets.values())
     for name in {name for variables in environments if isinstance(variables, dict) for name in variables}:
         redact.variable(name, "x")
-
-
-def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
-    return lambda observation: list(probe.evidence(observation))
-
-
-def _bounded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-    """As `_guarded`, but abandons an action that does not end before the deadline."""
-    try:
-        seconds = observation.deadline.remaining() + _MIN_SECONDS
-        return _threads.run(None, lambda: _guarded(observation, probe, action), seconds)
-    except (NotEnded, TooMany):
-        observation.problems.append(
-            f"the {probe.name} probe was skipped: no time was left; allow more time with --timeout"
-        )
-        return None
-
-
-_threads: Threads[None] = Threads("probes", 64)
-
-
-def _guarded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-    """The result of the action. An exception becomes a problem in the report and does not end the observation."""
-    try:
-        return action(observation)
-    except Exception as error:
-        observation.problems.append(
-            f"the {probe.name} probe failed ({type(error).__name__}: {error}): please report it"
-        )
-        return None
 
 
 def _process_of(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:

@@ -12,33 +12,29 @@ import datetime
 import resource
 import socket
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from hangdoc import redact
 from hangdoc.observe import isolation, natives
 from hangdoc.observe.clocks import CpuClocks
-from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import DeepReader
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
-from hangdoc.observe.gpu.links import LinkPorts
-from hangdoc.observe.gpu.nccl_memory import NcclMemory
 from hangdoc.observe.gpu.ras import PolledRas
-from hangdoc.observe.holds import Holds
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.observe import Options, each_process, machine_id, not_read, process
 from hangdoc.observe.own_counts import has_counted, has_just_called, rests_on_card
-from hangdoc.observe.progress import Beacons
+from hangdoc.observe.probes import Guard, evidence_of, make_polled_probes, probe_of
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
-from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.call_sites import annotate_calls
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.observe.torch.stores import Stores
@@ -66,6 +62,9 @@ _LONGEST_WINDOW = 3.0
 _JUST_SECONDS = 1.0
 """A rank whose last call is not older is taken to move until the first window has shown whether it does."""
 _NOT_NEEDED = Unavailable(reason="not needed")
+_ACTION_SECONDS, _ACTION_WINDOWS = 5.0, 2
+"""What one action of a probe may take: a poll is late then, but shows the others."""
+_T = TypeVar("_T")
 _IDLE = 0.10
 """A rank that only polls uses less than this share of a core."""
 
@@ -85,14 +84,10 @@ class Polling:
             targets={},
             ras=options.ras,
         )
-        self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
-        self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
-        self._recorders, self._nccl = FlightRecorders(), NcclMemory()
-        self._cards, self._kernel_log = GpuCards(), KernelLog()
-        self._probes = (
-            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._nccl,
-            self._cards, self._kernel_log, LinkPorts(), self._clocks,
-        )  # fmt: skip
+        self._guard = Guard()
+        self._probes = make_polled_probes()
+        self._clocks, self._sockets = probe_of(self._probes, CpuClocks), probe_of(self._probes, Sockets)
+        self._recorders = probe_of(self._probes, FlightRecorders)
         self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
         self._ras = PolledRas()
         self._deep = DeepReader(self._clocks)
@@ -152,8 +147,8 @@ class Polling:
     def close(self) -> None:
         """End the polling: release its sockets and the kernel log, and end the child that asks for the cards."""
         self._sockets.release()
-        self._cards.release()
-        self._kernel_log.release()
+        probe_of(self._probes, GpuCards).release()
+        probe_of(self._probes, KernelLog).release()
 
     # --- targets ---------------------------------------------------------------------------------------------------------
 
@@ -202,9 +197,7 @@ class Polling:
         """The results of the cheap probes in this window."""
         found: dict[int | None, dict[str, Any]] = {}
         for probe in self._probes:
-            for pid, name, value in (
-                self._guarded(probe.name, lambda s, probe=probe: list(probe.evidence(s)), self._observation) or ()
-            ):
+            for pid, name, value in self._guarded(probe.name, evidence_of(probe), self._observation) or ():
                 if pid is None or pid in self._observation.targets:
                     found.setdefault(pid, {})[name] = value
         return found
@@ -400,15 +393,10 @@ class Polling:
             return msgspec.structs.replace(known, swapped_bytes=self._swapped - before)
         return known
 
-    def _guarded(self, name: str, action: Any, observation: Observation) -> Any:
-        """The result of the action. An exception becomes a problem in the report and does not end the polling."""
-        try:
-            return action(observation)
-        except Exception as error:
-            self._observation.problems.append(
-                f"the {name} probe failed ({type(error).__name__}: {error}): please report it"
-            )
-            return None
+    def _guarded(self, name: str, action: Callable[[Observation], _T], observation: Observation) -> _T | None:
+        """The result of the action. One that does not end holds up the poll only for a while, and the next ones not at all."""
+        seconds = min(observation.deadline.remaining(), max(_ACTION_SECONDS, _ACTION_WINDOWS * self._options.window))
+        return self._guard.run(observation, name, action, seconds)
 
 
 class _Budget:
