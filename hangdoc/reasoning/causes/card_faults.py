@@ -9,7 +9,7 @@ from hangdoc.reasoning.evidence.xids import WEIGHTS, Weight, meaning_of, name_of
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Dead, Unseen
-from hangdoc.reasoning.model.kinds import SameCall, Spinning
+from hangdoc.reasoning.model.kinds import LaunchedNotFinished, SameCall, Spinning
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import Owners, cards_on, events_of, owners_of, owners_of_event, users_of
 from hangdoc.snapshot import Card, CardEvent, Cards, Host
@@ -18,7 +18,7 @@ _CONFIDENCE = {"ends": 0.95, "program": 0.85, "link": 0.7, "hint": 0.6}
 _UNSURE = 0.8
 """By this, the confidence is multiplied if the driver does not name the ranks."""
 _MOST_EVIDENCE = 8
-_WAITS_FOR_CARDS = (Spinning, SameCall)
+_WAITS_FOR_CARDS = (LaunchedNotFinished, Spinning, SameCall)
 
 
 class Fault(NamedTuple):

@@ -1,7 +1,8 @@
 """The card of a rank, and what its meters say.
 
-A rank and a card are joined by the processes that the driver names for the card. In most containers it names none, and then no
-rank has a card here: which of the cards CUDA_VISIBLE_DEVICES and LOCAL_RANK mean would be a guess.
+A rank and a card are joined by the address of the card that NCCL has in the rank's communicators, or by the processes that the
+driver names for the card. In most containers it names none. Which of the cards CUDA_VISIBLE_DEVICES and LOCAL_RANK mean would be
+a guess.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from typing import Literal, NamedTuple
 from hangdoc.reasoning.evidence.xids import concerns_process_alone
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.snapshot import Card, CardEvent, CardEvents, Cards, Host, Runtime
+from hangdoc.snapshot import Card, CardEvent, CardEvents, Cards, Communicators, Host, Runtime
 
 BUSY_PERCENT, QUIET_MEMORY_PERCENT, QUIET_POWER_SHARE = 99, 2, 0.3
 """H100s with a limit of 700 W had, in kernels of NCCL that wait, 100 %, 0 % and 120 to 134 W; with a tiny model, 100 %, 1 %
@@ -37,11 +38,20 @@ def cards_on(host: Host) -> tuple[Card, ...]:
 
 
 def card_of(host: Host, rank: Rank) -> Card | None:
-    """The card that a rank computes on. Of several on which it has contexts, it is that of its local rank, or else none."""
+    """The card that a rank computes on: that of its NCCL communicators, or one on which the driver names its process. Of several
+    on which it has contexts, it is that of its local rank, or else none."""
+    read = rank.process.communicators if rank.process is not None else None
+    used = {each.pci_address for each in read.communicators} if isinstance(read, Communicators) else set()
+    if len(of_nccl := [card for card in cards_on(host) if _same_address(card.bus_id, used)]) == 1:
+        return of_nccl[0]
     mine = [card for card in cards_on(host) if rank.pid is not None and rank.pid in (card.pids or ())]
     if len(mine) < 2:
         return mine[0] if mine else None
     return next((card for card in mine if card.index == rank.local_rank), None)
+
+
+def _same_address(bus_id: str | None, addresses: set[str | None]) -> bool:
+    return bus_id is not None and bus_id.lower() in addresses
 
 
 def users_of(run: Run, host: Host) -> tuple[Rank, ...]:
