@@ -1,0 +1,53 @@
+"""The one list of probes, and the guard that runs them."""
+
+import threading
+
+import pytest
+
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.observation import Observation
+from hangdoc.observe.probes import PROBES, Guard, make_polled_probes, make_probes
+from hangdoc.procfs import ProcFS
+
+
+@pytest.fixture
+def observation() -> Observation:
+    return Observation(proc=ProcFS(), deadline=Deadline(5), window=0.1, native="never", targets={})
+
+
+def test_polls_use_the_cheap_probes_of_the_list() -> None:
+    every, polled = make_probes(), make_polled_probes()
+    cheap = [listed.cost == "cheap" for listed in PROBES]
+    assert [type(probe) for probe in polled] == [type(p) for p, is_cheap in zip(every, cheap, strict=True) if is_cheap]
+    assert len({probe.name for probe in every}) == len(every)
+    assert all(callable(probe.start_next_window) for probe in polled)
+
+
+def test_a_probe_that_does_not_return_holds_up_one_action_and_is_left_out_until_it_does(
+    observation: Observation,
+) -> None:
+    guard, freed, back = Guard(), threading.Event(), threading.Event()
+
+    def hang(_: Observation) -> str:
+        freed.wait()
+        back.set()
+        return "late"
+
+    assert guard.run(observation, "mounts", hang, 0.05) is None
+    assert guard.run(observation, "mounts", lambda _: "now", 0.05) is None  # its thread is still away
+    assert guard.run(observation, "clocks", lambda _: "now", 5.0) == "now"
+    assert ["mounts" in problem for problem in observation.problems] == [True, True]
+    freed.set()
+    assert back.wait(5)
+    result = None
+    while result is None:  # the thread gives itself back just after the action
+        result = guard.run(observation, "mounts", lambda _: "again", 5.0)
+    assert result == "again"
+
+
+def test_what_a_probe_raises_is_a_problem(observation: Observation) -> None:
+    def fail(_: Observation) -> None:
+        raise KeyError("gone")
+
+    assert Guard().run(observation, "mounts", fail, 5.0) is None
+    assert observation.problems == ["the mounts probe failed (KeyError: 'gone'): please report it"]
