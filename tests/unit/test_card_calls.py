@@ -14,7 +14,9 @@ from hangdoc.snapshot import (
     Communicators,
     FlightRecorder,
     Process,
+    Recorded,
     RecordedGroup,
+    RecordedTransfers,
     Snapshot,
     Unavailable,
 )
@@ -113,6 +115,32 @@ def test_an_earlier_difference_of_sizes_explains_a_call_that_no_card_finishes() 
     finding = only_job(uneven).findings[0]
     assert finding.code == "HD206"
     assert "number 3" in finding.summary
+
+
+def transfer_rank(number: int, *, sends: bool) -> Process:
+    """A rank in the driver whose oldest transfer with the other rank is its third."""
+    forms: dict[CallForm, int] = {}
+    pending = Recorded(
+        seq=3, op="send" if sends else "recv", age_seconds=20.0, timeout_seconds=600.0,
+        frames=frames(("train.py", 9 + number, "main")),
+    )  # fmt: skip
+    made = RecordedTransfers(sends=sends, peer=1 - number, made=3, pending=(pending,))
+    world = replace(group([(1, SUM, T0_US, False)], forms), transfers=(made,))
+    return replace(gpu_rank(number), recorder=replace(recorder(world, forms=forms), whole=True))
+
+
+@pytest.mark.parametrize("sends", [(True, True), (False, False)])
+def test_two_sends_or_two_receives_are_a_deadlock(sends: tuple[bool, bool]) -> None:
+    ranks = [transfer_rank(number, sends=each) for number, each in enumerate(sends)]
+    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    assert (job.verdict, job.findings[0].code) == ("hung", "HD204")
+
+
+def test_a_send_and_its_receive_are_none() -> None:
+    """A stage of a pipeline may compute for long before its send, which it has launched already."""
+    ranks = [transfer_rank(number, sends=number == 0) for number in (0, 1)]
+    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    assert (job.verdict, job.findings[0].code, job.findings[0].severity) == ("waiting", "HD702", "info")
 
 
 def communicators(launches: int, *, before: int | None = None, graphs: int = 1) -> Communicators:

@@ -152,12 +152,14 @@ class Standstill(Hold, frozen=True, kw_only=True):
 
 
 class LaunchedNotFinished(Hold, frozen=True, kw_only=True):
-    """All ranks of a group have made a call that their cards execute, and it finishes on none of those that wait."""
+    """All ranks that a call needs have made it, and their cards do not finish it. It ends by itself if one of the cards works."""
 
     NAME = "launched-not-finished"
     group: str | None
     number: int
     call: Call
+    pair: tuple[int, int] | None = None
+    """Of a send or receive, the rank that made it and its peer."""
 
 
 class Spinning(Hold, frozen=True, kw_only=True):

@@ -54,6 +54,13 @@ def _same_address(bus_id: str | None, addresses: set[str | None]) -> bool:
     return bus_id is not None and bus_id.lower() in addresses
 
 
+def works_hard(run: Run, rank: Rank) -> bool:
+    """Whether the card of a rank executes more than kernels that wait, as far as its meters were read."""
+    host = run.host.get(rank.host)
+    card = card_of(host, rank) if host is not None else None
+    return host is not None and card is not None and use_of(host, card) == "works"
+
+
 def users_of(run: Run, host: Host) -> tuple[Rank, ...]:
     """The ranks of a host that use a GPU, as far as is known; a rank about which nothing is known may."""
     return tuple(rank for rank in sorted(run.on(host.name), key=lambda rank: rank.rank) if _may_use_gpu(rank))

@@ -23,6 +23,10 @@ _INNER_FRAMES = 24
 """Of a native stack in which a frame of the driver is looked for: torch's dispatcher has a dozen frames around it."""
 
 
+_ONE_BATCH_SECONDS = 0.0005
+"""Calls of one batch are made within some microseconds."""
+
+
 class CardCall(NamedTuple):
     """The oldest call of a rank that its card has not finished."""
 
@@ -61,6 +65,19 @@ def may_wait_for_card(process: Process, thread: PythonThread | None) -> bool:
     if process.deep_seconds_ago or stopped_by(process) is not None or thread is None:
         return False
     return _is_in_driver(process, thread, reading(thread)) is not False and not counters_moved(process)
+
+
+def first_transfers(process: Process, peer: int) -> set[bool]:
+    """Whether the oldest transfers with a peer that are not finished are sends (True), receives (False), or both in one batch. A
+    card executes those of one pair of ranks in their order."""
+    pending = [
+        (each.pending[0].age_seconds or 0.0, each.sends)
+        for group in recorded_groups(process)
+        for each in group.transfers
+        if each.peer == peer and each.pending
+    ]
+    oldest = max((age for age, _ in pending), default=0.0)
+    return {sends for age, sends in pending if oldest - age < _ONE_BATCH_SECONDS}
 
 
 def find_dumped_call(process: Process) -> CardCall | None:

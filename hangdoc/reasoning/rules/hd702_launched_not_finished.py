@@ -67,14 +67,22 @@ _REMEDY = (
 )
 
 
-@about(LaunchedNotFinished)
-def describe_blockage(run: Run, blockage: Blockage, kind: LaunchedNotFinished) -> Draft:
+def _what(run: Run, blockage: Blockage, kind: LaunchedNotFinished) -> str:
+    if kind.pair is not None:
+        rank, peer = kind.pair
+        matching = "receive" if kind.call.op == "send" else "send"
+        return f"rank {rank} has launched its {kind.call.op}, and rank {peer} the {matching}, and their cards do not finish them"
     group = run.ledger.group(kind.group, min(blockage.victims or (0,)))
     where = f" of {call_words.group_name(group)}" if group is not None else ""
+    call = call_words.name_call(kind.call)
+    return f"all ranks have made {call}, number {kind.number}{where}, and their cards do not finish it"
+
+
+@about(LaunchedNotFinished)
+def describe_blockage(run: Run, blockage: Blockage, kind: LaunchedNotFinished) -> Draft:
     return Draft(
         confidence=0.85,
-        summary=f"all ranks have made {call_words.name_call(kind.call)}, number {kind.number}{where}, and their cards do not "
-        "finish it",
+        summary=_what(run, blockage, kind),
         evidence=[*words.class_evidence(blockage.awaited), *words.standstill(run)],
         remedy=words.RUN_AGAIN if blockage.severity == "info" else _REMEDY,
         commands=next_steps.look_again(blockage.awaited[0].first),

@@ -4,16 +4,20 @@ The records say who is odd. Where they don't, a call that the source makes on so
 fewer ranks; of two sides of one size, neither. Otherwise the source only explains the difference.
 """
 
+from collections.abc import Iterable
+
 from hangdoc.phrases import do, ranks
 from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
 from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends
 from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Subset, Tensors
-from hangdoc.reasoning.model.ledger import GroupCalls, amounts
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
+from hangdoc.reasoning.ranks.card import works_hard
+from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
 from hangdoc.torch_facts import torch_names
@@ -40,6 +44,8 @@ def _tensors(answer: SizesDiffer, earlier: int | None = None) -> Found:
 def find_on_cards(run: Run, classes: Parts) -> Found | None:
     """What keeps cards from finishing calls that they have, if all classes wait for their cards: a call that some ranks skipped,
     an earlier call with different amounts of data, or something below the calls. None if a record is missing."""
+    if (transfer := _launched_transfer(run, classes)) is not None:
+        return transfer
     if any(part.first.wait is None or part.first.wait.number is None for part in classes):
         return None
     waiting, answers = set(numbers_of(classes)), _answers(run, classes)
@@ -49,8 +55,36 @@ def find_on_cards(run: Run, classes: Parts) -> Found | None:
         if isinstance(answer, Unfinished) and waiting.issuperset(answer.waiting) and _is_complete(group):
             if (sizes := sizes_before(group, answer.number)) is not None:
                 return _tensors(sizes, earlier=sizes.number)
-            return LaunchedNotFinished(group=group.name, number=answer.number, call=answer.call), ()
+            ends = _ends(run, group.members)
+            return LaunchedNotFinished(group=group.name, number=answer.number, call=answer.call, ends=ends), ()
     return None
+
+
+def _launched_transfer(run: Run, classes: Parts) -> Found | None:
+    """A send that is launched on one card and its receive on the other, where ranks wait for each other. None if in each pair of
+    them both sides are first in a send, or in a receive."""
+    for part in classes:
+        wait = part.first.wait
+        if wait is None or wait.kind != "p2p" or wait.operation.backend != "nccl" or wait.operation.peer is None:
+            return None
+    for part in classes:
+        rank, wait = part.first, part.first.wait
+        peer = run.ranks.get(wait.operation.peer) if wait is not None and wait.operation.peer is not None else None
+        if wait is None or peer is None or rank.process is None or peer.process is None:
+            continue
+        mine, theirs = first_transfers(rank.process, peer.rank), first_transfers(peer.process, rank.rank)
+        if any(sends not in theirs for sends in mine):
+            call, number = Call(wait.operation.op), wait.operation.seq or 0
+            pair, ends = (rank.rank, peer.rank), _ends(run, (rank.rank, peer.rank))
+            return LaunchedNotFinished(group=wait.operation.group, number=number, call=call, pair=pair, ends=ends), ()
+    return None
+
+
+def _ends(run: Run, ranks: Iterable[int]) -> Ends:
+    """Whether a call that is launched ends by itself: a card that works hard has not come to it."""
+    return (
+        "by-itself" if any(works_hard(run, run.ranks[number]) for number in ranks if number in run.ranks) else "unknown"
+    )
 
 
 def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
