@@ -8,6 +8,7 @@ Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are local to t
 compared.
 """
 
+import collections
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -1138,14 +1139,17 @@ class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
-    """Merge snapshots into one with all hosts, ordered by name. If a machine occurs twice, its newest observation is used.
-    Machines with the same name (often containers) get a number.
+    """Merge snapshots into one with all hosts, ordered by name. If a machine occurs twice, its newest observation is used, and a
+    problem counts the others. Machines with the same name (often containers) get a number.
 
     Raises ValueError if `snapshots` is empty.
     """
     if not snapshots:
         raise ValueError("nothing to merge")
     newest: dict[tuple[str, str], Host] = {}
+    observations = collections.Counter(
+        (host.name, host.machine_id or "") for snapshot in snapshots for host in snapshot.hosts
+    )
     for snapshot in snapshots:
         for host in snapshot.hosts:
             key = (host.name, host.machine_id or "")
@@ -1153,7 +1157,12 @@ def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
             if known is None or host.taken_at > known.taken_at:
                 newest[key] = host
     alike: dict[str, list[Host]] = {}
-    for (name, _), host in sorted(newest.items(), key=lambda one: one[0]):
+    for (name, machine), host in sorted(newest.items(), key=lambda one: one[0]):
+        older = observations[name, machine] - 1
+        if older:
+            what = f"{older} older observation{'s' * (older > 1)} of this host"
+            text = f"{what} {'were' if older > 1 else 'was'} not used, only that of {host.taken_at}: diagnose the bundles of other runs one at a time"
+            host = replace(host, problems=(*host.problems, text))
         alike.setdefault(name, []).append(host)
     hosts = [
         replace(host, name=f"{name}#{number}") if len(group) > 1 else host

@@ -75,6 +75,8 @@ def _candidates(folder: int, skipped: dict[str, list[str]], may_go_on: Callable[
         for candidate in _in_folder(folder, "", files, skipped, may_go_on):
             found = True
             yield candidate
+        if found and folders:
+            skipped.setdefault("skipped (directories; name one of them to read its dumps)", []).extend(folders)
         for name in () if found else folders[:_MOST_FOLDERS]:
             with contextlib.suppress(OSError):
                 inner = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)

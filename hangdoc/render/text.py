@@ -82,7 +82,7 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
         yield ""
     if job.ranks:
         yield _ranks(job)
-    if job.past is not None and job.past.stopped_us is not None:
+    if job.past is not None and job.past.stopped_us is not None and job.verdict != "healthy":
         yield ""
         yield _labelled("before", words.past(job.past))
     unseen: dict[str, list[int]] = {}

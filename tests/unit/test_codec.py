@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hangdoc import codec
 from hangdoc.snapshot import Counter, Progress, Runtime, merge
@@ -139,3 +140,11 @@ def test_merge_keeps_the_newest_look_at_a_host() -> None:
     assert merge((elsewhere, WHOLE, later)) == merged
     with pytest.raises(ValueError, match="nothing"):
         merge(())
+
+
+def test_older_observations_of_a_host_are_counted() -> None:
+    first = snapshot(rank(0, train(5)))
+    later = replace(first, hosts=tuple(replace(host, taken_at="2026-01-01T00:01:00+00:00") for host in first.hosts))
+    (host,) = merge((first, later)).hosts
+    assert host.taken_at == "2026-01-01T00:01:00+00:00"
+    assert [problem.partition(",")[0] for problem in host.problems] == ["1 older observation of this host was not used"]
