@@ -4,6 +4,7 @@ Such a call returns at once, and the thread goes on until it needs a result. The
 oldest call in the record. So where a thread waits in the driver, what counts is the call, and the line that made it.
 """
 
+from re import Pattern
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -53,7 +54,12 @@ def works_on_card(process: Process, thread: PythonThread) -> bool:
     the rank's own or a CUDA graph, or it finishes one call after another."""
     record = process.recorder
     recorded = isinstance(record, FlightRecorder) and any(group.on_card for group in record.groups)
-    return recorded and _oldest_call(process) is None and bool(_driver_in_native(process, thread))
+    if not recorded or _oldest_call(process) is not None:
+        return False
+    # In its own frames NCCL waits for other ranks: torch records a call only after the communicator for it was made.
+    return bool(_has_frame(process, thread, torch_names.NATIVE_GPU_SPIN)) and not _has_frame(
+        process, thread, torch_names.NATIVE_NCCL
+    )
 
 
 def may_wait_for_card(process: Process, thread: PythonThread | None) -> bool:
@@ -93,8 +99,8 @@ def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None]
 def _made_first(group: RecordedGroup, call: Recorded) -> tuple[float, int]:
     """Larger for a call that was made earlier: by its age, and by the clock of the record where ages are equal."""
     history = group.history
-    made = dict(zip(history.numbers, history.made_us, strict=False)) if history is not None else {}
-    return call.age_seconds or 0.0, -made.get(call.seq, 0)
+    made = zip(reversed(history.numbers), reversed(history.made_us), strict=False) if history is not None else ()
+    return call.age_seconds or 0.0, -next((at for number, at in made if number == call.seq), 0)
 
 
 def _unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
@@ -114,7 +120,7 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
         return None if share is not None and share >= BUSY else False
     if not movement.same_place(process, thread, read):
         return False
-    native = _driver_in_native(process, thread)
+    native = _has_frame(process, thread, torch_names.NATIVE_GPU_SPIN)
     if native is not None:
         return native
     share = movement.share_of(process, movement.kernel_thread(process, thread))
@@ -124,14 +130,14 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
     return None if busy else False
 
 
-def _driver_in_native(process: Process, thread: PythonThread) -> bool | None:
-    """Whether native frames of a thread are in the driver; None if there are none."""
+def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) -> bool | None:
+    """Whether native frames of a thread match a pattern; None if there are none."""
     native = known.native_of(process, thread)
     if native is None:
         return None
     inner = native.frames[:_INNER_FRAMES]
     compiled = (frame for frame in inner if frame.native or not frame.file.endswith(".py"))
-    return any(torch_names.NATIVE_GPU_SPIN.search(f"{frame.function} {frame.file}") for frame in compiled)
+    return any(pattern.search(f"{frame.function} {frame.file}") for frame in compiled)
 
 
 def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:

@@ -9,7 +9,7 @@ from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesD
 from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends
-from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Subset, Tensors
+from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Spinning, Subset, Tensors
 from hangdoc.reasoning.model.ledger import GroupCalls, amounts
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
@@ -53,6 +53,12 @@ def find_on_cards(run: Run, classes: Parts) -> Found | None:
     return None
 
 
+def _spins_for_unknown(part: Class) -> bool:
+    """Whether ranks spin in the driver, and neither a record nor a frame shows for which call."""
+    wait = part.first.wait
+    return part.first.spins and wait is not None and wait.number is None and wait.operation.op == "wait"
+
+
 def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
     """Ranks that have not made the call in which others wait, and wait in one that those have made after it."""
     for group, answer in answers:
@@ -81,12 +87,14 @@ def _has_made_after(run: Run, rank: int, group: GroupCalls, number: int, part: C
 
 def _is_complete(group: GroupCalls) -> bool:
     return bool(group.members) and all(
-        rank in group.ranks and group.ranks[rank].source == "recorder" for rank in group.members
+        (calls := group.ranks.get(rank)) is not None and calls.source == "recorder" and calls.made is not None
+        for rank in group.members
     )
 
 
 def compare_calls(run: Run, parts: Parts) -> Found:
-    """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them."""
+    """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them, and none, if
+    the call of some is not known."""
     recorded = _by_record(run, parts) or _across_groups(run, parts)
     if recorded is not None:
         return recorded
@@ -99,6 +107,8 @@ def compare_calls(run: Run, parts: Parts) -> Found:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
             return _explained(mine.ranks, mine, others[0], parts, ends), mine.ranks
+    if any(map(_spins_for_unknown, parts)):
+        return Spinning(ends="unknown"), ()  # it may be in the call of the others, or in kernels of its own
     smallest, *others = parts
     alone = all(len(part.ranks) > len(smallest.ranks) for part in others)
     if alone and not any(map(_has_root, parts)):
