@@ -1161,7 +1161,8 @@ def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
         older = observations[name, machine] - 1
         if older:
             what = f"{older} older observation{'s' * (older > 1)} of this host"
-            text = f"{what} {'were' if older > 1 else 'was'} not used, only that of {host.taken_at}: diagnose the bundles of other runs one at a time"
+            used = f"{'were' if older > 1 else 'was'} not used, only that of {host.taken_at}"
+            text = f"{what} {used}: diagnose the bundles of other runs one at a time"
             host = replace(host, problems=(*host.problems, text))
         alike.setdefault(name, []).append(host)
     hosts = [

@@ -13,6 +13,7 @@ from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.causes.explain import explain
 from hangdoc.reasoning.evidence.last_call import last_call
 from hangdoc.reasoning.ledger.compare import next_timeout
+from hangdoc.reasoning.ledger.unfinished import unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
@@ -85,7 +86,7 @@ def _examined(run: Run) -> Run:
 
 def _job(run: Run, problems: list[str]) -> Job:
     verdict, waited = blockages.verdict(run), past.waited_shares(run)
-    limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
+    limit = next_timeout(unfinished_calls(run))
     return Job(
         id=run.id,
         launcher=run.launcher,

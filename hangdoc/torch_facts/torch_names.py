@@ -137,12 +137,19 @@ RPC_MEETINGS = {"shutdown": "rpc.shutdown", "_barrier": "rpc.barrier", "_wait_al
 """Functions in which each worker waits for all others, and what they are called here."""
 GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
+_IN_NCCL = r"\bnccl(Transport|Coll|Group|Comm|Socket)[A-Z]\w*|\bbootstrap(Recv|Send|AllGather|Barrier)\b"
+NATIVE_NCCL = regex(_IN_NCCL)
+"""In NCCL itself, where the host waits for other ranks, and not for its card."""
 NATIVE_GPU_SPIN = regex(
-    r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize"
-    r"|\bnccl(Transport|Coll|Group|Comm|Socket)[A-Z]\w*|\bbootstrap(Recv|Send|AllGather|Barrier)\b"
+    r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize|"
+    + _IN_NCCL
 )
 """In the driver, or in NCCL, which connects the ranks in the first call that needs a connection and polls for those that have
 not made it (`bootstrapRecv` below `ncclCollPreconnect`, NCCL 2.28.9)."""
+SYNCHRONISING = regex(
+    r"\.(item|cpu|tolist|numpy|synchronize|wait|cuda|to|replay|backward|step)\(|\b(float|int|bool|print|if|assert|while)\b"
+)
+"""Source of a line in which a thread waits for the card: it needs a value from there, or hands it something."""
 NCCL_KEEPS_ALIVE_BYTES = 4096
 """In a second. Processes with NCCL exchange 240 bytes a second on each connection of RAS while nothing happens (NCCL 2.28.9,
 measured), and some more when they look for each other. Data of a collective come in larger parts."""

@@ -7,6 +7,8 @@ from hangdoc.observe.own_counts import rests_on_card
 from hangdoc.observe.torch.calls import Call, Calls, Group
 from hangdoc.observe.torch.history import Record, recorder_of
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ledger import compare
+from hangdoc.reasoning.model.ledger import amounts
 from hangdoc.reasoning.ranks.movement import transferred
 from hangdoc.snapshot import (
     CallForm,
@@ -21,7 +23,7 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 from tests.rules.shapes import gpu_rank
-from tests.unit.builders import rank, silent, snapshot, train
+from tests.unit.builders import c10d, frame, rank, silent, snapshot, stack, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 NO = Unavailable(reason="not needed")
@@ -108,6 +110,58 @@ def test_a_rank_that_waits_in_a_later_call_of_others_has_skipped_theirs() -> Non
     assert (job.findings[0].code, job.findings[0].culprits, job.findings[0].victims) == ("HD203", (1,), (0,))
 
 
+def receives_from(number: int, world: int, peer: int, seconds: float) -> Process:
+    """A rank in the driver that posted a receive so long ago, and made three all_reduces before."""
+    forms: dict[CallForm, int] = {}
+    made = group([(at, SUM, T0_US + at * 1000, False) for at in range(1, 4)], forms)
+    posted = Recorded(seq=1, op="recv", age_seconds=seconds, timeout_seconds=600.0, frames=SUM.frames)
+    transfers = (RecordedTransfers(sends=False, peer=peer, made=1, pending=(posted,)),)
+    made = replace(made, ranks=tuple(range(world)), transfers=transfers)
+    return replace(gpu_rank(number, world=world), recorder=recorder(made, forms=forms))
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(3.0, "waiting"), (60.0, "hung")])
+def test_ranks_that_posted_receives_may_compute_before_they_send(seconds: float, verdict: str) -> None:
+    ring = [receives_from(number, 3, (number - 1) % 3, seconds) for number in range(3)]
+    job = only_job(snapshot(*ring, wall_us=NOW_US))
+    assert (job.verdict, job.findings[0].code) == (verdict, "HD204")
+    assert job.ends_by_itself_in_seconds == 600.0 - seconds
+    assert any("torch ends this run" in each.text for each in job.findings[0].evidence)
+
+
+def test_a_rank_with_sends_only_has_not_made_the_call_of_another() -> None:
+    forms: dict[CallForm, int] = {}
+    pair = receives_from(0, 2, 1, 60.0)
+    assert isinstance(pair.recorder, FlightRecorder)
+    (made,) = pair.recorder.groups
+    only = replace(made, issued=None, issued_before=None, completed=None, history=None)
+    first = replace(pair, recorder=replace(pair.recorder, groups=(only,), whole=True))
+    barrier = replace(gpu_rank(1), recorder=recorder(group([(1, SUM, T0_US, True)], forms), forms=forms))
+    for one in (first, replace(first, recorder=replace(first.recorder, whole=False))):  # type: ignore[type-var]
+        job = only_job(snapshot(one, barrier, wall_us=NOW_US))
+        assert not any("all ranks have made" in each.text for each in job.findings[0].evidence)
+
+
+def test_a_rank_without_a_record_may_be_in_the_call_of_the_others_or_in_none() -> None:
+    job = only_job(snapshot(replace(card_rank(0), recorder=NO), card_rank(1, pending=5), wall_us=NOW_US))
+    assert job.verdict == "unknown"
+    assert [(each.code, each.culprits) for each in job.findings[:1]] == [("HD701", ())]
+
+
+def test_a_rank_in_nccl_itself_waits_for_others_and_not_for_its_card() -> None:
+    connecting = stack(
+        frame("bootstrapAllGather", 0, "libnccl.so.2", native=True, library=True),
+        frame("ncclCommInitRankFunc", 0, "libnccl.so.2", native=True, library=True),
+        *c10d("all_reduce"),
+        train(14),
+    )
+    python = stack(*c10d("all_reduce"), train(14))
+    ranks = [replace(card_rank(n), native=connecting, stack=python, stack_before=python) for n in (0, 1)]
+    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    assert [each.label for each in job.ranks] == ["blocked", "blocked"]
+    assert job.verdict != "healthy"
+
+
 def test_an_earlier_difference_of_sizes_explains_a_call_that_no_card_finishes() -> None:
     even = snapshot(card_rank(0, pending=5), card_rank(1, pending=5), wall_us=NOW_US)
     uneven = snapshot(card_rank(0, pending=5), card_rank(1, pending=5, sizes={3: SUM_OF_MORE}), wall_us=NOW_US)
@@ -132,15 +186,30 @@ def transfer_rank(number: int, *, sends: bool) -> Process:
 @pytest.mark.parametrize("sends", [(True, True), (False, False)])
 def test_two_sends_or_two_receives_are_a_deadlock(sends: tuple[bool, bool]) -> None:
     ranks = [transfer_rank(number, sends=each) for number, each in enumerate(sends)]
-    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    (job,) = diagnose(snapshot(*ranks, wall_us=NOW_US), patience=10).jobs
     assert (job.verdict, job.findings[0].code) == ("hung", "HD204")
 
 
 def test_a_send_and_its_receive_are_none() -> None:
     """A stage of a pipeline may compute for long before its send, which it has launched already."""
     ranks = [transfer_rank(number, sends=number == 0) for number in (0, 1)]
-    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    (job,) = diagnose(snapshot(*ranks, wall_us=NOW_US), patience=10).jobs
     assert (job.verdict, job.findings[0].code, job.findings[0].severity) == ("waiting", "HD702", "info")
+
+
+def test_sizes_are_compared_once_for_each_form_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(compare, "amounts", lambda call: asked.append(call) or amounts(call))
+    ranks = [card_rank(number, made=200, pending=200) for number in range(20)]
+    world = tuple(range(20))
+    for at, one in enumerate(ranks):
+        assert isinstance(one.recorder, FlightRecorder)
+        groups = tuple(replace(each, ranks=world) for each in one.recorder.groups)
+        identity = replace(one.identity, world_size=20) if one.identity is not None else None
+        ranks[at] = replace(one, recorder=replace(one.recorder, groups=groups), identity=identity)
+    job = only_job(snapshot(*ranks, wall_us=NOW_US))
+    assert job.findings[0].code == "HD702"
+    assert len(asked) < 20 * 20
 
 
 def communicators(launches: int, *, before: int | None = None, graphs: int = 1) -> Communicators:

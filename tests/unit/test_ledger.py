@@ -158,8 +158,9 @@ def test_when_torch_ends_the_run() -> None:
     """The oldest call that is not complete was made 73 s before the record was read, with a timeout of 30 minutes."""
     group = only(ledger([*made(26), (27, REDUCE, True)], made(26)))
     assert wait_seconds(group.ranks.values()) == 73.0
-    assert next_timeout(group.ranks.values()) == (1800.0 - 73.0, 1800.0)
-    assert next_timeout(only(ledger(made(3), made(3))).ranks.values()) is None
+    assert next_timeout(call for calls in group.ranks.values() for call in calls.pending) == (1800.0 - 73.0, 1800.0)
+    finished = only(ledger(made(3), made(3))).ranks.values()
+    assert next_timeout(call for calls in finished for call in calls.pending) is None
 
 
 def test_a_wait_is_as_old_as_the_last_rank_that_came() -> None:
@@ -450,6 +451,6 @@ def test_a_thread_that_waits_for_hours_makes_no_wait_older() -> None:
 
     calls = [waiting(0, 2.0, 1800), waiting(0, 7200.0, 1800), waiting(1, 2.5, 1800), waiting(1, 7200.0, 1800)]
     assert wait_seconds(calls) == 2.0
-    limit = next_timeout(calls)
+    limit = next_timeout(call for each in calls for call in each.pending)
     assert limit is not None
     assert limit.seconds == 1797.5, "torch has not ended the run for the old one"

@@ -147,7 +147,10 @@ def _transfers(calls: Calls) -> dict[int, Call | None]:
 
 
 def _completed_with(call: Call, batch: Call) -> Call:
-    return call._replace(retired=batch.retired, completed_ns=batch.completed_ns, timeout_ms=batch.timeout_ms)
+    """A part of a batch, which was made and completes with it."""
+    return call._replace(
+        made_ns=batch.made_ns, retired=batch.retired, completed_ns=batch.completed_ns, timeout_ms=batch.timeout_ms
+    )
 
 
 def _recorded_group(

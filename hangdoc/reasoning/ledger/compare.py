@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls, amounts, plain_name
+from hangdoc.snapshot import Recorded
 
 
 class Side(NamedTuple):
@@ -116,15 +117,37 @@ def _sides(entered: dict[int, tuple[Call | None, bool]], key: Callable[[Call], H
 def sizes_before(group: GroupCalls, number: int) -> SizesDiffer | None:
     """The first call before a number to which the ranks passed different amounts of data. A card does not check them: the calls
     after it then meet others than their own. None if there is none in the record."""
-    made = {rank: calls.by_number() for rank, calls in group.ranks.items() if calls.source == "recorder"}
-    common = set.intersection(*(set(calls) for calls in made.values())) if len(made) > 1 else set()
-    for at in sorted(n for n in common if n < number):
-        calls = {rank: (by_number[at], False) for rank, by_number in made.items()}
-        if len({plain_name(call.op) for call, _ in calls.values()}) == 1:
-            sides = _sides(dict(calls), amounts)
-            if len(sides) > 1:
-                return SizesDiffer(at, sides)
+    made = {rank: calls for rank, calls in group.ranks.items() if calls.source == "recorder"}
+    if len(made) < 2:
+        return None
+    numbers = sorted(n for n in set.intersection(*(set(calls.numbers) for calls in made.values())) if n < number)
+    classes = _equal_until(made.values(), numbers)
+    for at, kinds in zip(numbers, zip(*classes, strict=True), strict=True):
+        if len(set(kinds)) > 1 and len({name for name, _ in kinds}) == 1:
+            return SizesDiffer(
+                at, _sides({rank: (calls.by_number()[at], False) for rank, calls in made.items()}, amounts)
+            )
     return None
+
+
+_Kind = tuple[str, tuple[str, ...]]
+"""The operation of a call, and its amounts of data."""
+
+
+def _equal_until(ranks: Iterable[RankCalls], numbers: Iterable[int]) -> list[tuple[_Kind, ...]]:
+    """What ranks called at some numbers, each different column once: in large runs, nearly all ranks have the same one."""
+    numbers = tuple(numbers)
+    kinds: dict[_Kind, int] = {}
+    by_object: dict[int, int] = {}  # equal calls of a rank are one object, and comparing them takes long
+    columns: dict[tuple[int, ...], None] = {}
+    for calls in ranks:
+        for call in calls.calls:
+            if id(call) not in by_object:
+                by_object[id(call)] = kinds.setdefault((plain_name(call.op), amounts(call)), len(kinds))
+        by_number = calls.by_number()
+        columns.setdefault(tuple(by_object[id(by_number[at])] for at in numbers))
+    by_position = list(kinds)
+    return [tuple(by_position[kind] for kind in column) for column in columns]
 
 
 def blamed(comparison: Comparison) -> tuple[int, ...]:
@@ -146,13 +169,12 @@ class Limit(NamedTuple):
     timeout_seconds: float
 
 
-def next_timeout(calls: Iterable[RankCalls]) -> Limit | None:
-    """When torch ends the first of some processes; None if no record shows that."""
+def next_timeout(waits: Iterable[Pending | Recorded]) -> Limit | None:
+    """When torch ends the first of the processes that wait in some calls; None if no record shows that."""
     return min(
         (
             Limit(max(0.0, waiting.timeout_seconds - waiting.age_seconds), waiting.timeout_seconds)
-            for rank in calls
-            for waiting in rank.pending
+            for waiting in waits
             if waiting.timeout_seconds
             and waiting.age_seconds is not None
             and waiting.age_seconds < waiting.timeout_seconds  # an older one has not ended it

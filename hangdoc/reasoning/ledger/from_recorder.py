@@ -36,6 +36,8 @@ def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Ite
     for recorded in groups:
         if stopped and recorded.on_card:  # the thread that would notice the end of a call does not run
             recorded = replace(recorded, pending=())
+        if recorder.whole and recorded.issued is None and recorded.transfers:
+            recorded = replace(recorded, issued=0, issued_before=0)  # only sends and receives
         listed = _listed(process, recorded)
         members = recorded.ranks or (tuple(sorted(listed.ranks)) if listed is not None else ())
         yield Part(

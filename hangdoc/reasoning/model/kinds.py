@@ -160,6 +160,8 @@ class LaunchedNotFinished(Hold, frozen=True, kw_only=True):
     call: Call
     pair: tuple[int, int] | None = None
     """Of a send or receive, the rank that made it and its peer."""
+    cards_wait: bool = False
+    """Whether the meters of all these cards show that they wait, and none computes before the call."""
 
 
 class Spinning(Hold, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Card, CardEvent, CardEvents, Cards, Communicators, Host, Runtime
 
+WORKING_MEMORY_PERCENT = 5
 BUSY_PERCENT, QUIET_MEMORY_PERCENT, QUIET_POWER_SHARE = 99, 2, 0.3
 """H100s with a limit of 700 W had, in kernels of NCCL that wait, 100 %, 0 % and 120 to 134 W; with a tiny model, 100 %, 1 %
 and 145 W; in large matrix products, 100 %, 31 % and 698 W; idle, 0 %, 0 % and 73 W."""
@@ -54,11 +55,15 @@ def _same_address(bus_id: str | None, addresses: set[str | None]) -> bool:
     return bus_id is not None and bus_id.lower() in addresses
 
 
-def works_hard(run: Run, rank: Rank) -> bool:
-    """Whether the card of a rank executes more than kernels that wait, as far as its meters were read."""
+def use_of_rank(run: Run, rank: Rank) -> Use | None:
+    """What the card of a rank did; None if that is not known. It works only if it uses its memory too: with a low power limit, a
+    card that waits may need half of that."""
     host = run.host.get(rank.host)
     card = card_of(host, rank) if host is not None else None
-    return host is not None and card is not None and use_of(host, card) == "works"
+    use = use_of(host, card) if host is not None and card is not None else None
+    if use == "works" and card is not None and (card.memory_activity or 0) < WORKING_MEMORY_PERCENT:
+        return None
+    return use
 
 
 def users_of(run: Run, host: Host) -> tuple[Rank, ...]:

@@ -4,6 +4,7 @@ Such a call returns at once, and the thread goes on until it needs a result. The
 oldest call in the record. So where a thread waits in the driver, what counts is the call, and the line that made it.
 """
 
+from re import Pattern
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -21,10 +22,6 @@ from hangdoc.torch_facts import torch_names
 
 _INNER_FRAMES = 24
 """Of a native stack in which a frame of the driver is looked for: torch's dispatcher has a dozen frames around it."""
-
-
-_ONE_BATCH_SECONDS = 0.0005
-"""Calls of one batch are made within some microseconds."""
 
 
 class CardCall(NamedTuple):
@@ -57,7 +54,12 @@ def works_on_card(process: Process, thread: PythonThread) -> bool:
     the rank's own or a CUDA graph, or it finishes one call after another."""
     record = process.recorder
     recorded = isinstance(record, FlightRecorder) and any(group.on_card for group in record.groups)
-    return recorded and _oldest_call(process) is None and bool(_driver_in_native(process, thread))
+    if not recorded or _oldest_call(process) is not None:
+        return False
+    # In its own frames NCCL waits for other ranks: torch records a call only after the communicator for it was made.
+    return bool(_has_frame(process, thread, torch_names.NATIVE_GPU_SPIN)) and not _has_frame(
+        process, thread, torch_names.NATIVE_NCCL
+    )
 
 
 def may_wait_for_card(process: Process, thread: PythonThread | None) -> bool:
@@ -77,7 +79,7 @@ def first_transfers(process: Process, peer: int) -> set[bool]:
         if each.peer == peer and each.pending
     ]
     oldest = max((age for age, _ in pending), default=0.0)
-    return {sends for age, sends in pending if oldest - age < _ONE_BATCH_SECONDS}
+    return {sends for age, sends in pending if age == oldest}  # those of one batch are of one age
 
 
 def find_dumped_call(process: Process) -> CardCall | None:
@@ -110,8 +112,8 @@ def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None]
 def _made_first(group: RecordedGroup, call: Recorded) -> tuple[float, int]:
     """Larger for a call that was made earlier: by its age, and by the clock of the record where ages are equal."""
     history = group.history
-    made = dict(zip(history.numbers, history.made_us, strict=False)) if history is not None else {}
-    return call.age_seconds or 0.0, -made.get(call.seq, 0)
+    made = zip(reversed(history.numbers), reversed(history.made_us), strict=False) if history is not None else ()
+    return call.age_seconds or 0.0, -next((at for number, at in made if number == call.seq), 0)
 
 
 def _unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
@@ -131,24 +133,32 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
         return None if share is not None and share >= BUSY else False
     if not movement.same_place(process, thread, read):
         return False
-    native = _driver_in_native(process, thread)
+    native = _has_frame(process, thread, torch_names.NATIVE_GPU_SPIN)
     if native is not None:
         return native
     share = movement.share_of(process, movement.kernel_thread(process, thread))
     busy = thread.active if share is None else share >= BUSY
     if read.in_c10d and busy:
         return True
-    return None if busy else False
+    if not busy:
+        return False
+    return None if _may_synchronise(thread) else False
 
 
-def _driver_in_native(process: Process, thread: PythonThread) -> bool | None:
-    """Whether native frames of a thread are in the driver; None if there are none."""
+def _may_synchronise(thread: PythonThread) -> bool:
+    """Whether the innermost Python line may wait for the card, by its source; True if that was not read."""
+    source = thread.frames[0].source if thread.frames else None
+    return source is None or torch_names.SYNCHRONISING.search(source) is not None
+
+
+def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) -> bool | None:
+    """Whether native frames of a thread match a pattern; None if there are none."""
     native = known.native_of(process, thread)
     if native is None:
         return None
     inner = native.frames[:_INNER_FRAMES]
     compiled = (frame for frame in inner if frame.native or not frame.file.endswith(".py"))
-    return any(torch_names.NATIVE_GPU_SPIN.search(f"{frame.function} {frame.file}") for frame in compiled)
+    return any(pattern.search(f"{frame.function} {frame.file}") for frame in compiled)
 
 
 def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:

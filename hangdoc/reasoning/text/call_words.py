@@ -10,6 +10,7 @@ from hangdoc.reasoning.ledger.from_ras import ras_groups
 from hangdoc.reasoning.ledger.history import may_be_shifted
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.ledger.launches import find_uneven, find_uneven_by_ras
+from hangdoc.reasoning.ledger.unfinished import unfinished_calls
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
 from hangdoc.reasoning.model.run import Run
 
@@ -65,7 +66,9 @@ def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
     record."""
     group = stuck_group(run, ranks)
     if group is None:
-        return launched(run, ranks)
+        waits = [run.ranks[rank].wait for rank in ranks if rank in run.ranks]
+        ending = _timeout(run) if any(wait is not None and wait.kind == "p2p" for wait in waits) else []
+        return [*launched(run, ranks), *ending]
     comparison = compare(group)
     if isinstance(comparison, Behind):
         lines = [*_behind(group, comparison), *_sides(group, comparison.number, comparison.waiting)]
@@ -158,21 +161,22 @@ def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: 
 
 
 def _unfinished(group: GroupCalls, comparison: Unfinished) -> Evidence:
-    everyone = len(group.ranks) == len(group.members)
+    made = [calls for calls in group.ranks.values() if calls.made is not None and calls.made >= comparison.number]
+    everyone = len(made) == len(group.members)
     who = "all ranks have" if everyone else "all ranks whose calls are recorded have"
     text = f"{who} made call {comparison.number} of {group_name(group)}, {name_call(comparison.call, tensors=True)}"
     return Evidence(None, PROBE, f"{text}, and it has not finished{_on(group, comparison)}")
 
 
 def _on(group: GroupCalls, comparison: Unfinished) -> str:
-    some = len(comparison.waiting) < len(group.ranks)
+    some = len(comparison.waiting) < sum(calls.made is not None for calls in group.ranks.values())
     return f" on {ranks_text(comparison.waiting)}" if some else " on any of them"
 
 
 def _timeout(run: Run) -> list[Evidence]:
     if run.after_the_fact:
         return _passed_timeout(run)
-    limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
+    limit = next_timeout(unfinished_calls(run))
     if limit is None:
         return []
     text = f"torch ends this run in {minutes(limit.seconds)} (timeout {minutes(limit.timeout_seconds)})"

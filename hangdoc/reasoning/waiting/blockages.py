@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
-from hangdoc.reasoning.evidence.records import unfinished_transfers
 from hangdoc.reasoning.evidence.stopped import stopped_by
 from hangdoc.reasoning.ledger.compare import next_timeout
+from hangdoc.reasoning.ledger.unfinished import unfinished_calls
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
@@ -30,7 +30,15 @@ from hangdoc.reasoning.model.holds import (
     Unseen,
     Works,
 )
-from hangdoc.reasoning.model.kinds import AgentsWait, Ended, LauncherStopped, Rendezvous, Standstill
+from hangdoc.reasoning.model.kinds import (
+    AgentsWait,
+    Ended,
+    LaunchedNotFinished,
+    LauncherStopped,
+    Rendezvous,
+    Spinning,
+    Standstill,
+)
 from hangdoc.reasoning.model.ledger import CLOCK_SECONDS
 from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
@@ -43,6 +51,7 @@ from hangdoc.snapshot import Process
 _ATTEMPTS = 5
 """A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
 _TURNS_OF_OTHERS = 2
+_PATIENCES_FOR_KERNELS = 4
 _WHILE_SECONDS = 20.0
 """Before a timeout, for a look and what a person or the watch does about it."""
 _JUST_NOW = 1.0
@@ -181,6 +190,8 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
         if isinstance(kind, Hold) and not one.first.waits and one.first.process is not None
     )
     bounds = [run.age_seconds, *started, *renewed, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
+    if isinstance(kind, Spinning):
+        bounds = [None]  # the records of others do not tell since when it has been in its call
     if isinstance(kind, AgentsWait):
         bounds = [process.started_seconds_ago for process, _ in kind.agents]
     age = min(bound for bound in bounds if bound is not None) if bounds[0] is not None else None
@@ -188,12 +199,19 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
         blockage,
         age_seconds=age,
         old_from_seconds=_before_the_end(
-            run, max(run.patience, _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
+            run, max(_patience(run, kind), _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
         ),
         after_the_fact=run.after_the_fact,
         under_way=(age is not None and age < _JUST_NOW)
-        or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
+        or (not run.after_the_fact and any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited))),
     )
+
+
+def _patience(run: Run, kind: Hold) -> float:
+    """The patience. For a call that all ranks have launched it is longer, unless the meters of their cards show that these wait:
+    kernels that were queued before it may take a while."""
+    launched = isinstance(kind, LaunchedNotFinished) and not kind.cards_wait
+    return run.patience * (_PATIENCES_FOR_KERNELS if launched else 1)
 
 
 def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
@@ -201,12 +219,7 @@ def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
     that a call did not finish later. 0 where the dumps show a rank that did not come."""
     if not run.after_the_fact or isinstance(blockage.kind, BetweenCalls):
         return 0.0
-    timeouts = [
-        call.timeout_seconds for group in run.ledger.groups for rank in group.ranks.values() for call in rank.pending
-    ]
-    timeouts += [
-        call.timeout_seconds for process in run.processes.values() for _, call in unfinished_transfers(process)
-    ]
+    timeouts = (call.timeout_seconds for call in unfinished_calls(run))
     return min((seconds for seconds in timeouts if seconds), default=0.0) - CLOCK_SECONDS
 
 
@@ -215,7 +228,7 @@ def _before_the_end(run: Run, seconds: float) -> float:
     more, and a rank that has not come is too late."""
     if run.after_the_fact:
         return seconds
-    limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
+    limit = next_timeout(unfinished_calls(run))
     if limit is None:
         return seconds
     return min(seconds, max(limit.timeout_seconds - _WHILE_SECONDS, limit.timeout_seconds / 2))
@@ -232,9 +245,10 @@ def _time_for_attempts(blockage: Blockage) -> float:
 
 def _in_flight(rank: Rank) -> bool:
     """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. With RPC, bytes may be
-    in shared memory, which cannot be observed. A call of NCCL is under way until it finishes, and its connections hold bytes."""
+    in shared memory, which cannot be observed. A call of NCCL is under way until it finishes: it returned at once, so the thread
+    may wait for kernels of its own, and make the call for which the others wait after them. Only its age tells."""
     if rank.wait is not None and rank.wait.operation.backend == "nccl":
-        return False
+        return True
     return rank.uses_rpc or any(
         c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
         for c in rank.connections

@@ -6,17 +6,19 @@ fewer ranks; of two sides of one size, neither. Otherwise the source only explai
 
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from hangdoc.phrases import do, ranks
 from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
 from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends
-from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Subset, Tensors
+from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Spinning, Subset, Tensors
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
-from hangdoc.reasoning.ranks.card import works_hard
+from hangdoc.reasoning.ranks.card import use_of_rank
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
@@ -55,8 +57,7 @@ def find_on_cards(run: Run, classes: Parts) -> Found | None:
         if isinstance(answer, Unfinished) and waiting.issuperset(answer.waiting) and _is_complete(group):
             if (sizes := sizes_before(group, answer.number)) is not None:
                 return _tensors(sizes, earlier=sizes.number)
-            ends = _ends(run, group.members)
-            return LaunchedNotFinished(group=group.name, number=answer.number, call=answer.call, ends=ends), ()
+            return _launched(run, group.name, answer.number, answer.call, group.members), ()
     return None
 
 
@@ -73,18 +74,29 @@ def _launched_transfer(run: Run, classes: Parts) -> Found | None:
         if wait is None or peer is None or rank.process is None or peer.process is None:
             continue
         mine, theirs = first_transfers(rank.process, peer.rank), first_transfers(peer.process, rank.rank)
-        if any(sends not in theirs for sends in mine):
-            call, number = Call(wait.operation.op), wait.operation.seq or 0
-            pair, ends = (rank.rank, peer.rank), _ends(run, (rank.rank, peer.rank))
-            return LaunchedNotFinished(group=wait.operation.group, number=number, call=call, pair=pair, ends=ends), ()
+        if any((not sends) in theirs for sends in mine):
+            call, pair = Call(wait.operation.op), (rank.rank, peer.rank)
+            found = _launched(run, wait.operation.group, wait.operation.seq or 0, call, pair)
+            return structs.replace(found, pair=pair), ()
     return None
 
 
-def _ends(run: Run, ranks: Iterable[int]) -> Ends:
-    """Whether a call that is launched ends by itself: a card that works hard has not come to it."""
-    return (
-        "by-itself" if any(works_hard(run, run.ranks[number]) for number in ranks if number in run.ranks) else "unknown"
+def _launched(run: Run, group: str | None, number: int, call: Call, ranks: Iterable[int]) -> LaunchedNotFinished:
+    """A call that all `ranks` have launched. A card that works has not come to it yet, so it ends by itself."""
+    uses = [use_of_rank(run, run.ranks[rank]) for rank in ranks if rank in run.ranks]
+    return LaunchedNotFinished(
+        group=group,
+        number=number,
+        call=call,
+        ends="by-itself" if "works" in uses else "unknown",
+        cards_wait=set(uses) == {"waits"},
     )
+
+
+def _spins_for_unknown(part: Class) -> bool:
+    """Whether ranks spin in the driver, and neither a record nor a frame shows for which call."""
+    wait = part.first.wait
+    return part.first.spins and wait is not None and wait.number is None and wait.operation.op == "wait"
 
 
 def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
@@ -115,12 +127,14 @@ def _has_made_after(run: Run, rank: int, group: GroupCalls, number: int, part: C
 
 def _is_complete(group: GroupCalls) -> bool:
     return bool(group.members) and all(
-        rank in group.ranks and group.ranks[rank].source == "recorder" for rank in group.members
+        (calls := group.ranks.get(rank)) is not None and calls.source == "recorder" and calls.made is not None
+        for rank in group.members
     )
 
 
 def compare_calls(run: Run, parts: Parts) -> Found:
-    """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them."""
+    """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them, and none, if
+    the call of some is not known."""
     recorded = _by_record(run, parts) or _across_groups(run, parts)
     if recorded is not None:
         return recorded
@@ -133,6 +147,8 @@ def compare_calls(run: Run, parts: Parts) -> Found:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
             return _explained(mine.ranks, mine, others[0], parts, ends), mine.ranks
+    if any(map(_spins_for_unknown, parts)):
+        return Spinning(ends="unknown"), ()  # it may be in the call of the others, or in kernels of its own
     smallest, *others = parts
     alone = all(len(part.ranks) > len(smallest.ranks) for part in others)
     if alone and not any(map(_has_root, parts)):

@@ -8,7 +8,7 @@ from tests.unit.builders import snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 _SUM = CallForm(op="all_reduce", inputs=("float32[1048576]",), frames=frames(("train.py", 9, "main")))
-_CALLS, _WALL_US = 11, T0_US + 90_000_000
+_CALLS, _WALL_US = 11, T0_US + 200_000_000
 
 
 def _rank(number: int, *, made: int = _CALLS) -> Process:
