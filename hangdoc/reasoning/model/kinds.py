@@ -168,7 +168,6 @@ class Spinning(Hold, frozen=True, kw_only=True):
     """Ranks spin in the GPU driver. The host cannot tell whether for a collective or for a kernel of their own."""
 
     NAME = "gpu-spin"
-    ends: Ends = "by-itself"
 
 
 class LauncherStopped(Hold, frozen=True, kw_only=True):

@@ -44,6 +44,8 @@ class Wait(Struct, frozen=True, gc=False):
 
     number: int | None = None
     """Of a call that a card executes, its number in its group: those of different numbers do not meet."""
+    thread_at: str | None = None
+    """Of such a call, `file:line` where its thread is now, which has gone on: it waits there for the card."""
     way: tuple[tuple[str, int], ...] = ()
     """Of an unknown operation, the lines of the user's code that lead to it: other lines wait for another operation."""
 
@@ -153,8 +155,11 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
 
     @property
     def by_record(self) -> bool:
-        """Whether `where` is known from its record alone, and no stack of it was read."""
-        return self.where is not None and (self.process is None or not isinstance(self.process.stack, Stack))
+        """Whether `where` is known from its record: no stack of it was read, or its card waits in a call that its thread has made
+        before."""
+        by_card = self.wait is not None and self.wait.thread_at is not None
+        unread = self.process is None or not isinstance(self.process.stack, Stack)
+        return self.where is not None and (by_card or unread)
 
     @property
     def at_last_call(self) -> bool:

@@ -4,6 +4,7 @@ Such a call returns at once, and the thread goes on until it needs a result. The
 oldest call in the record. So where a thread waits in the driver, what counts is the call, and the line that made it.
 """
 
+from collections.abc import Sequence
 from re import Pattern
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation
 from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.reading import Reading, origin, reading
+from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.evidence.reading import Reading, frames_at, origin, reading
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stopped import stopped_by
 from hangdoc.reasoning.model.rank import BUSY, Wait
@@ -46,6 +48,8 @@ def find_card_call(process: Process, thread: PythonThread | None, read: Reading 
     age = f" for {call.age_seconds:.0f} s" if call.age_seconds is not None else ""
     why = f"its card has not finished the call{age}"
     wait = _wait(process, group, call, peer, sure=bool(in_driver))
+    if thread is not None and read is not None and call.frames:
+        wait = replace(wait, thread_at=_place(frames_at(thread.frames, read.own)))
     return CardCall(wait, _thread_at(call, thread) if call.frames else None, why)
 
 
@@ -175,6 +179,10 @@ def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | No
     if peer is not None:
         return Wait("p2p", operation, members, sure=sure)
     return Wait("collective", operation, members, sure=sure, number=call.seq)
+
+
+def _place(own: Sequence[Frame]) -> str | None:
+    return f"{short(own[0].file)}:{own[0].line}" if own else None
 
 
 def _origin(call: Recorded) -> str | None:

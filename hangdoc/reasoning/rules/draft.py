@@ -12,8 +12,10 @@ from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.command_lines import Command
+from hangdoc.reasoning.text.words import RUN_AGAIN
 
 _DOUBTED = 0.6
+_SOON_SECONDS = 300.0
 _TOO_EARLY = (
     "The dumps were written before the timeout of this call, so it may have finished later. Read the dumps that torch writes at "
     "the timeout."
@@ -78,7 +80,8 @@ def finding(
         victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
         summary=draft.summary + (_still_young(blockage) if blockage is not None else ""),
         evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
-        remedy=(_unfinished_remedy(blockage) if blockage is not None else None) or draft.remedy,
+        remedy=(_unfinished_remedy(blockage) or _next_look(blockage, draft) if blockage is not None else None)
+        or draft.remedy,
         commands=tuple(one.line for one in draft.commands),
         first_difference=draft.first_difference,
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
@@ -90,6 +93,19 @@ def _unfinished_remedy(blockage: Blockage) -> str | None:
     if not blockage.after_the_fact or blockage.severity != "info":
         return None
     return _UNDATED if blockage.age_seconds is None else _TOO_EARLY
+
+
+def _next_look(blockage: Blockage, draft: Draft) -> str | None:
+    """When to look again, if time will show whether a wait ends."""
+    if draft.remedy != RUN_AGAIN or blockage.ends == "by-itself":
+        return None
+    if blockage.age_seconds is None:
+        return "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
+    limit = blockage.hung_from_seconds
+    left = limit - blockage.age_seconds if limit is not None else None
+    if left is None or not 0 < left < _SOON_SECONDS:
+        return None
+    return f"Run hangdoc again in {minutes(left)}: if nothing has changed by then, the run hangs."
 
 
 def _still_young(blockage: Blockage) -> str:

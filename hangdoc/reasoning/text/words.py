@@ -216,7 +216,7 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
             Evidence(
                 first.rank,
                 probe_of(first),
-                f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}",
+                f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{also(numbers_of(alike))}",
             )
         )
         elsewhere = [group[0].first for group in found.values() if group is not alike]
@@ -237,12 +237,16 @@ def _inferred(rank: Rank) -> str:
     unsure = wait is not None and not wait.sure and wait.operation.op != "wait"
     if wait is None or not unsure:
         return ""
-    by_record = wait.number is not None
-    return (
-        ", by its record: its thread is busy and makes no other call"
-        if by_record
-        else ", inferred from its line: no frame shows the call"
-    )
+    if wait.number is not None or wait.thread_at is not None:
+        return ", by its record: its thread is busy and makes no other call"
+    return ", inferred from its line: no frame shows the call"
+
+
+def _thread_at(rank: Rank) -> str:
+    """Where the thread of a rank is whose card waits in an earlier call."""
+    at = rank.wait.thread_at if rank.wait is not None else None
+    where = f"{rank.where.file}:{rank.where.line}" if rank.where is not None else None
+    return f"; its thread is at {at}" if at is not None and at != where else ""
 
 
 def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
@@ -258,7 +262,7 @@ def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
 
 def stack_evidence(rank: Rank) -> Evidence:
     """What the stack of one rank shows, or its record if the stack was not read."""
-    return Evidence(rank.rank, probe_of(rank), doing_at(rank))
+    return Evidence(rank.rank, probe_of(rank), doing_at(rank) + _thread_at(rank))
 
 
 def standstill(run: Run) -> list[Evidence]:

@@ -8,14 +8,16 @@ from tests.unit.builders import snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 _SUM = CallForm(op="all_reduce", inputs=("float32[1048576]",), frames=frames(("train.py", 9, "main")))
-_CALLS, _WALL_US = 11, T0_US + 200_000_000
+_CALLS, _WALL_US = 11, T0_US + 300_000_000
 
 
 def _rank(number: int, *, made: int = _CALLS) -> Process:
     forms: dict[CallForm, int] = {}
     entries = [(at, _SUM, T0_US + at * 1000, at == _CALLS) for at in range(1, made + 1)]
     group = history_of(entries, wall_us=_WALL_US, forms=forms, ranks=(0, 1), timeout=600.0, before=made)
-    return replace(gpu_rank(number), recorder=recorder(replace(group, on_card=True), forms=forms))
+    return replace(
+        gpu_rank(number), started_seconds_ago=900.0, recorder=recorder(replace(group, on_card=True), forms=forms)
+    )
 
 
 def fires() -> Snapshot:
