@@ -110,7 +110,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Card: dict.fromkeys(("uuid", "name", "bus_id", "throttle"), "name"),
     Cards: {"driver": "name", "problem": "sentence"},
     CardEvent: dict.fromkeys(("kind", "bus_id", "text"), "name"),
-    LinkPort: dict.fromkeys(("device", "layer", "state", "physical_state"), "name"),
+    LinkPort: dict.fromkeys(("device", "layer", "state", "physical_state", "grown"), "name"),
     Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
     Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "architecture", "net_namespace", "hostname_addresses"), "name"),
     Host: {

@@ -183,7 +183,7 @@ def test_several_cards_with_one_error_are_one_finding() -> None:
 )
 def test_what_is_no_fault_of_the_run(event: CardEvent) -> None:
     one = job(events=(event,))
-    assert not of("HD704", one) and one.verdict == "waiting"
+    assert not of("HD704", one) and one.verdict == "unknown"
 
 
 def test_a_consequence_is_evidence_beside_another_error() -> None:
@@ -199,7 +199,7 @@ def test_an_invalid_address_is_an_error_of_the_rank_whose_process_is_named() -> 
     (finding,) = of("HD704", one)
     assert (finding.severity, finding.culprits) == ("error", (0,))
     assert "compute-sanitizer" in finding.remedy
-    assert one.verdict == "waiting"  # the rank may still see the error, and end
+    assert one.verdict == "unknown"  # the rank may still see the error, and end
 
 
 def test_an_invalid_address_of_a_process_that_is_no_rank_is_none_of_the_run() -> None:
@@ -227,7 +227,7 @@ def test_an_error_of_a_helper_is_one_of_its_rank() -> None:
 def test_in_a_container_the_ranks_of_a_card_are_unknown() -> None:
     one = job(cards=Cards(cards=(card(0), card(1))), events=(xid(79),))
     (finding,) = of("HD704", one)
-    assert (finding.severity, finding.culprits, one.verdict) == ("warning", (), "waiting")
+    assert (finding.severity, finding.culprits, one.verdict) == ("warning", (), "unknown")
     assert "which the run may use" in finding.summary
 
 

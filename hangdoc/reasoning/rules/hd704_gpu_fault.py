@@ -124,7 +124,7 @@ def _summary(fault: Fault) -> str:
 
 
 def _commands(fault: Fault, host: str) -> tuple[Command, ...]:
-    log = Command((), constant="dmesg -T | grep -E 'NVRM|nvswitch' | tail", host=host)
+    log = command("dmesg", "--ctime", host=host)
     if not fault.cards:
         return (log,)
     card = fault.cards[0]
