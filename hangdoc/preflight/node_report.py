@@ -26,6 +26,7 @@ from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.addresses import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
+from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
@@ -166,7 +167,7 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
 def _left_over(proc: ProcFS) -> Iterator[str]:
     """Ranks that already run on this node, one clause each. The processes of this preflight do not count."""
     mine = {os.getpid(), os.getppid()}
-    launcher = os.environ.get("TORCHELASTIC_RUN_ID") is not None
+    launcher = os.environ.get(environment_names.RUN_ID) is not None
     for pid, target in discover(proc, Deadline(5)).targets.items():
         if target.role != "rank" or pid in mine or (launcher and target.ppid == os.getppid()):
             continue

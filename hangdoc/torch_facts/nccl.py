@@ -14,7 +14,7 @@ class Collective(NamedTuple):
     name: str
     """NCCL's name, also in the answer of RAS."""
     operation: str
-    """The name in torch.distributed of what the calls have in common (`torch_names.OPERATIONS`)."""
+    """The name in torch.distributed of what the calls have in common (`call_names.OPERATIONS`)."""
     also: tuple[str, ...] = ()
     """Other operations of torch.distributed that NCCL counts here."""
 
@@ -44,6 +44,9 @@ RESULTS = (
 ncclInProgress. ncclTimeout is new in 2.30."""
 
 IN_PROGRESS = RESULTS.index("ncclInProgress")
+KEEPS_ALIVE_BYTES = 4096
+"""In a second. Processes with NCCL exchange 240 bytes a second on each connection of RAS while nothing happens (NCCL 2.28.9,
+measured), and some more when they look for each other. Data of a collective come in larger parts."""
 
 Version = tuple[int, int, int]
 """A version of NCCL: (2, 28, 9)."""

@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Loop, Process, PythonThread, Recorded, RecordedGroup
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, cpp_names
 
 _INNER_FRAMES = 24
 """Of a native stack in which a frame of the driver is looked for: torch's dispatcher has a dozen frames around it."""
@@ -131,14 +131,14 @@ def _driver_in_native(process: Process, thread: PythonThread) -> bool | None:
         return None
     inner = native.frames[:_INNER_FRAMES]
     compiled = (frame for frame in inner if frame.native or not frame.file.endswith(".py"))
-    return any(torch_names.NATIVE_GPU_SPIN.search(f"{frame.function} {frame.file}") for frame in compiled)
+    return any(cpp_names.GPU_SPIN.search(f"{frame.function} {frame.file}") for frame in compiled)
 
 
 def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:
     listed = next((each for each in known.groups(process) if not each.default and each.name == group.name), None)
     members = None if group.default else (group.ranks or (listed.ranks if listed is not None else None))
     operation = Operation(
-        op=torch_names.recorded_op(call.op),
+        op=call_names.recorded_op(call.op),
         origin=_origin(call),
         group=None if group.default else group.name,
         peer=peer,

@@ -3,7 +3,7 @@
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.model.rank import Wait, form
 from hangdoc.snapshot import Process, Recorded
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 _RECORDED_AS = {
     "reduce_scatter": {"all_reduce"},
@@ -40,4 +40,4 @@ def only_pending(process: Process) -> tuple[str, str | None] | None:
 
 def _op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
-    return torch_names.ALIASES.get(name, torch_names.ALIASES.get(entry.op, name))
+    return call_names.ALIASES.get(name, call_names.ALIASES.get(entry.op, name))
