@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import DICT, LONG, UNICODE, Memory, Unreadable
 from hangdoc.snapshot import Group
-from hangdoc.torch_facts import module_names
+from hangdoc.torch_facts import call_names, dtypes, module_names
 
 
 class Variable(NamedTuple):
@@ -123,11 +123,12 @@ def torch_value(memory: Memory, address: int) -> str | None:
                 strides = words[at + 6 : at + 6 + count] if count <= 5 else ()
                 if (
                     count <= 5
-                    and dtype in module_names.DTYPES
+                    and dtype < len(dtypes.BY_NUMBER)
+                    and dtypes.BY_NUMBER[dtype] in dtypes.COMMON
                     and math.prod(sizes) == numel
                     and all(0 < s < 1 << 40 for s in strides)
                 ):
-                    return f"{module_names.DTYPES[dtype]}[{', '.join(map(str, sizes))}]"
+                    return f"{dtypes.BY_NUMBER[dtype]}[{', '.join(map(str, sizes))}]"
     return None
 
 
@@ -172,7 +173,9 @@ def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
         with contextlib.suppress(Unreadable, KeyError):
             fields = dict(memory.attributes(element))
             call = memory.text(memory.word(fields["op"] + name_at))
-            yield Variable(f"{name}[{index}]", f"P2POp({call}, {memory.integer(fields['peer'])})", None, None)
+            yield Variable(
+                f"{name}[{index}]", f"{call_names.P2P_OP}({call}, {memory.integer(fields['peer'])})", None, None
+            )
 
 
 def rpc_workers(memory: Memory, rpc: dict[str, int]) -> int | None:

@@ -25,7 +25,7 @@ from hangdoc.observe.source import Sources
 from hangdoc.procfs import ProcError
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
-from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts import call_names, file_names
 
 _HELPERS_PER_RANK = 16
 _MAX_CONTENTS = 60
@@ -325,7 +325,7 @@ def _with_contents(memory: Memory, frame: Frame) -> Frame:
             with contextlib.suppress(Unreadable):
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
-                    if "<P2POp at " in local.text:
+                    if f"<{call_names.P2P_OP} at " in local.text:
                         contents += map(_as_local, p2p_ops(memory, local.name, local.address))
                 elif local.text.startswith("<") and (text := _torch_text(memory, local.address)) is not None:
                     found.append(msgspec.structs.replace(local, text=text))

@@ -68,7 +68,7 @@ def published(
 ) -> str | None:
     """The address that Gloo would publish to its peers (gloo/transport/tcp/device.cc): that of the interface in
     GLOO_SOCKET_IFNAME, else of the host name."""
-    named = environment.get("GLOO_SOCKET_IFNAME")
+    named = environment.get(environment_names.GLOO_INTERFACE)
     if named and isinstance(host, Machine):
         wanted = named.split(",")[0]
         found = next((one for one in host.interfaces if one.name == wanted), None)
@@ -78,7 +78,9 @@ def published(
 
 def _matters(name: str) -> bool:
     return (
-        settings.variable(name) is not None or name.endswith("SOCKET_IFNAME") or name in ("MASTER_ADDR", "MASTER_PORT")
+        settings.variable(name) is not None
+        or name.endswith(environment_names.INTERFACE_ENDING)
+        or name in ("MASTER_ADDR", "MASTER_PORT")
     )
 
 

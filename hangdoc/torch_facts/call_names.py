@@ -39,6 +39,8 @@ ROOTED = frozenset(
 """Collectives with a root: some ranks may come out of them before all have called them."""
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+P2P_OP = "P2POp"
+"""A send or a receive of a batch_isend_irecv; its attributes are `op` and `peer`."""
 
 # Functional collectives and torch's older spellings, by the name a call in somebody's source may have.
 ALIASES = {
@@ -53,6 +55,40 @@ ALIASES = {
 
 _RECORDED_OPS = {"all_reduce_barrier": "barrier", "coalesced": "coalesced"}
 """Names that torch's record gives to calls of NCCL (torch 2.11): a barrier is an all_reduce of one number."""
+FORMS = {
+    "_all_gather_base": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_barrier": "barrier",
+}
+"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13), NCCL
+a barrier as all_reduce_barrier (torch 2.11)."""
+EQUAL_AMOUNTS = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"})
+"""Collectives to which all ranks must pass tensors of one dtype and number of elements."""
+RECORDED_AS = {
+    "reduce_scatter": {"all_reduce"},
+    "broadcast_object_list": {"broadcast"},
+    "all_gather_object": {"all_gather"},
+    "gather_object": {"all_gather", "gather"},
+    "scatter_object_list": {"broadcast", "scatter"},
+}
+"""Collectives that torch records under the name of what they call (Gloo, torch 2.13)."""
+TENSOR_ARGUMENTS = {
+    "all_reduce": ("tensor",),
+    "broadcast": ("tensor",),
+    "reduce": ("tensor",),
+    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
+    "all_gather": ("tensor",),
+    "reduce_scatter_tensor": ("input", "output"),
+}
+"""Arguments of the functions of torch.distributed that must have the same number of elements on all ranks."""
 
 
 def recorded_op(name: str) -> str:

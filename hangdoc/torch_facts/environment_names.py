@@ -13,3 +13,7 @@ WORKER_SERVER_SOCKET = "TORCH_WORKER_SERVER_SOCKET"
 """Where the worker server listens (torch/distributed/elastic/control_plane.py)."""
 DUMP_HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 """What a worker server is asked for: a dump of the flight recorder on any backend, and on NCCL (torch 2.7)."""
+GLOO_INTERFACE, TENSORPIPE_INTERFACE, NCCL_INTERFACE = "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
+"""Network interfaces (NCCL: the beginnings of their names)."""
+INTERFACES = (GLOO_INTERFACE, TENSORPIPE_INTERFACE, NCCL_INTERFACE)
+INTERFACE_ENDING = "SOCKET_IFNAME"

@@ -49,21 +49,18 @@ DISTRIBUTED = "/torch/distributed/"
 C10D = "torch/distributed/distributed_c10d.py"
 RPC = "torch/distributed/rpc/api.py"
 STORE = "torch/distributed/elastic/utils/store.py"
-NAMING = (
-    C10D,
-    "torch/distributed/rendezvous.py",
-    "torch/distributed/utils.py",
-    "torch/distributed/rpc/__init__.py",
-    RPC,
-    STORE,
-)
+_RENDEZVOUS, _UTILS = "torch/distributed/rendezvous.py", "torch/distributed/utils.py"
+_RPC_INIT = "torch/distributed/rpc/__init__.py"
+_CHECKPOINT = "torch/distributed/checkpoint/"
+_DDP = "torch/nn/parallel/distributed.py"
+NAMING = (C10D, _RENDEZVOUS, _UTILS, _RPC_INIT, RPC, STORE)
 """Files whose functions have the names of the operations in which they wait."""
 WITH_ARGUMENTS = (C10D, RPC)
 """Files whose functions have the arguments of the calls in their variables."""
-MEETINGS = (Function(C10D, INIT_PROCESS_GROUP), Function("torch/distributed/rpc/__init__.py", INIT_RPC))
+MEETINGS = (Function(C10D, INIT_PROCESS_GROUP), Function(_RPC_INIT, INIT_RPC))
 RPC_HANDLER = Function("torch/distributed/rpc/internal.py", "_run_function")
 """The outermost function of a thread that does what another rank has requested."""
-RENDEZVOUS_FILES = ("/torch/distributed/rendezvous.py", "/torch/distributed/elastic/rendezvous/")
+RENDEZVOUS_FILES = (_RENDEZVOUS, "torch/distributed/elastic/rendezvous/")
 AGENT = "torch/distributed/elastic/"
 """torchrun's agent."""
 AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
@@ -79,19 +76,20 @@ PIPELINE_STEP = Function("/torch/distributed/pipelining/schedules.py", "_step_mi
 # --- what a rank does between its collectives
 BACKWARD = Function("torch/autograd/graph.py", "_engine_run_backward")
 LAYERS = "/torch/nn/modules/"
-TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
+TRAINING = ("torch/autograd/", LAYERS, "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 """A thread in one of them trains, or uses a model."""
+_INDUCTOR = "torch/_inductor/"
 COMPILER = (
-    "torch/_inductor/",
+    _INDUCTOR,
     "torch/_dynamo/",
     "torch/_functorch/",
     "torch/utils/cpp_extension.py",
     "/triton/compiler/",
 )
 """Compilers, which start processes (Triton 3)."""
-COMPILING = ("torch/_inductor/", "_dynamo/convert_frame")
+COMPILING = (_INDUCTOR, "_dynamo/convert_frame")
 """A busy thread in one of them compiles. Compiled code runs below other parts of torch/_dynamo."""
-SAVING = ("torch/serialization.py", "torch/distributed/checkpoint/")
+SAVING = ("torch/serialization.py", _CHECKPOINT)
 FILE_BATON = "/torch/utils/file_baton.py"
 """Polls for a lock file while another process builds an extension; torch.utils.cpp_extension calls it and has its path."""
 
@@ -107,18 +105,18 @@ SAMPLING = Function("/torch/utils/data/sampler.py", "__iter__")
 ORIGINS: tuple[tuple[str, str | None, str], ...] = (
     ("torch/distributed/fsdp/", None, "fsdp"),
     ("torch/distributed/_composable/fsdp", None, "fsdp"),
-    ("torch/distributed/checkpoint/", None, "checkpoint"),
-    ("torch/nn/parallel/distributed.py", "__init__", "ddp-init"),
-    ("torch/nn/parallel/distributed.py", "forward", "ddp-forward"),
+    (_CHECKPOINT, None, "checkpoint"),
+    (_DDP, "__init__", "ddp-init"),
+    (_DDP, "forward", "ddp-forward"),
     ("torch/distributed/optim/", None, "optimizer"),
     ("torch/optim/optimizer.py", "wrapper", "optimizer"),
     (STORE, None, "store"),
 )
 """Which part of torch calls a collective for the user: part of the path, function or None, origin."""
 DIRECT_CALLS: tuple[tuple[Function, str], ...] = (
-    (Function("torch/distributed/utils.py", "_verify_param_shape_across_processes"), "all_gather"),
-    (Function("torch/distributed/utils.py", "_sync_params_and_buffers"), "broadcast"),
-    (Function("torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"), "broadcast"),
+    (Function(_UTILS, "_verify_param_shape_across_processes"), "all_gather"),
+    (Function(_UTILS, "_sync_params_and_buffers"), "broadcast"),
+    (Function(_DDP, "_distributed_broadcast_coalesced"), "broadcast"),
 )
 """Functions that call a collective in C++ at once, so that no frame of distributed_c10d.py shows it, with the operation."""
 

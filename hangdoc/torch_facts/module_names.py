@@ -22,8 +22,5 @@ USED_VARIABLES = {
 TENSORS = frozenset({"Tensor", "Parameter", "Buffer", "torch.Tensor", "torch.nn.parameter.Parameter"})
 """Names of the types of tensors. Those of C have their module in them."""
 DTYPE = "torch.dtype"
-DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
-          9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn"}  # fmt: skip
-"""By number: c10/core/ScalarType.h."""
 WORKER_INFO = "torch._C._distributed_rpc.WorkerInfo"
 """The type of a worker's name in RPC."""

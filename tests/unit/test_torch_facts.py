@@ -16,6 +16,7 @@ import hangdoc
 from hangdoc.torch_facts import (
     call_names,
     cpp_names,
+    dtypes,
     environment_names,
     file_names,
     frameworks,
@@ -91,7 +92,9 @@ def test_files_of_torch_exist(name: str) -> None:
 
 def _functions_of_torch() -> list[tuple[str, str]]:
     """(part of the path, function), in torch."""
-    pairs = [tuple(atom) for value in _values(file_names).values() for atom in _atoms(value) if isinstance(atom, Function)]
+    pairs = [
+        tuple(atom) for value in _values(file_names).values() for atom in _atoms(value) if isinstance(atom, Function)
+    ]
     pairs += [(file, function) for file, function, _ in file_names.ORIGINS if function is not None]
     pairs += [(file_names.AGENT, function) for function in (*file_names.AGENT_WAITS, file_names.AGENT_EXIT)]
     pairs += [(file_names.RPC, function) for function in call_names.RPC_MEETINGS]
@@ -218,14 +221,30 @@ def test_environment_variables_are_used_by_torch() -> None:
     assert f'default="{environment_names.NO_RUN_ID}"' in source
 
 
-def test_dtypes_have_these_numbers() -> None:
+def test_dtypes_have_these_numbers_and_names() -> None:
     header = (_TORCH / "include/torch/headeronly/core/ScalarType.h").read_text()
-    numbers = {name: int(number) for name, number in re.findall(r"_\(.*?, (\w+)\) /\* (\d+) \*/", header)}
-    names = {"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64", "Half": "float16",
-             "Float": "float32", "Double": "float64", "ComplexFloat": "complex64", "ComplexDouble": "complex128", "Bool": "bool",
-             "BFloat16": "bfloat16", "Float8_e5m2": "float8_e5m2", "Float8_e4m3fn": "float8_e4m3fn"}  # fmt: skip
+    names = re.findall(r"^ *_\(.*, (\w+)\) /\* \d+ \*/", header, re.MULTILINE)
 
-    assert {numbers[name]: shown for name, shown in names.items()} == module_names.DTYPES
+    assert len(names) == len(dtypes.BY_NUMBER)
+    for name, shown in zip(names, dtypes.BY_NUMBER, strict=True):
+        assert shown == dtypes.BY_SCALAR_TYPE.get(name, name.lower())
+    assert set(dtypes.BY_NUMBER) >= dtypes.COMMON
+
+
+@pytest.mark.parametrize("call", sorted(call_names.TENSOR_ARGUMENTS))
+def test_collectives_have_these_arguments(call: str) -> None:
+    tree = ast.parse((_PACKAGES / file_names.C10D).read_text())
+    (function,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == call)
+
+    assert {*call_names.TENSOR_ARGUMENTS[call]} <= {argument.arg for argument in function.args.args}
+
+
+def test_a_batch_is_of_p2p_ops() -> None:
+    source = (_PACKAGES / file_names.C10D).read_text()
+
+    assert f"class {call_names.P2P_OP}:" in source
+    assert "self.op = " in source
+    assert "self.peer = " in source
 
 
 @pytest.mark.parametrize("module", sorted(launchers.MODULES))
@@ -243,7 +262,7 @@ def test_modules_of_launchers_exist(module: str) -> None:
 @lru_cache(1)
 def _libraries() -> tuple[mmap.mmap, ...]:
     mapped = []
-    for path in sorted((_TORCH / "lib").glob("libtorch_*.so")) + [_TORCH / "lib/libc10.so"]:
+    for path in [*sorted((_TORCH / "lib").glob("libtorch_*.so")), _TORCH / "lib/libc10.so"]:
         if path.stat().st_size <= _LARGEST:
             with path.open("rb") as file:
                 mapped.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
@@ -265,7 +284,14 @@ def _is_built(name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "name", [thread_names.GLOO_LOOP, *thread_names.GLOO_THREADS, thread_names.RPC_POOL, thread_names.STORE, "pt_autograd", "TP_CMA_loop"]
+    "name",
+    [
+        *sorted(thread_names.GLOO_THREADS),
+        thread_names.RPC_POOL,
+        thread_names.STORE,
+        "pt_autograd",
+        "TP_CMA_loop",
+    ],
 )
 def test_threads_have_these_names(name: str) -> None:
     assert _is_built(name)
@@ -274,6 +300,16 @@ def test_threads_have_these_names(name: str) -> None:
 @pytest.mark.skipif(not _HAS_NCCL, reason="this torch has no NCCL")
 def test_threads_of_nccl_have_these_names() -> None:
     assert _is_built("pt_nccl")
+
+
+def test_nccl_has_these_names() -> None:
+    library = _PACKAGES / "nvidia/nccl/lib/libnccl.so.2"
+    if not library.is_file():
+        pytest.skip("NCCL is not installed")
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        names = [*nccl.VARIABLES, nccl.RAS_ADDRESS]
+
+        assert [name for name in names if mapped.find(name.encode()) < 0] == []
 
 
 def test_processes_have_these_names() -> None:
@@ -297,7 +333,13 @@ _OF_GPUS = re.compile(r"NCCL|^omm$")
 def _identifiers() -> list[str]:
     """Names of C++ in the patterns of native frames. What may be left out (`all_?reduce`) is left out."""
     patterns = [pattern for pattern, _, _ in cpp_names.OPERATIONS]
-    patterns += [cpp_names.SEND_OR_RECEIVE, cpp_names.WORK_WAIT, cpp_names.FUTURE_WAIT, cpp_names.STORE_WAIT, cpp_names.CONNECT]
+    patterns += [
+        cpp_names.SEND_OR_RECEIVE,
+        cpp_names.WORK_WAIT,
+        cpp_names.FUTURE_WAIT,
+        cpp_names.STORE_WAIT,
+        cpp_names.CONNECT,
+    ]
     texts = [re.sub(r"\w\?", "", re.sub(r"\\[a-z]|\[\w+\]", " ", pattern.pattern)) for pattern in patterns]
     return sorted({word for text in texts for word in re.findall(r"[A-Za-z_]{5,}", text) if not _OF_GPUS.search(word)})
 
@@ -318,17 +360,14 @@ def test_libraries_are_named_so() -> None:
 # --- nowhere else --------------------------------------------------------------------------------------------------------
 
 _NAMES_OF_TORCH = re.compile(
-    r"torch/|/torch|torch\.(distributed|utils|nn|multiprocessing|_C)\b|pt_[a-z]|gloo_|pt_nccl|c10d|_pg_|libtorch|libnccl"
+    r"torch/|/torch|torch\.(distributed|utils|nn|multiprocessing|_C)\b|\bpt_[a-z]|gloo_|pt_nccl|c10d|_pg_|libtorch|libnccl"
     r"|\d(torch|c10d)\d|ncclComm|/ray/|deepspeed|lightning|/accelerate|accelerate[./]|transformers\.|/tqdm|filelock"
     r"|TORCHELASTIC_|TORCH_WORKER|RAY_RAYLET|SOCKET_IFNAME|_create_c10d|_exit_barrier|init_process_group|_wrap\b|TrainerState"
 )
 _ELSEWHERE = frozenset({
     "hangdoc/redact/readers.py",  # words that may be kept
-    "hangdoc/redact/titles.py",
-    "hangdoc/redact/vocabulary.py",
     "hangdoc/settings.py",  # the table of what users set
-    "hangdoc/watchdog/hang_directory.py",  # the watchdog imports the standard library only
-    "hangdoc/watchdog/recorder.py",
+    "hangdoc/watchdog/recorder.py",  # the watchdog imports the standard library only
     "hangdoc/watchdog/run_store.py",
     "hangdoc/watchdog/watchdog.py",
 })  # fmt: skip

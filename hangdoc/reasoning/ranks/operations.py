@@ -226,7 +226,7 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
     text = inner_native_functions(native)
     called = origin(thread.frames) if thread.frames else None
     if cpp_names.CONNECT.search(text):
-        return Wait("rendezvous", Operation(op="init_process_group"))
+        return Wait("rendezvous", Operation(op=call_names.INIT_PROCESS_GROUP))
     if cpp_names.STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
     for pattern, op, caller in cpp_names.OPERATIONS:
