@@ -277,16 +277,18 @@ def _is_in_libraries(text: str) -> bool:
 _HAS_NCCL = (_TORCH / "lib/libtorch_cuda.so").exists()
 
 
-@pytest.mark.parametrize("name", [thread_names.GLOO_LOOP, thread_names.RPC_POOL, thread_names.STORE, "pt_autograd"])
+@pytest.mark.parametrize("name", [thread_names.GLOO_LOOP, thread_names.STORE, "pt_autograd"])
 def test_threads_have_these_names(name: str) -> None:
     assert _is_in_libraries(name)
 
 
-@pytest.mark.parametrize("name", [*sorted(thread_names.GLOO_THREADS - {thread_names.GLOO_LOOP}), "TP_CMA_loop"])
+@pytest.mark.parametrize(
+    "name", [*sorted(thread_names.GLOO_THREADS - {thread_names.GLOO_LOOP}), thread_names.RPC_POOL, "TP_CMA_loop"]
+)
 def test_threads_with_short_names_have_these_names(name: str) -> None:
     """They are no text: instructions store them, eight characters at a time."""
     assert _is_in_libraries(name[:8])
-    assert name.startswith((*thread_names.GLOO_THREADS, "TP_"))
+    assert thread_names.is_of_library(name)
 
 
 @pytest.mark.skipif(not _HAS_NCCL, reason="this torch has no NCCL")
