@@ -10,11 +10,9 @@ from typing import Literal
 
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame, Loop
+from hangdoc.torch_facts import file_names
 
 _PACKAGES = "-packages/"
-_TORCH = "-packages/torch/"
-_CALLS_PROGRAM = regex(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
-"""Parts of torch that call the program: decorators such as `no_grad`, and launchers."""
 _TESTS_FILES = regex(
     r"\b(exists|lexists|is_file|isfile|is_dir|isdir|glob|iglob|rglob|listdir|scandir|iterdir|access|stat|getmtime|getsize)\("
 )
@@ -67,8 +65,8 @@ def is_script(file: str) -> bool:
 @lru_cache(1024)
 def _kind(file: str) -> Literal["package", "layer"] | None:
     """Whether a library file belongs to a package, to torch below the program ("layer"), or to neither (None)."""
-    if _TORCH in file:
-        return None if _CALLS_PROGRAM.search(file) else "layer"
+    if file_names.INSTALLED in file:
+        return None if any(part in file for part in file_names.CALLS_PROGRAM) else "layer"
     return "package" if _PACKAGES in file else None
 
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from hangdoc.torch_facts.environment_names import NO_RUN_ID, RUN_ID
+
 DIGEST_LENGTH = 24
-_TORCHRUN_DEFAULT = "none"
-"""torchrun's default run id for a static rendezvous (torch/distributed/run.py), which identifies no run."""
 
 
 def name(environment: Mapping[str, str], network: str = "") -> str | None:
@@ -41,9 +41,9 @@ class Names(NamedTuple):
 
 def names(environment: Mapping[str, str], network: str = "") -> Names:
     """All of these names; `network` is as in `name`."""
-    run_id = environment.get("TORCHELASTIC_RUN_ID")
+    run_id = environment.get(RUN_ID)
     # Users reuse ids such as `--rdzv-id job`. The port that the agents agreed on distinguishes two such runs.
-    known = run_id not in (None, "", _TORCHRUN_DEFAULT)
+    known = run_id not in (None, "", NO_RUN_ID)
     torchrun = f"torchrun:{run_id}@{environment.get('MASTER_PORT', '')}" if known else None
     return Names(torchrun, _rendezvous(environment, network), _cluster_name(environment))
 

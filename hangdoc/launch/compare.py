@@ -10,6 +10,7 @@ from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
 from hangdoc.parse import natural
+from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
 
 _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
@@ -160,7 +161,7 @@ def _variable(name: str, values: tuple[str | None, ...], backend: str | None, to
     differs = len(set(values)) > 1
     if known is not None and known.kind == "meeting":
         return _meeting(name, values, known.why, tools)
-    if name.endswith("SOCKET_IFNAME"):
+    if name.endswith(INTERFACE_ENDING):
         return _interface(name, values, backend)
     if settings.inert(name, backend):
         return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")

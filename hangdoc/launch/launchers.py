@@ -7,37 +7,20 @@ import msgspec
 
 from hangdoc.parse import natural
 from hangdoc.regex import regex
+from hangdoc.torch_facts import thread_names
+from hangdoc.torch_facts.launchers import (
+    FLAGS,
+    IN_TORCHRUN,
+    LONG_NAMES_ONLY,
+    MODULES,
+    MPI_PAIRS,
+    PROGRAMS,
+    SHORT_OPTIONS,
+    STARTS_ANYTHING,
+    WITH_SUBCOMMAND,
+)
 
-MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-           "accelerate.commands.launch": "accelerate", "accelerate.commands.accelerate_cli": "accelerate",
-           "deepspeed.launcher.launch": "deepspeed",
-           "lightning.fabric.cli": "fabric", "lightning_fabric.cli": "fabric"}  # fmt: skip
-PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
-            "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed",
-            "fabric": "fabric"}  # fmt: skip
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
-_TAKE_NOTHING = {
-    "standalone", "no-python", "run-path", "use-env", "module", "multi-gpu", "multi-node", "cpu", "use-fsdp", "use-deepspeed",
-    "debug", "quiet", "overcommit", "exclusive", "overlap", "pty", "label", "unbuffered", "allow-run-as-root", "oversubscribe",
-    "verbose", "tag-output", "report-bindings", "no-ssh-check",
-}  # fmt: skip
-_SHORT = {
-    "np": "n",
-    "N": "nodes",
-    "H": "host",
-    "w": "nodelist",
-    "p": "partition",
-    "J": "job-name",
-    "r": "redirects",
-    "t": "tee",
-}
-_IN_TORCHRUN = {
-    "accelerate": {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr",
-                   "main-process-port": "master-port", "num-processes": "ranks"},
-    "fabric": {"num-nodes": "nnodes", "devices": "nproc-per-node", "main-address": "master-addr", "main-port": "master-port"},
-}  # fmt: skip
-"""What torchrun calls the options of launchers that run it in their own process; `ranks` are those of all nodes."""
-_MPI_PAIRS = {"mca", "genv", "gmca"}
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -65,8 +48,8 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
     program = basename(words[0]) if words else ""
     if program in PROGRAMS and (program != "fabric" or words[1:2] == ["run"]):  # other programs have that name too
         rest = tuple(words[1:])
-        return PROGRAMS[program], rest[1:] if program in ("accelerate", "fabric") else rest
-    return ("torchrun", ()) if name == "pt_elastic" else None
+        return PROGRAMS[program], rest[1:] if program in WITH_SUBCOMMAND else rest
+    return ("torchrun", ()) if name == thread_names.AGENT else None
 
 
 def read(tool: str, words: tuple[str, ...]) -> Launched:
@@ -82,25 +65,25 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             break
         name, equals, value = word.lstrip("-").partition("=")
         name = _name(tool, word, name)
-        if (glued := re.fullmatch(r"-([nNcpw])(\d+)", word)) and tool in ("srun", "mpirun"):
-            options[_SHORT.get(glued[1], glued[1])] = glued[2]
+        if (glued := re.fullmatch(r"-([nNcpw])(\d+)", word)) and tool in STARTS_ANYTHING:
+            options[SHORT_OPTIONS.get(glued[1], glued[1])] = glued[2]
             index += 1
             continue
         following = words[index + 1] if index + 1 < len(words) else "-"
-        if tool == "mpirun" and name in _MPI_PAIRS:
+        if tool == "mpirun" and name in MPI_PAIRS:
             options[f"{name} {following}"] = words[index + 2] if index + 2 < len(words) else ""
             index += 3
         elif equals:
             options[name] = value
             index += 1
-        elif name in _TAKE_NOTHING or (following.startswith("-") and not re.fullmatch(r"-\d+", following)):
+        elif name in FLAGS or (following.startswith("-") and not re.fullmatch(r"-\d+", following)):
             options[name] = "(set)"
             index += 1
         else:
             options[name] = following
             index += 2
     rest = words[index:]
-    if rest and tool in ("srun", "mpirun") and _PYTHON.match(basename(rest[0])):
+    if rest and tool in STARTS_ANYTHING and _PYTHON.match(basename(rest[0])):
         rest = tuple(
             word for at, word in enumerate(rest[1:], 1) if at > 1 or word in ("-m", "-c") or not word.startswith("-")
         )
@@ -111,14 +94,14 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
 
 def _name(tool: str, word: str, name: str) -> str:
     plain = name.replace("_", "-")
-    if word.startswith("--") or tool in ("torchrun", "accelerate", "deepspeed"):
+    if word.startswith("--") or tool in LONG_NAMES_ONLY:
         return plain
-    return _SHORT.get(plain, plain)
+    return SHORT_OPTIONS.get(plain, plain)
 
 
 def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     """The options of a launcher by the names that torchrun has for them."""
-    names = _IN_TORCHRUN.get(tool, {})
+    names = IN_TORCHRUN.get(tool, {})
     found = {names.get(name, name): value for name, value in options.items()}
     ranks, nodes = natural(found.pop("ranks", None)), natural(found.get("nnodes", "1"))
     if ranks is not None and nodes:

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from hangdoc.launch import launchers
 from hangdoc.launch.launchers import Launched
 from hangdoc.launch.shell import Scope, Simple, commands
+from hangdoc.torch_facts.launchers import STARTS_ANYTHING
 
 _MAX_LAYERS = 40
 
@@ -84,7 +85,7 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
             yield from _plain_python(cursor)
             return
         launched = launchers.read(*split)
-        if launched.tool in ("srun", "mpirun") and _starts_another(launched):
+        if launched.tool in STARTS_ANYTHING and _starts_another(launched):
             cursor.layers.append(
                 Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
             )

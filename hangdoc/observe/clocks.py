@@ -15,6 +15,7 @@ from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
+from hangdoc.torch_facts import thread_names
 
 _PLACE_SECONDS = 10.0
 """What a thread off the CPU waits for is read again after this time: the holders of the other end of a pipe may have changed."""
@@ -23,12 +24,6 @@ _PAUSE_NS = 1_000_000
 """A thread that an observer stops and continues uses less CPU time than this."""
 _WOKEN_SECONDS = 0.005
 """After this time, a thread that was woken by an observer waits again."""
-_BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
-"""Names of the threads of torch's backends. They poll hundreds of sockets that `sockets` reads anyway."""
-
-
-_POLLING = ("gloo_", "pt_nccl")
-"""Those that run all the time."""
 
 
 class _Place(NamedTuple):
@@ -134,7 +129,7 @@ class CpuClocks:
                 or known[1].sleep_seconds is not None
                 or now - known[1].read_at > _PLACE_SECONDS
             ):
-                backend = reading.name.startswith(_BACKENDS)
+                backend = reading.name.startswith(thread_names.BACKENDS)
                 place = _waiting_place(proc, pid, tid, files_too=not backend)
                 self._places[pid, tid] = (reading, place._replace(read_at=now))
         return threads
@@ -149,7 +144,7 @@ class CpuClocks:
         return any(
             now.state == "R"
             and tid in first
-            and not now.name.startswith(_BACKENDS)
+            and not now.name.startswith(thread_names.BACKENDS)
             and now.cpu_ns - first[tid].cpu_ns < _PAUSE_NS
             for tid, now in second.items()
         )
@@ -193,7 +188,11 @@ class CpuClocks:
             last_run = None
             if known is not None and target.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
                 last_run = known[1]
-            elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_POLLING):
+            elif (
+                reading.state in "SDT"
+                and reading.switches is not None
+                and not reading.name.startswith(thread_names.POLLING)
+            ):
                 task = f"{target.pid}/task/{tid}"
                 last_run = scheduler.last_run(task, reading.processor, reading.switches)
                 left = system_calls.sleep_left(proc, target.pid, task)

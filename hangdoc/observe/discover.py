@@ -22,6 +22,7 @@ from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
 from hangdoc.observe.slurm import tasks_of
 from hangdoc.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
+from hangdoc.torch_facts import thread_names
 
 _MOST_UNREAD = 4096
 _OTHER_USER = "it belongs to another user than the rank"
@@ -216,7 +217,7 @@ def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bo
     above = {ancestor for pid in targets for ancestor in table.ancestors(pid)}
     for pid, launch in search.launchers.items():
         target = _target(proc, table[pid], "launcher", launch=launch)
-        if pid in above or (pid in search.wanted and (target.name == "pt_elastic" or target.python)):
+        if pid in above or (pid in search.wanted and (target.name == thread_names.AGENT or target.python)):
             targets[pid] = target
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
         if pid in table and pid not in targets and is_python(proc, pid) and (pid in search.wanted or not restricted):

@@ -11,6 +11,7 @@ from hangdoc import run_identity
 from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity
+from hangdoc.torch_facts import environment_names
 
 # source, rank, world size, local rank, local world size, node rank
 _SCHEMES = (
@@ -26,6 +27,7 @@ _SCHEMES = (
     ("PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_NODE_RANK"),
     ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
 )
+
 TORCH = "environment"
 
 
@@ -84,9 +86,9 @@ def rendezvous_fields(environment: Mapping[str, str], network: str = "") -> Rend
     return {
         "master_address": environment.get("MASTER_ADDR") or None,
         "master_port": natural(environment.get("MASTER_PORT")),
-        "run_id": environment.get("TORCHELASTIC_RUN_ID") or None,
+        "run_id": environment.get(environment_names.RUN_ID) or None,
         "run": run_identity.name(environment, network),
-        "restart_count": natural(environment.get("TORCHELASTIC_RESTART_COUNT")),
+        "restart_count": natural(environment.get(environment_names.RESTART_COUNT)),
     }
 
 

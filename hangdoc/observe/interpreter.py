@@ -11,7 +11,6 @@ from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.python_state import (
-    RPC,
     Modules,
     Variable,
     amounts,
@@ -23,10 +22,10 @@ from hangdoc.observe.python_state import (
 from hangdoc.parse import integer
 from hangdoc.procfs import age
 from hangdoc.snapshot import Group, Interpreter, Local, OpenCalls, Unavailable
+from hangdoc.torch_facts.module_names import C10D, RPC
 
 _MAX_VARIABLES = 300
 _MAX_NAME = 200
-_C10D = "torch.distributed.distributed_c10d"
 _STARTING_SECONDS = 10.0
 """In a younger process, the interpreter may not be initialized yet, which looks like an unsupported one."""
 _CONSEQUENCE = "the module variables, changes of os.environ and process groups of its ranks are unknown"
@@ -84,16 +83,16 @@ class InterpreterState:
             if image.gap:
                 self._note_unsupported(observation, target, image.gap)
             with observation.memory(target.pid) as memory:
-                wanted = ("__main__", "os", _C10D, RPC) if groups else ("__main__",)
+                wanted = ("__main__", "os", C10D, RPC) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))
                 if not groups:
                     calls = _rpc(observation, memory)[1] if self._uses_rpc(target.pid) else ()
                     return Interpreter(environment={}, globals=variables, rpc_calls=calls)
                 members: tuple[Group, ...] = ()
-                if _C10D in found:
+                if C10D in found:
                     with contextlib.suppress(Unreadable):  # another version of torch may store them elsewhere
-                        members = process_groups(memory, found[_C10D])
+                        members = process_groups(memory, found[C10D])
                 name, calls = _rpc(observation, memory) if _uses_rpc(memory, found.get(RPC, {})) else (None, ())
                 return Interpreter(
                     environment=_changed_environment(target, memory, found.get("os", {})),

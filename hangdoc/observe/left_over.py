@@ -3,6 +3,7 @@
 from hangdoc.observe import identity
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.snapshot import Unavailable
+from hangdoc.torch_facts import environment_names
 
 
 def launcher_gone(table: ProcessTable, pid: int) -> bool:
@@ -10,7 +11,7 @@ def launcher_gone(table: ProcessTable, pid: int) -> bool:
     `spawn` mark the processes that they start; False for all others."""
     entry = table[pid]
     above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
-    if not isinstance(entry.environment, Unavailable) and "TORCHELASTIC_RUN_ID" in entry.environment:
+    if not isinstance(entry.environment, Unavailable) and environment_names.RUN_ID in entry.environment:
         if pid != 1 and entry.stat.ppid == 0:
             return False  # its parent is outside of this pid namespace
         return not any(identity.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)

@@ -13,11 +13,8 @@ from hangdoc.observe import files, holders, syscalls
 from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
-
-_FILELOCK = "/filelock/"
-_BATON = "/torch/utils/file_baton.py"
-_PATHS = ("canonical_path", "lock_filename")
-"""Variables of filelock with the path, the absolute one first."""
+from hangdoc.torch_facts.file_names import FILE_BATON
+from hangdoc.torch_facts.frameworks import FILELOCK, FILELOCK_PATHS, SOFT_FILELOCK
 
 
 def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
@@ -27,12 +24,14 @@ def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clock
         return None
     frames = next((t.frames for t in stack.threads if t.tid == pid), ())
     for frame, caller in pairwise(frames):
-        if frame.file.endswith(_BATON):
+        if frame.file.endswith(FILE_BATON):
             folder = _variable(caller, "build_directory")  # torch.utils.cpp_extension
             path = posixpath.join(folder, "lock") if folder else None
             return _found(proc, pid, start_ticks, path, by_existence=True) if path else None
-        if _FILELOCK in frame.file and (path := next(filter(None, (_variable(frame, name) for name in _PATHS)), None)):
-            soft = any(local.name == "self" and "SoftFileLock" in local.text for local in frame.locals)
+        if FILELOCK in frame.file and (
+            path := next(filter(None, (_variable(frame, name) for name in FILELOCK_PATHS)), None)
+        ):
+            soft = any(local.name == "self" and SOFT_FILELOCK in local.text for local in frame.locals)
             return _found(proc, pid, start_ticks, path, by_existence=soft)
     return _locked_by_another(proc, pid, start_ticks)
 

@@ -20,6 +20,7 @@ from hangdoc.observe.process_files import ProcessFiles, Root, View, files_of, ow
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import Machine, Runtime, Unavailable
+from hangdoc.torch_facts.cpp_names import PYTHON_LIBRARY
 from hangdoc.torch_facts.nccl import version_text
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
@@ -170,7 +171,7 @@ class Runtimes:
             version = python_version(proc, pid, mapped)
         except ProcError as error:
             return Unavailable(reason=str(error))
-        library = next((m for m in mapped if "/torch/lib/libtorch_python" in m.path), None)
+        library = next((m for m in mapped if PYTHON_LIBRARY in m.path), None)
         torch: str | None = None
         if library is not None:
             with contextlib.suppress(OSError, ProcError), files_of(proc, pid, target.start_ticks) as files:

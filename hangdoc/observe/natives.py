@@ -25,16 +25,8 @@ from hangdoc.snapshot import (
     Stack,
     Unavailable,
 )
-from hangdoc.torch_facts.torch_names import NCCL_KEEPS_ALIVE_BYTES
+from hangdoc.torch_facts import cpp_names, file_names, nccl, thread_names
 
-_GPU_THREAD = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
-_POINT_TO_POINT = regex(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
-_TORCH_LIBRARY = regex(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
-_NAMING = tuple(
-    f"/torch/distributed/{file}.py"
-    for file in ("distributed_c10d", "rendezvous", "utils", "rpc/__init__", "rpc/api", "elastic/utils/store")
-)
-"""Files of torch whose functions have the names of the operations in which they wait."""
 _NUMBER = regex(r"-?\d[\d.e+-]*")
 _MAX_PER_CLASS = 16
 _MIN_SECONDS = 1.0
@@ -103,7 +95,9 @@ def validated(native: Stack | Unavailable) -> Stack | Unavailable:
     not find the files, its function names are wrong."""
     if isinstance(native, Unavailable):
         return native
-    if any(f.native and _TORCH_LIBRARY.search(f.file) for thread in native.threads for f in thread.frames):
+    if any(
+        f.native and cpp_names.COMMUNICATION_LIBRARY.search(f.file) for thread in native.threads for f in thread.frames
+    ):
         return native
     return Unavailable(
         reason="its native stack has no frame of torch: it waits elsewhere, or py-spy did not find its libraries"
@@ -140,7 +134,7 @@ def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
 
 def _drives_gpus(clocks: object) -> bool:
     """Whether a process has threads with the names that torch, NCCL and CUDA give theirs."""
-    return isinstance(clocks, Clocks) and any(_GPU_THREAD.match(thread.name) for thread in clocks.threads)
+    return isinstance(clocks, Clocks) and any(thread_names.uses_card(thread.name) for thread in clocks.threads)
 
 
 def moved_bytes(gathered: Gathered) -> set[int]:
@@ -156,7 +150,7 @@ def moved_bytes(gathered: Gathered) -> set[int]:
     return {
         c.pid
         for c in pairs
-        if (c.bytes_moved or 0) > (NCCL_KEEPS_ALIVE_BYTES if c.pid in with_cards else 0)
+        if (c.bytes_moved or 0) > (nccl.KEEPS_ALIVE_BYTES if c.pid in with_cards else 0)
         and (other := owners.get((c.namespace, c.remote_port, c.local_port))) is not None
         and other.pid != c.pid
     }
@@ -202,11 +196,11 @@ def _names_operation(stack: Stack) -> bool:
     if main is None or not main.frames:
         return False
     top = main.frames[0]
-    if top.file.endswith(_NAMING):
+    if top.file.endswith(file_names.NAMING):
         return True
     return top.library and "/site-packages/" not in top.file and "/dist-packages/" not in top.file
 
 
 def _in_point_to_point(native: Stack) -> bool:
     main = _main(native)
-    return main is not None and any(f.native and _POINT_TO_POINT.search(f.function) for f in main.frames)
+    return main is not None and any(f.native and cpp_names.SEND_OR_RECEIVE.search(f.function) for f in main.frames)

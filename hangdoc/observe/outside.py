@@ -6,10 +6,10 @@ import msgspec
 from hangdoc.observe import at_work, holders, peers, shared_memory
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, Stack
+from hangdoc.torch_facts import call_names, file_names
 
-_OBSERVED = ("/torch/distributed/", "/torch/utils/data/")
+_OBSERVED = (file_names.DISTRIBUTED, file_names.DATA)
 """Threads in these files wait for ranks and for dataloader workers, which are observed."""
-_RENDEZVOUS = ("/torch/distributed/rendezvous.py", "/torch/distributed/elastic/rendezvous/")
 _INHERITED = ("pipe", "shared-memory")
 _IDLE = 0.1
 """Of a core."""
@@ -70,8 +70,8 @@ def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[in
 
 
 def _in_rendezvous(frame: Frame) -> bool:
-    return any(part in frame.file for part in _RENDEZVOUS) or (
-        "/torch/distributed/" in frame.file and frame.function == "init_process_group"
+    return any(part in frame.file for part in file_names.RENDEZVOUS_FILES) or (
+        file_names.DISTRIBUTED in frame.file and frame.function == call_names.INIT_PROCESS_GROUP
     )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import DICT, LONG, UNICODE, Memory, Unreadable
 from hangdoc.snapshot import Group
+from hangdoc.torch_facts import call_names, dtypes, module_names
 
 
 class Variable(NamedTuple):
@@ -27,15 +28,7 @@ class Variable(NamedTuple):
 
 
 _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
-RPC = "torch.distributed.rpc.api"
-_RPC_WORKERS = "_ALL_WORKER_NAMES"
-"""The set of all workers, in `RPC`. It is empty before `init_rpc`."""
-_USED = {
-    "os": ("environ",),
-    "torch.distributed.distributed_c10d": ("_pg_group_ranks", "_pg_names", "_pg_backend_config"),
-    "torch.distributed.debug": ("_WORKER_SERVER",),
-    RPC: (_RPC_WORKERS,),
-}
+_USED = {"os": ("environ",), **module_names.USED_VARIABLES}
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
 _COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
 """Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
@@ -108,12 +101,6 @@ def variable(memory: Memory, name: str, address: int) -> Variable | None:
     return None if length is None else Variable(name, f"<{kind} of {length}>", None, length)
 
 
-_TENSORS = frozenset({"Tensor", "Parameter", "Buffer", "torch.Tensor", "torch.nn.parameter.Parameter"})
-# c10/core/ScalarType.h
-_DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
-           9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn"}  # fmt: skip
-
-
 def torch_value(memory: Memory, address: int) -> str | None:
     """A torch.dtype as `torch.bfloat16`, a tensor as `float32[64, 8]`; None for anything else.
 
@@ -122,10 +109,10 @@ def torch_value(memory: Memory, address: int) -> str | None:
     `numel`, and a known dtype. Anything inconsistent is ignored.
     """
     kind, _ = memory.kind(address)
-    if kind == "torch.dtype":
+    if kind == module_names.DTYPE:
         name = memory.read(address + 17, 24).split(b"\0", 1)[0]
         return f"torch.{name.decode()}" if name.isalnum() or name.replace(b"_", b"").isalnum() else None
-    if kind not in _TENSORS:
+    if kind not in module_names.TENSORS:
         return None
     for offset in (16, 24):  # since torch 2.10 only an owning pointer, before that a flag and the pointer
         with contextlib.suppress(Unreadable):
@@ -136,11 +123,12 @@ def torch_value(memory: Memory, address: int) -> str | None:
                 strides = words[at + 6 : at + 6 + count] if count <= 5 else ()
                 if (
                     count <= 5
-                    and dtype in _DTYPES
+                    and dtype < len(dtypes.BY_NUMBER)
+                    and dtypes.BY_NUMBER[dtype] in dtypes.COMMON
                     and math.prod(sizes) == numel
                     and all(0 < s < 1 << 40 for s in strides)
                 ):
-                    return f"{_DTYPES[dtype]}[{', '.join(map(str, sizes))}]"
+                    return f"{dtypes.BY_NUMBER[dtype]}[{', '.join(map(str, sizes))}]"
     return None
 
 
@@ -185,19 +173,23 @@ def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
         with contextlib.suppress(Unreadable, KeyError):
             fields = dict(memory.attributes(element))
             call = memory.text(memory.word(fields["op"] + name_at))
-            yield Variable(f"{name}[{index}]", f"P2POp({call}, {memory.integer(fields['peer'])})", None, None)
+            yield Variable(
+                f"{name}[{index}]", f"{call_names.P2P_OP}({call}, {memory.integer(fields['peer'])})", None, None
+            )
 
 
 def rpc_workers(memory: Memory, rpc: dict[str, int]) -> int | None:
-    """How many workers torch.distributed.rpc has, from the variables of the module `RPC`; None if it is not imported."""
-    return memory.length(rpc[_RPC_WORKERS]) if _RPC_WORKERS in rpc else None
+    """How many workers torch.distributed.rpc has, from the variables of its module; None if it is not imported."""
+    return memory.length(rpc[module_names.RPC_WORKERS]) if module_names.RPC_WORKERS in rpc else None
 
 
 def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
     """torch's process groups with their members and backends, from the registry in torch.distributed.distributed_c10d."""
-    names, backends = (_texts_by_group(memory, c10d, table) for table in ("_pg_names", "_pg_backend_config"))
+    names, backends = (
+        _texts_by_group(memory, c10d, table) for table in (module_names.GROUP_NAMES, module_names.GROUP_BACKENDS)
+    )
     found = []
-    for group, members in memory.items(c10d["_pg_group_ranks"]) if "_pg_group_ranks" in c10d else ():
+    for group, members in memory.items(c10d[module_names.GROUP_RANKS]) if module_names.GROUP_RANKS in c10d else ():
         with contextlib.suppress(Unreadable):
             if memory.kind(members)[1] & DICT:
                 ranks = tuple(sorted(memory.integer(rank) for rank, _ in memory.items(members)))

@@ -14,17 +14,15 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
-from hangdoc.observe.python_state import RPC, Modules, live_environment, process_groups, rpc_workers
-from hangdoc.observe.torch.stores import STORE_THREAD
+from hangdoc.observe.python_state import Modules, live_environment, process_groups, rpc_workers
 from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
+from hangdoc.torch_facts import file_names, module_names, thread_names
 
-_C10D = "torch.distributed.distributed_c10d"
 _SHARE = 0.4
 """Finding the ranks may take this share of the time limit."""
-_MEETINGS = ("init_process_group", "init_rpc")
-"""Functions of torch whose arguments are the rank and the number of ranks."""
+_MEETINGS = frozenset(function.name for function in file_names.MEETINGS)
 _STORE_CALLS = frozenset({"recvfrom", "recvmsg", *syscalls.POLLS})
 """torch/csrc/distributed/c10d/socket.cpp and TCPStore.cpp: waits for the reply, and for the connection."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
@@ -51,11 +49,11 @@ def rank_from_memory(
         budget = Budget()
         image = locate(proc, pid, budget)
         with Memory(pid, image.layout, str(proc.root), budget) as memory:
-            found = Modules(memory, image).namespace("os", "__main__", _C10D, RPC)
+            found = Modules(memory, image).namespace("os", "__main__", module_names.C10D, module_names.RPC)
             environment = live_environment(memory, found["os"])
-            groups = process_groups(memory, found.get(_C10D, {}))
+            groups = process_groups(memory, found.get(module_names.C10D, {}))
             pg_rank = own_rank(memory, groups[0]) if groups else None
-            workers = rpc_workers(memory, found.get(RPC, {}))
+            workers = rpc_workers(memory, found.get(module_names.RPC, {}))
             for name in _RANK_NAMES:
                 if name in found.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
@@ -77,7 +75,7 @@ def rank_from_memory(
         return None, environment
     stack = attach.dump(proc, pid, deadline, off_cpu=True)  # a pause would hide for how long its threads have not run
     threads = () if isinstance(stack, Unavailable) else stack.threads
-    in_torch = bool(groups or workers) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
+    in_torch = bool(groups or workers) or any(file_names.DISTRIBUTED in f.file for t in threads for f in t.frames)
     rank, world, source = _rank_in_frames(threads, in_torch)
     if rank is None and in_torch:
         rank, source = (
@@ -98,7 +96,7 @@ def _may_be_at_a_store(proc: ProcFS, pid: int) -> bool:
     it."""
     try:
         call, _ = system_calls.current(proc, str(pid))
-        return call in _STORE_CALLS or any(name.startswith(STORE_THREAD) for name in proc.thread_names(pid))
+        return call in _STORE_CALLS or any(name.startswith(thread_names.STORE) for name in proc.thread_names(pid))
     except (ProcError, ValueError):
         return False
 
@@ -121,7 +119,7 @@ def _rank_in_frames(threads: tuple[PythonThread, ...], in_torch: bool) -> tuple[
         if frame.function in _MEETINGS and known.get("rank") is not None:
             return known["rank"], known.get("world_size"), frame.function
     for frame, known in zip(frames, values, strict=True):
-        if frame.function == "_wrap" and frame.file.endswith("torch/multiprocessing/spawn.py"):
+        if file_names.SPAWNED.is_at(frame.file, frame.function):
             return known.get("i"), None, "mp.spawn"
     for frame, known in zip(frames, values, strict=True):
         name = next((name for name in _RANK_NAMES if known.get(name) is not None), None)

@@ -16,9 +16,8 @@ from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.regex import regex
 from hangdoc.run_identity import Names
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
-
-_COMMUNICATION_THREAD = regex(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
-"""Names of threads that torch's backends start in a process with a process group."""
+from hangdoc.torch_facts import cpp_names
+from hangdoc.torch_facts.thread_names import has_process_group
 
 _MAPPED_PYTHON = regex(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
 """A line of /proc/PID/maps that shows Python as a library or as the program."""
@@ -140,7 +139,7 @@ def _starts_ranks(search: Search, pid: int) -> bool:
 
 def _communicates(proc: ProcFS, pid: int) -> bool:
     try:
-        return any(map(_COMMUNICATION_THREAD.match, proc.thread_names(pid)))
+        return any(map(has_process_group, proc.thread_names(pid)))
     except ProcError:
         return False
 
@@ -220,6 +219,6 @@ def is_python(proc: ProcFS, pid: int) -> bool:
 def maps_torch(proc: ProcFS, pid: int) -> bool:
     """Whether a process has loaded torch's Python library."""
     try:
-        return b"/libtorch_python" in proc.head(f"{pid}/maps", _MAPS_BYTES)
+        return cpp_names.LIBTORCH_PYTHON in proc.head(f"{pid}/maps", _MAPS_BYTES)
     except ProcError:
         return False

@@ -11,10 +11,8 @@ from hangdoc.observe.torch.cpp_objects import Classes
 from hangdoc.observe.torch.libraries import mapped_memory
 from hangdoc.observe.torch.rpc_agent import WORKER_BYTES, open_calls, read_worker
 from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.torch_facts import cpp_names, module_names
 
-_LIBRARY = "/libtorch_cpu.so"
-_CURRENT_AGENT = "_ZN5torch11distributed3rpc8RpcAgent16currentRpcAgent_E"
-"""`RpcAgent::currentRpcAgent_`, a std::shared_ptr: the pointer to the agent comes first."""
 _WORKER_AT = 8
 """RpcAgent: a vtable, then `workerInfo_`."""
 
@@ -31,8 +29,8 @@ class Agent(NamedTuple):
 def read_agent(proc: ProcFS, memory: Memory) -> Agent | None:
     """The agent of a process; None if it has none, or if libtorch cannot be read."""
     try:
-        base = next(file.base for file in mapped_files(proc, memory.pid) if file.path.endswith(_LIBRARY))
-        symbol = MappedFile(memory, base).symbol(_CURRENT_AGENT)
+        base = next(file.base for file in mapped_files(proc, memory.pid) if file.path.endswith(cpp_names.LIBTORCH_CPU))
+        symbol = MappedFile(memory, base).symbol(cpp_names.CURRENT_RPC_AGENT)
         agent = memory.word(symbol.address) if symbol is not None else 0
         return Agent(_name(memory, agent + _WORKER_AT), _calls(proc, memory, agent)) if agent else None
     except (ProcError, Unreadable, StopIteration):
@@ -50,7 +48,7 @@ def _calls(proc: ProcFS, memory: Memory, agent: int) -> dict[str, int]:
 
 def worker_info(memory: Memory, address: int) -> str | None:
     """A `WorkerInfo` of Python as `WorkerInfo('server')`; None for anything else."""
-    if memory.kind(address)[0] != "torch._C._distributed_rpc.WorkerInfo":
+    if memory.kind(address)[0] != module_names.WORKER_INFO:
         return None
     name = _name(memory, memory.cpp_object(address))
     return None if name is None else f"WorkerInfo({name!r})"

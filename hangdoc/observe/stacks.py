@@ -25,15 +25,14 @@ from hangdoc.observe.source import Sources
 from hangdoc.procfs import ProcError
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
+from hangdoc.torch_facts import call_names, file_names
 
 _HELPERS_PER_RANK = 16
 _MAX_CONTENTS = 60
 _RESERVE_SECONDS = 1.0
 """Source and variables are read only if more than this time is left, which the other probes need."""
-_TORCH_CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rpc/api.py")
-_LAYER_FILES = "/torch/nn/modules/"
 _WAITS_FOR_A_CHILD = (
-    "torch/utils/data/dataloader.py",
+    file_names.DATALOADER,
     "multiprocessing/connection.py",
     "multiprocessing/queues.py",
     "multiprocessing/popen_fork.py",
@@ -190,7 +189,7 @@ def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads)
         return True
     wanted = {pid}
     for thread in stack.threads if isinstance(stack, Stack) else ():
-        matters = thread.owns_gil or any(not f.library or "/torch/distributed/" in f.file for f in thread.frames)
+        matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
         if matters and thread.name != "MainThread":
             wanted |= {thread.tid} if thread.tid is not None else now.keys()
     return any(
@@ -273,7 +272,7 @@ def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
 def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
     program_frames = {id(frame) for frame in program(frames)}
     for frame in frames:
-        if not frame.library or frame.file.endswith(_TORCH_CALLS):
+        if not frame.library or frame.file.endswith(file_names.WITH_ARGUMENTS):
             yield _with_contents(memory, frame)
         else:
             yield _with_lengths(memory, frame) if id(frame) in program_frames else _with_dtypes(memory, frame)
@@ -297,7 +296,7 @@ def _with_lengths(memory: Memory, frame: Frame) -> Frame:
 
 def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
     """A frame of one of torch's layers with the dtypes of its tensors; any other frame unchanged."""
-    if _LAYER_FILES not in frame.file:
+    if file_names.LAYERS not in frame.file:
         return frame
     found = []
     for local in frame.locals:
@@ -326,7 +325,7 @@ def _with_contents(memory: Memory, frame: Frame) -> Frame:
             with contextlib.suppress(Unreadable):
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
-                    if "<P2POp at " in local.text:
+                    if f"<{call_names.P2P_OP} at " in local.text:
                         contents += map(_as_local, p2p_ops(memory, local.name, local.address))
                 elif local.text.startswith("<") and (text := _torch_text(memory, local.address)) is not None:
                     found.append(msgspec.structs.replace(local, text=text))

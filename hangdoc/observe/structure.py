@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hangdoc.parse import negated
 from hangdoc.snapshot import Exit, Loop, Transfer
+from hangdoc.torch_facts import call_names
 
 _MAX_STATEMENTS = 5_000
 """Of a function. A larger one has no structure here."""
@@ -22,7 +23,7 @@ _MAX_NAME = 100
 _MAX_INTEGER = 1 << 62
 _MAX_EXITS = 6
 _MAX_TRANSFERS = 12
-_TRANSFERS = frozenset({"send", "isend", "send_object_list", "recv", "irecv", "recv_object_list"})
+_TRANSFERS = call_names.SENDS | call_names.RECEIVES
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
@@ -141,7 +142,7 @@ def _transfer(call: ast.Call) -> str | None:
     """The name of a send or a receive of torch.distributed; None for other calls. The `send` of a socket or a pipe names no
     peer."""
     name = _called(call.func)
-    if name == "P2POp" and call.args:
+    if name == call_names.P2P_OP and call.args:
         return _called(call.args[0])
     named = any(keyword.arg in ("dst", "src", "group_dst", "group_src") for keyword in call.keywords)
     return name if name in _TRANSFERS and (named or len(call.args) > 1) else None

@@ -8,6 +8,7 @@ from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
 from hangdoc.reasoning.evidence.addresses import loopback, within
 from hangdoc.snapshot import Interface, Machine
+from hangdoc.torch_facts.environment_names import GLOO_INTERFACE, NCCL_INTERFACE
 
 _LOW_BANDWIDTH = 200.0
 """Below this throughput in Mbit/s, the all-reduce of gradients dominates every step."""
@@ -51,12 +52,12 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     """The address that Gloo publishes of each node can be reached from the others."""
     for one in reports:
         own = one.resolved.get(one.name)
-        named = one.environment.get("GLOO_SOCKET_IFNAME")
+        named = one.environment.get(GLOO_INTERFACE)
         alone = max(len(reports), plan.nodes) == 1
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{one.node}: {one.name} is {', '.join(own)}")
         elif named or alone:
-            reason = f"GLOO_SOCKET_IFNAME={named} is used" if named else "all ranks are on this node"
+            reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this node"
             yield Check(
                 name="own name",
                 status="pass",
@@ -132,7 +133,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
         if not isinstance(one.machine, Machine):
             continue
         interfaces = one.machine.interfaces
-        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        for variable in (GLOO_INTERFACE, NCCL_INTERFACE):
             name = one.environment.get(variable)
             if name and not any(c in name for c in ",^="):
                 yield _named(one, variable, name, interfaces, shared)
@@ -146,7 +147,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
                         nodes=(one.node,) if card.wireless else (),
                         remedy="Use a cable. Every step waits for the slowest link." if card.wireless else "")  # fmt: skip
-        if used.name.startswith(_VIRTUAL) and not one.environment.get("GLOO_SOCKET_IFNAME"):
+        if used.name.startswith(_VIRTUAL) and not one.environment.get(GLOO_INTERFACE):
             yield Check(name="interface", status="warn", nodes=(one.node,),
                         text=f"{one.node} will use {used.name} ({one.address}), which is a bridge, a tunnel, or a container's "
                         "interface",

@@ -26,6 +26,7 @@ from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.addresses import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
+from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
@@ -67,7 +68,7 @@ def published(
 ) -> str | None:
     """The address that Gloo would publish to its peers (gloo/transport/tcp/device.cc): that of the interface in
     GLOO_SOCKET_IFNAME, else of the host name."""
-    named = environment.get("GLOO_SOCKET_IFNAME")
+    named = environment.get(environment_names.GLOO_INTERFACE)
     if named and isinstance(host, Machine):
         wanted = named.split(",")[0]
         found = next((one for one in host.interfaces if one.name == wanted), None)
@@ -77,7 +78,9 @@ def published(
 
 def _matters(name: str) -> bool:
     return (
-        settings.variable(name) is not None or name.endswith("SOCKET_IFNAME") or name in ("MASTER_ADDR", "MASTER_PORT")
+        settings.variable(name) is not None
+        or name.endswith(environment_names.INTERFACE_ENDING)
+        or name in ("MASTER_ADDR", "MASTER_PORT")
     )
 
 
@@ -166,7 +169,7 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
 def _left_over(proc: ProcFS) -> Iterator[str]:
     """Ranks that already run on this node, one clause each. The processes of this preflight do not count."""
     mine = {os.getpid(), os.getppid()}
-    launcher = os.environ.get("TORCHELASTIC_RUN_ID") is not None
+    launcher = os.environ.get(environment_names.RUN_ID) is not None
     for pid, target in discover(proc, Deadline(5)).targets.items():
         if target.role != "rank" or pid in mine or (launcher and target.ppid == os.getppid()):
             continue

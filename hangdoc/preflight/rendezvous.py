@@ -17,6 +17,7 @@ import torch.distributed
 from hangdoc import untrusted
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
+from hangdoc.torch_facts import environment_names
 
 dist: Any = torch.distributed  # mypy does not know its stores
 Store = Any
@@ -29,7 +30,7 @@ _MAX_ANSWER_BYTES = 4 << 20
 
 def store() -> Store:
     """The store of the run: that of torchrun's agent, or rank 0's without an agent."""
-    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    agent = os.environ.get(environment_names.AGENT_STORE) == "True"
     plain = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=not agent and os.environ["RANK"] == "0",
         timeout=datetime.timedelta(seconds=ANSWER_SECONDS), wait_for_workers=False,

@@ -6,8 +6,8 @@ versions match is no sign: most runs with these versions are healthy.
 
 from typing import Literal, NamedTuple
 
+from hangdoc.torch_facts.file_names import C10D
 from hangdoc.torch_facts.nccl import Version
-from hangdoc.torch_facts.torch_names import C10D
 
 State = Literal["destroys-with-graphs", "destroys-alone", "sends-through-pxn"]
 """What a process is in, beside its frames: it destroys a communicator that CUDA graphs use; it destroys its process groups while

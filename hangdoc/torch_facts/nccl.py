@@ -7,6 +7,8 @@ NCCL 2.28.9 with torch 2.11.0.
 
 from typing import NamedTuple
 
+from hangdoc.regex import regex
+
 
 class Collective(NamedTuple):
     """A collective that NCCL counts."""
@@ -14,7 +16,7 @@ class Collective(NamedTuple):
     name: str
     """NCCL's name, also in the answer of RAS."""
     operation: str
-    """The name in torch.distributed of what the calls have in common (`torch_names.OPERATIONS`)."""
+    """The name in torch.distributed of what the calls have in common (`call_names.OPERATIONS`)."""
     also: tuple[str, ...] = ()
     """Other operations of torch.distributed that NCCL counts here."""
 
@@ -44,6 +46,20 @@ RESULTS = (
 ncclInProgress. ncclTimeout is new in 2.30."""
 
 IN_PROGRESS = RESULTS.index("ncclInProgress")
+KEEPS_ALIVE_BYTES = 4096
+"""In a second. Processes with NCCL exchange 240 bytes a second on each connection of RAS while nothing happens (NCCL 2.28.9,
+measured), and some more when they look for each other. Data of a collective come in larger parts."""
+
+LIBRARY = regex(r"/lib(nccl|rccl)\.so[^/]*$")
+VERSION_TEXT = regex(
+    rb"[NR]CCL version(?: :)? (\d{1,3})\.(\d{1,3})\.(\d{1,3})[^\0]{0,64}?(?:\+(?:cuda|hip)(\d{1,3})\.(\d{1,3}))?\0"
+)
+"""NCCL keeps this text "so that running strings on the lib can quickly reveal the version" (`VERSION_STRING` in src/init.cc)."""
+COMMUNICATORS, COMMUNICATOR_SLOTS = "ncclComms", "nNcclComms"
+"""Variables of src/ras/ras.cc: the array of pointers to communicators, and how many it has room for; since 2.24."""
+RAS_ADDRESS = "NCCL_RAS_ADDR"
+"""The environment variable that says where RAS listens; since 2.24."""
+VARIABLES = (COMMUNICATORS, COMMUNICATOR_SLOTS)
 
 Version = tuple[int, int, int]
 """A version of NCCL: (2, 28, 9)."""

@@ -8,12 +8,12 @@ import pytest
 from hangdoc.observe.layout import Layout
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.system_calls import stack_pointer
-from hangdoc.observe.torch import stores
 from hangdoc.observe.torch.cpp_objects import Classes, hash_of
 from hangdoc.observe.torch.libraries import mapped_memory
 from hangdoc.observe.torch.store_server import find_servers, read_server
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import StoreServers, Unavailable
+from hangdoc.torch_facts import thread_names
 from tests.hostile.forged_process import ForgedProcess
 from tests.hostile.fuzz.bounds import bounded
 from tests.live.served import read_stores, serving, store_of
@@ -35,7 +35,7 @@ class Victim(ForgedProcess):
         proc = ProcFS()
         mapped = mapped_memory(proc, pid)
         with Memory(pid, Layout()) as memory:
-            (tid,) = (t for t in proc.tids(pid) if proc.stat(f"{pid}/task/{t}").name.startswith(stores.STORE_THREAD))
+            (tid,) = (t for t in proc.tids(pid) if proc.stat(f"{pid}/task/{t}").name.startswith(thread_names.STORE))
             top = stack_pointer(proc, f"{pid}/task/{tid}")
             assert top is not None
             end = mapped.end_of(top)

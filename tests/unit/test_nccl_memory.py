@@ -17,9 +17,9 @@ from hangdoc.observe.gpu import nccl_memory
 from hangdoc.observe.gpu.communicators import MOST_COMMUNICATORS
 from hangdoc.shared_ranks import common
 from hangdoc.snapshot import Communicator, Communicators, Process, Unavailable
+from hangdoc.torch_facts.call_names import OPERATIONS
 from hangdoc.torch_facts.nccl import COUNTED, RESULTS
 from hangdoc.torch_facts.nccl_layouts import known_versions, layout_of
-from hangdoc.torch_facts.torch_names import OPERATIONS
 from tests.pythons import observed
 from tests.unit.builders import rank, snapshot
 from tests.unit.nccl_process import COMM, library, loaded, look, looks, running

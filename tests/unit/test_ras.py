@@ -237,7 +237,7 @@ SAFE, UNSAFE = (2, 29, 7), (2, 28, 9)
 
 
 def library(version: tuple[int, int, int] | None, name: str = "nccl") -> NcclLibrary:
-    return NcclLibrary(name, "/env/libnccl.so.2", 0, version, None, "", 0, {}, "")
+    return NcclLibrary(name, "/env/libnccl.so.2", 0, "x86_64", version, None, "", 0, {}, "")
 
 
 @pytest.fixture

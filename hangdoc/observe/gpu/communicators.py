@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hangdoc.observe.gpu.nccl_library import NcclLibrary
 from hangdoc.observe.memory import Memory, Overspent, Unreadable
 from hangdoc.snapshot import Communicator
-from hangdoc.torch_facts.nccl import COUNTED, MAGIC, RESULTS
+from hangdoc.torch_facts.nccl import COMMUNICATOR_SLOTS, COMMUNICATORS, COUNTED, MAGIC, RESULTS
 from hangdoc.torch_facts.nccl_layouts import CommLayout
 
 MOST_COMMUNICATORS = 256
@@ -78,8 +78,8 @@ def _read_once(memory: Memory, library: NcclLibrary, layout: CommLayout) -> Foun
 
 def _list_of(memory: Memory, library: NcclLibrary) -> tuple[int, int]:
     """Number of slots, and address of the first one. Unused slots hold null."""
-    (slots,) = struct.unpack("<i", memory.read(library.variables["nNcclComms"], 4))
-    first = memory.word(library.variables["ncclComms"])
+    (slots,) = struct.unpack("<i", memory.read(library.variables[COMMUNICATOR_SLOTS], 4))
+    first = memory.word(library.variables[COMMUNICATORS])
     if not 0 <= slots <= _PLAUSIBLE_SLOTS or (slots > 0) != (first > 0):
         raise _Changed
     return slots, first

@@ -14,18 +14,11 @@ from hangdoc.observe.maps import Mapping, inner_path, mapped_files
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.process_files import Root, files_of
 from hangdoc.procfs import ProcFS
-from hangdoc.regex import regex
+from hangdoc.torch_facts import nccl
 from hangdoc.torch_facts.nccl import Version
 
-_NAME = regex(r"/lib(nccl|rccl)\.so[^/]*$")
-_VERSION = regex(
-    rb"[NR]CCL version(?: :)? (\d{1,3})\.(\d{1,3})\.(\d{1,3})[^\0]{0,64}?(?:\+(?:cuda|hip)(\d{1,3})\.(\d{1,3}))?\0"
-)
-"""NCCL keeps this text "so that running strings on the lib can quickly reveal the version" (`VERSION_STRING` in src/init.cc)."""
 _MAX_TEXTS = 16 << 20
 """Bytes of `.rodata`. Those of NCCL 2.28 are 0.2 MB."""
-_VARIABLES = ("ncclComms", "nNcclComms")
-"""src/ras/ras.cc; since 2.24."""
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 """EM_X86_64 and EM_AARCH64."""
 _MAX_LIBRARIES = 4
@@ -75,7 +68,7 @@ def find_nccl(proc: ProcFS, pid: int, start_ticks: int, files: list[Mapping] | N
     none. `files`: what it has mapped, if the caller knows. Raises Unreadable if their files can't be read, and ProcError."""
     if files is None:
         files = mapped_files(proc, pid)
-    mapped = [mapping for mapping in files if _NAME.search(mapping.path)][:_MAX_LIBRARIES]
+    mapped = [mapping for mapping in files if nccl.LIBRARY.search(mapping.path)][:_MAX_LIBRARIES]
     found: list[NcclLibrary] = []
     reason = ""
     for mapping in mapped:
@@ -100,7 +93,7 @@ def _library(proc: ProcFS, pid: int, start_ticks: int, mapping: Mapping) -> Nccl
     with files_of(proc, pid, start_ticks) as files:
         file = files.run(lambda root: _read_file(root, path))
     moved = mapping.base - file.first_address
-    name = _NAME.search(mapping.path)
+    name = nccl.LIBRARY.search(mapping.path)
     return NcclLibrary(
         name=name[1] if name is not None else "nccl",
         path=path,
@@ -146,12 +139,12 @@ def _read_at(descriptor: int, length: int, offset: int, size: int) -> bytes:
 
 def parse_file(elf: ElfFile) -> LibraryFile:
     """What the file of an NCCL says. Raises Unreadable."""
-    match = _VERSION.search(elf.contents(".rodata", _MAX_TEXTS))
+    match = nccl.VERSION_TEXT.search(elf.contents(".rodata", _MAX_TEXTS))
     variables: dict[str, int] = {}
     reason = ""
     try:
-        variables = elf.variables(_VARIABLES)
-        if len(variables) < len(_VARIABLES):
+        variables = elf.variables(nccl.VARIABLES)
+        if len(variables) < len(nccl.VARIABLES):
             variables, reason = {}, "it has no list of communicators, which NCCL keeps since 2.24"
     except Unreadable as error:
         reason = str(error)

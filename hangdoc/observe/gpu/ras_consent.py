@@ -12,22 +12,15 @@ from typing import Any
 
 from hangdoc.observe.gpu.nccl_library import NcclLibrary
 from hangdoc.observe.observation import Target
-from hangdoc.regex import regex
 from hangdoc.snapshot import FlightRecorder, Frame, Stack, Unavailable
+from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts.cpp_names import CREATES_COMMUNICATOR
 from hangdoc.torch_facts.nccl import IN_PROGRESS, Version, version_text
 
 Gathered = Mapping[int | None, Mapping[str, Any]]
 """The results of the probes: by pid (None for the host), then by field of the snapshot."""
 _SAFE: Version = (2, 29, 2)
 _RISK = "--ras always takes the risk"
-_CREATES = regex(
-    r"ncclComm(Init|Split|Shrink|Grow)|initNCCLComm|eagerConnectSingleDevice|performNocolorSplit|bootstrapInit"
-    r"|^(init_process_group|_?new_group|_new_process_group|new_subgroups|split_group|_?init_device_mesh|_init_process_groups"
-    r"|eager_connect_single_device|perform_nocolor_split|shrink_group)"
-)
-"""Functions of NCCL, of torch and of libraries that call NCCL themselves, that make communicators, or call what does."""
-_DISTRIBUTED = "/torch/distributed/"
-_TORCH = ("/torch/", "/typing_extensions.py")
 
 
 def is_needed(targets: Iterable[Target], gathered: Gathered, *, whole: bool) -> bool:
@@ -94,13 +87,16 @@ def _creation_objection(pid: int, fields: Mapping[str, Any]) -> str | None:
     if not isinstance(stack, Stack):
         return f"pid {pid} may be making a communicator, because its stack could not be read"
     if any(
-        _CREATES.search(frame.function) for one in (stack, native) if isinstance(one, Stack) for frame in _frames(one)
+        CREATES_COMMUNICATOR.search(frame.function)
+        for one in (stack, native)
+        if isinstance(one, Stack)
+        for frame in _frames(one)
     ):
         return f"pid {pid} makes a communicator, and a query then can crash it"
     if IN_PROGRESS in _init_states(fields):
         return f"pid {pid} makes a communicator, and a query then can crash it"
     # The first call in a group makes its communicator, before torch records the call.
-    in_call = any(not frame.native and _DISTRIBUTED in frame.file for frame in _frames(stack))
+    in_call = any(not frame.native and file_names.DISTRIBUTED in frame.file for frame in _frames(stack))
     if in_call and not _shows_c_frames(native) and not _is_recorded(stack, fields.get("recorder")):
         return f"pid {pid} may be making a communicator in its call of torch.distributed"
     return None
@@ -120,13 +116,21 @@ def _is_recorded(stack: Stack, recorder: object) -> bool:
     and so its communicator is complete."""
     groups = recorder.groups if isinstance(recorder, FlightRecorder) else ()
     sites = {_site(call.frames) for group in groups for call in group.pending} - {None}
-    calling = [thread.frames for thread in stack.threads if any(_DISTRIBUTED in frame.file for frame in thread.frames)]
+    calling = [
+        thread.frames
+        for thread in stack.threads
+        if any(file_names.DISTRIBUTED in frame.file for frame in thread.frames)
+    ]
     return all(_site(frames) in sites for frames in calling)
 
 
 def _site(frames: Sequence[Frame]) -> tuple[str, int] | None:
     """The innermost line that is not torch's."""
     return next(
-        ((frame.file, frame.line) for frame in frames if not frame.native and not any(t in frame.file for t in _TORCH)),
+        (
+            (frame.file, frame.line)
+            for frame in frames
+            if not frame.native and not any(t in frame.file for t in file_names.ON_THE_WAY)
+        ),
         None,
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import network_of
 from hangdoc.snapshot import Ras, RasAnswer, Unavailable
+from hangdoc.torch_facts.nccl import RAS_ADDRESS
 
 DEFAULT_ADDRESS = "localhost:28028"
 """NCCL_RAS_CLIENT_PORT in NCCL's src/ras/ras_internal.h."""
@@ -49,7 +50,7 @@ def find_services(observation: Observation) -> list[Service]:
         namespace, user = network_of(observation.proc, target.pid), observation.proc.user(target.pid)
         if target.state in "ZX" or not namespace or user is None or isinstance(target.environment, Unavailable):
             continue
-        address = (target.environment | target.live_environment).get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS
+        address = (target.environment | target.live_environment).get(RAS_ADDRESS) or DEFAULT_ADDRESS
         beside.setdefault((namespace, user), []).append(target)
         by_key.setdefault((namespace, user, address), []).append(target)
     found = []

@@ -20,6 +20,7 @@ from hangdoc.observe.torch.ring import (
     types_range,
 )
 from hangdoc.snapshot import CallForm, Frame
+from hangdoc.torch_facts.dtypes import BY_NUMBER
 
 _MAX_TENSORS, _MAX_DIMENSIONS = 64, 16
 _MAX_FRAMES, _INNERMOST = 24, 12
@@ -28,14 +29,6 @@ _MAX_KEPT = 10_000
 _MAX_FORMS, _MAX_STACKS = 300, 1_000
 """Different calls that are kept with their shapes, and with their frames. In a loop there are few; with tensors of ever new
 sizes, there may be as many as calls."""
-# c10/core/ScalarType.h, by number, as torch.dtype spells them
-_DTYPES = (
-    "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128",
-    "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8",
-    "bits16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64",
-    "uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7", "int1", "int2", "int3", "int4", "int5", "int6", "int7",
-    "float8_e8m0fnu", "float4_e2m1fn_x2",
-)  # fmt: skip
 
 
 class Group(NamedTuple):
@@ -247,7 +240,7 @@ def _shapes(dims: tuple[int, ...], types: bytes, sizes: tuple[int, ...]) -> tupl
     found: list[str] = []
     at = 0
     for count, dtype in islice(zip(dims, types, strict=False), _MAX_TENSORS):
-        name = _DTYPES[dtype] if dtype < len(_DTYPES) else f"dtype{dtype}"
+        name = BY_NUMBER[dtype] if dtype < len(BY_NUMBER) else f"dtype{dtype}"
         found.append(f"{name}[{', '.join(map(str, sizes[at : at + min(count, _MAX_DIMENSIONS)]))}]")
         at += count
     return tuple(found)

@@ -16,6 +16,7 @@ from hangdoc.observe.torch.calls import Call, Calls, Group, nearest_frames
 from hangdoc.observe.torch.history import Record, recorder_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import CallForm, FlightRecorder, Frame
+from hangdoc.torch_facts.dtypes import BY_SCALAR_TYPE
 from hangdoc.untrusted import UntrustedError
 
 _MAX_TENSORS, _MAX_DIMENSIONS = 64, 16
@@ -25,12 +26,6 @@ _MAX_FORMS, _MAX_STACKS = 300, 1_000
 _MAX_RANKS = 1 << 17
 """Of all groups together."""
 _ON_HOST = "gloo:"
-# c10/core/ScalarType.h names, as torch.dtype spells them
-_DTYPES = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Byte": "uint8", "Char": "int8",
-    "Short": "int16", "Int": "int32", "Long": "int64", "Bool": "bool", "ComplexHalf": "complex32", "ComplexFloat": "complex64",
-    "ComplexDouble": "complex128",
-}  # fmt: skip
 _RANKS = regex(r"\[(?:\d{1,7}(?:, ?\d{1,7})*)?\]$")
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -234,6 +229,6 @@ class _Forms:
 def tensors(dtypes: Sequence[str], sizes: Sequence[Sequence[int]]) -> tuple[str, ...]:
     """Tensors by the names of torch's dump, each as `float32[64, 8]`."""
     return tuple(
-        f"{_DTYPES.get(dtype, dtype.lower()[:_MAX_TEXT])}[{', '.join(map(str, size[:_MAX_DIMENSIONS]))}]"
+        f"{BY_SCALAR_TYPE.get(dtype, dtype.lower()[:_MAX_TEXT])}[{', '.join(map(str, size[:_MAX_DIMENSIONS]))}]"
         for dtype, size in itertools.islice(zip(dtypes, sizes, strict=False), _MAX_TENSORS)
     )

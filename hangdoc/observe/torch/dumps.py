@@ -17,10 +17,9 @@ from hangdoc.observe.torch import dump_format
 from hangdoc.observe.watchdog_files import read_watchdog_files
 from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FlightRecorder, Unavailable
+from hangdoc.torch_facts.environment_names import DUMP_HANDLERS, WORKER_SERVER_SOCKET
+from hangdoc.torch_facts.module_names import DEBUG, WORKER_SERVER
 
-_SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
-_DEBUG_SERVER = "torch.distributed.debug"
-_HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 _MAX_BYTES = 16 << 20
 _MAX_VALUES = 500_000
 """Of a dump. torch keeps 2,000 entries by default, each with 40 values, and a decoded value takes up to 140 bytes."""
@@ -42,7 +41,7 @@ def read_dump(observation: Observation, target: Target) -> FlightRecorder | Unav
     from hangdoc.observe.worker_server import ask  # imports http, which is rarely needed
 
     try:
-        for handler in _HANDLERS:
+        for handler in DUMP_HANDLERS:
             found = read(ask(observation, target, socket_path, handler), "torch's worker server")
             if found.groups:
                 return found
@@ -63,9 +62,9 @@ def _worker_server(observation: Observation, target: Target) -> tuple[str | None
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
         with observation.memory(target.pid) as memory:
-            found = Modules(memory, observation.image(target.pid)).namespace("os", _DEBUG_SERVER)
-            path = {**environment, **live_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
-            server = found.get(_DEBUG_SERVER, {}).get("_WORKER_SERVER")
+            found = Modules(memory, observation.image(target.pid)).namespace("os", DEBUG)
+            path = {**environment, **live_environment(memory, found.get("os", {}))}.get(WORKER_SERVER_SOCKET)
+            server = found.get(DEBUG, {}).get(WORKER_SERVER)
             return path, server is not None and memory.kind(server)[0] != "NoneType"
     except (Unreadable, KeyError):
-        return environment.get(_SOCKET_VARIABLE), False
+        return environment.get(WORKER_SERVER_SOCKET), False

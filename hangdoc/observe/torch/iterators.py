@@ -15,16 +15,13 @@ from hangdoc.observe.frames import Frames, MemoryFrame
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.objects import Objects
 from hangdoc.observe.torch.lengths import Lengths
+from hangdoc.torch_facts.file_names import SAMPLING
+from hangdoc.torch_facts.frameworks import ACCELERATE_LOADER, PASS_ON, TQDM
 
 _MAX_DEPTH = 8
 _MAX_WORKERS = 256
 _MAX_COUNT = 1 << 48
 _IN_SEQUENCES = frozenset({"list_iterator", "tuple_iterator"})
-_PASS_ON = {
-    ("deepspeed.runtime.dataloader", "RepeatingLoader"): "data_iter",
-    ("deepspeed.runtime.dataloader", "DeepSpeedDataLoader"): "data",
-}
-"""Classes of iterators that give every value of the one in this attribute, and nothing else (deepspeed 0.19)."""
 
 
 class Count(NamedTuple):
@@ -117,9 +114,9 @@ class Iterators:
     # --- generators ------------------------------------------------------------------------------------------------------
 
     def _generator(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
-        if frame.file.endswith("/accelerate/data_loader.py") and frame.function == "__iter__":
+        if ACCELERATE_LOADER.is_at(frame.file, frame.function):
             return self._accelerate(frame, address, depth)
-        if frame.file.endswith("/tqdm/std.py") and "self" in frame.variables:
+        if frame.file.endswith(TQDM) and "self" in frame.variables:
             return self._tqdm(frame, address, depth)
         source = self._frames.source(frame)
         return self.count(source, depth + 1) if source is not None else None
@@ -160,7 +157,7 @@ class Iterators:
             return self._of_loader(address, attributes)
         if {"fetched", "length", "_combined_loader"} <= attributes.keys():
             return self._of_fetcher(address, attributes)
-        wrapped = _PASS_ON.get(self._objects.class_at(self._objects.memory.word(address + 8)))
+        wrapped = PASS_ON.get(self._objects.class_at(self._objects.memory.word(address + 8)))
         return self.count(attributes[wrapped], depth + 1) if wrapped in attributes else None
 
     def _of_loader(self, address: int, attributes: dict[str, int]) -> Count:
@@ -200,7 +197,7 @@ class Iterators:
             return memory.word(sampling + 16) + memory.word(sampling + 32)
         if kind == "generator":
             frame = self._frames.generator_frame(sampling)
-            if frame.file.endswith("/torch/utils/data/sampler.py") and frame.function == "__iter__":
+            if SAMPLING.is_at(frame.file, frame.function):
                 own = self._objects.integer_at(frame.variables["self"], "_num_samples")
                 return own if own is not None else memory.integer(frame.variables["n"])
         return None

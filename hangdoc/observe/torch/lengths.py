@@ -12,6 +12,7 @@ from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.objects import Objects
 from hangdoc.observe.python_state import torch_value
 from hangdoc.regex import regex
+from hangdoc.torch_facts import frameworks
 
 _MAX_DEPTH = 8
 _MAX_LENGTH = 1 << 48
@@ -136,22 +137,21 @@ def _number(name: str) -> _Compute:
     return lambda lengths, address, depth: lengths.integer(address, name)
 
 
-_SAMPLER, _DATASET = "torch.utils.data.sampler", "torch.utils.data.dataset"
-_KNOWN: dict[tuple[str, str], _Compute] = {
-    (_SAMPLER, "SequentialSampler"): _of_attribute("data_source"),
-    (_SAMPLER, "RandomSampler"): _random_sampler,
-    (_SAMPLER, "SubsetRandomSampler"): _of_attribute("indices"),
-    (_SAMPLER, "WeightedRandomSampler"): _number("num_samples"),
-    (_SAMPLER, "BatchSampler"): _batch_sampler,
-    ("torch.utils.data.distributed", "DistributedSampler"): _number("num_samples"),
-    (_DATASET, "TensorDataset"): _tensor_dataset,
-    (_DATASET, "Subset"): _of_attribute("indices"),
-    (_DATASET, "ConcatDataset"): _concat_dataset,
-    (_DATASET, "StackDataset"): _number("_length"),
-    ("torch.utils.data.dataloader", "DataLoader"): _loader,
-    ("accelerate.data_loader", "DataLoaderAdapter"): _of_attribute("base_dataloader"),
-    ("accelerate.data_loader", "BatchSamplerShard"): _batch_sampler_shard,
-    ("accelerate.data_loader", "SkipBatchSampler"): _skip_batches,
-    ("transformers.trainer_pt_utils", "LengthGroupedSampler"): _of_attribute("lengths"),
+_KNOWN: dict[frameworks.Class, _Compute] = {
+    frameworks.SEQUENTIAL_SAMPLER: _of_attribute("data_source"),
+    frameworks.RANDOM_SAMPLER: _random_sampler,
+    frameworks.SUBSET_SAMPLER: _of_attribute("indices"),
+    frameworks.WEIGHTED_SAMPLER: _number("num_samples"),
+    frameworks.BATCH_SAMPLER: _batch_sampler,
+    frameworks.DISTRIBUTED_SAMPLER: _number("num_samples"),
+    frameworks.TENSOR_DATASET: _tensor_dataset,
+    frameworks.SUBSET: _of_attribute("indices"),
+    frameworks.CONCAT_DATASET: _concat_dataset,
+    frameworks.STACK_DATASET: _number("_length"),
+    frameworks.DATALOADER: _loader,
+    frameworks.ACCELERATE_ADAPTER: _of_attribute("base_dataloader"),
+    frameworks.ACCELERATE_SHARD: _batch_sampler_shard,
+    frameworks.ACCELERATE_SKIP: _skip_batches,
+    frameworks.GROUPED_SAMPLER: _of_attribute("lengths"),
 }
 """By module and name of the class that defines `__len__`."""

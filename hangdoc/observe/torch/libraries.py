@@ -6,10 +6,8 @@ Only private mappings count: a process may also map the file of a library withou
 from typing import NamedTuple
 
 from hangdoc.procfs import ProcFS
-from hangdoc.regex import regex
+from hangdoc.torch_facts import cpp_names
 
-_LIBRARY = regex(r"/libtorch_(cpu|cuda|hip|xpu)\b[^/]*\.so[^/]*$")
-_OF_TORCH = regex(rb"/libtorch[^/]*\.so")
 _MAX_LIBRARIES = 8
 _MAX_VARIABLES = 32 << 20
 """Bytes of a library's variables that are searched. libtorch_cpu has 1.3 MiB of them."""
@@ -49,9 +47,9 @@ def torch_libraries(proc: ProcFS, pid: int) -> Loaded:
                 found[-1] = found[-1]._replace(end=min(last, found[-1].start + _MAX_VARIABLES))
             heaps.append((first, last))
             continue
-        if len(words) < 6 or words[1] != b"rw-p" or b"libtorch_" not in words[5]:
+        if len(words) < 6 or words[1] != b"rw-p" or cpp_names.WITH_RECORDER_PREFIX not in words[5]:
             continue
-        match = _LIBRARY.search(words[5].decode("utf-8", "replace").removesuffix(" (deleted)"))
+        match = cpp_names.WITH_RECORDER.search(words[5].decode("utf-8", "replace").removesuffix(" (deleted)"))
         if match is not None and len(found) < _MAX_LIBRARIES:
             last = min(last, first + _MAX_VARIABLES)
             found.append(Library(match[1], words[3].decode(), int(words[4]), first, last))
@@ -80,6 +78,6 @@ def mapped_memory(proc: ProcFS, pid: int) -> Mapped:
         if len(words) < 6 or words[5].startswith(b"["):
             if words[1] == b"rw-p":
                 mapped.writable.append((int(start, 16), int(end, 16)))
-        elif words[1].endswith(b"p") and _OF_TORCH.search(words[5]):
+        elif words[1].endswith(b"p") and cpp_names.LIBTORCH.search(words[5]):
             mapped.torch.append((int(start, 16), int(end, 16)))
     return mapped

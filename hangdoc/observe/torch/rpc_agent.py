@@ -21,8 +21,8 @@ from hangdoc.observe.torch.cpp_objects import (
     read_string,
     tables_in,
 )
+from hangdoc.torch_facts.cpp_names import RPC_AGENT, RPC_WORKER
 
-_AGENT, _WORKER = "N5torch11distributed3rpc15TensorPipeAgentE", "N5torch11distributed3rpc10WorkerInfoE"
 _AGENT_BYTES, _LEAST_BYTES = 2_048, 1_536
 _TABLES = 4
 WORKER_BYTES = 64
@@ -53,7 +53,7 @@ def open_calls(memory: Memory, classes: Classes, agent: int) -> dict[str, int]:
 
 
 def _read_calls(memory: Memory, classes: Classes, agent: int) -> dict[str, int]:
-    if classes.name_of(agent) != _AGENT:
+    if classes.name_of(agent) != RPC_AGENT:
         raise Unreadable("no agent of TensorPipe")
     runs = [tables for tables, _ in tables_in(_members(memory, agent), agent) if len(tables) == _TABLES]
     if len(runs) != 1:
@@ -87,7 +87,7 @@ def _workers(memory: Memory, classes: Classes, table: Table) -> dict[int, str]:
     """The names of the workers by their numbers."""
     found = {}
     for address, raw in entries_of(memory, table, _WORKER_AT + WORKER_BYTES, _MAX_WORKERS):
-        if classes.name_at(int.from_bytes(raw[_WORKER_AT : _WORKER_AT + 8], "little")) != _WORKER:
+        if classes.name_at(int.from_bytes(raw[_WORKER_AT : _WORKER_AT + 8], "little")) != RPC_WORKER:
             raise Unreadable("workers of an unknown form")
         number = _number(raw, 8)
         found[number] = read_worker(memory, raw[_WORKER_AT:], address + _WORKER_AT, number)

@@ -25,10 +25,8 @@ from hangdoc.observe.torch.cpp_objects import (
     read_string,
     tables_in,
 )
+from hangdoc.torch_facts.cpp_names import STORE_CLIENT, STORE_SERVER, STORE_THREAD
 
-_SERVER, _CLIENT = "N4c10d6detail16LibUVStoreDaemonE", "N4c10d6detail8UvClientE"
-_THREAD = "NSt6thread11_State_implINS_8_InvokerISt5tupleIJMN4c10d6detail16BackgroundThreadEFvvEPS5_EEEEEE"
-"""What a std::thread keeps of the method that it runs: a vtable, the object, the method."""
 _SERVER_BYTES, _LEAST_BYTES, _CLIENT_BYTES = 1_536, 1_296, 256
 """Of a server, with room for more members; of one of torch 2.5; and of a client, up to its connection."""
 _TABLES = 5
@@ -75,11 +73,11 @@ def find_servers(memory: Memory, classes: Classes, stack: bytes) -> set[int]:
     servers = set()
     for (address, _), raw in vtables.items():
         name = classes.name_at(int.from_bytes(raw, "little"))
-        if name == _SERVER:
+        if name == STORE_SERVER:
             servers.add(address)
-        elif name == _THREAD:
+        elif name == STORE_THREAD:
             holder = memory.word(address + 8)
-            servers |= {holder} if classes.name_of(holder) == _SERVER else set()
+            servers |= {holder} if classes.name_of(holder) == STORE_SERVER else set()
     return servers
 
 
@@ -101,7 +99,7 @@ class _Reader:
 
     def __init__(self, memory: Memory, classes: Classes, address: int) -> None:
         self._memory, self._classes, self._address = memory, classes, address
-        if classes.name_of(address) != _SERVER:
+        if classes.name_of(address) != STORE_SERVER:
             raise Unreadable("no store")
         self._raw = self._read_members()
 
@@ -188,7 +186,7 @@ class _Reader:
         read = self._memory.read_many((client, _CLIENT_BYTES) for client in clients)
         for client in clients:
             raw = read.get((client, _CLIENT_BYTES))
-            if raw is None or self._classes.name_at(_pointer(raw, 0)) != _CLIENT:
+            if raw is None or self._classes.name_at(_pointer(raw, 0)) != STORE_CLIENT:
                 raise Unreadable("not the clients of a store")
             found[client] = self._descriptor(client, raw)
         return found

@@ -18,9 +18,8 @@ from hangdoc.observe.torch.libraries import Mapped, mapped_memory
 from hangdoc.observe.torch.store_server import AwaitedName, Server, find_servers, read_server
 from hangdoc.procfs import ProcError
 from hangdoc.snapshot import AwaitedKey, StoreServer, StoreServers, Unavailable
+from hangdoc.torch_facts import thread_names
 
-STORE_THREAD = "pt_tcpstore"
-"""How the name of the thread of a store begins (torch/csrc/distributed/c10d/TCPStore*.cpp)."""
 _MAX_THREADS = 16
 _STACK_BYTES = 1 << 18
 """Of the stack of a store's thread, from its top: it has about 20 KB."""
@@ -87,7 +86,7 @@ class Stores:
         found = []
         for tid in tids:
             with contextlib.suppress(ProcError):  # it has ended
-                if proc.stat(f"{target.pid}/task/{tid}").name.startswith(STORE_THREAD):
+                if proc.stat(f"{target.pid}/task/{tid}").name.startswith(thread_names.STORE):
                     found.append(tid)
         return _Threads(target.start_ticks, tids, tuple(found[:_MAX_THREADS]))
 

@@ -9,7 +9,7 @@ from hangdoc.reasoning.model.run import Placed, Unlooked
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import lead_elsewhere, lead_to_other_hosts
 from hangdoc.snapshot import RankIdentity, Unreached
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import thread_names
 
 
 def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
@@ -110,6 +110,6 @@ def _only_host(run: Gathered, members: dict[int, Placed]) -> str | None:
     these connections leads to another host."""
     hosts = {host.name for host, _ in members.values()}
     counted = any(who.local_world_size is not None for who in run.identities)
-    gloo = all(torch_names.GLOO_LOOP in known.thread_names(process) for _, process in run.members)
+    gloo = all(thread_names.GLOO_LOOP in known.thread_names(process) for _, process in run.members)
     alone = len(hosts) == 1 and gloo and not counted and not lead_to_other_hosts(members)
     return next(iter(hosts)) if alone else None

@@ -7,7 +7,7 @@ from hangdoc.phrases import do
 from hangdoc.reasoning.ledger.launches import Launches, find_uneven
 from hangdoc.reasoning.model.rank import Rank, Wait
 from hangdoc.reasoning.ranks.on_card import may_wait_for_card
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 
 def waiting_for_launches(ranks: dict[int, Rank]) -> dict[int, Rank]:
@@ -30,7 +30,7 @@ def waiting_for_launches(ranks: dict[int, Rank]) -> dict[int, Rank]:
 
 
 def _waiting(rank: Rank, launches: Launches) -> Rank:
-    operation = Operation(op="wait", origin=torch_names.GPU_WAIT, backend="nccl")
+    operation = Operation(op="wait", origin=call_names.GPU_WAIT, backend="nccl")
     number, members = launches.launched[rank.rank], tuple(sorted(launches.launched))
     wait = Wait("collective", operation, members, sure=False, number=number)
     why = f"its card waits for what {do(launches.behind, 'has', 'have')} not launched"

@@ -31,9 +31,8 @@ from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seco
 from hangdoc.reasoning.runs.store_waits import store_waits
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
-
-_RAYLET = "RAY_RAYLET_PID"
-"""What a raylet sets for each worker. Ray Train's workers set their ranks later, in `os.environ`."""
+from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts.frameworks import RAYLET
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -107,7 +106,7 @@ def _launcher(run: Gathered) -> str | None:
     if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
         return "mp.spawn"
     source = next((who.source for who in run.identities), None)
-    if tool is None and source == "os.environ" and all(_RAYLET in known.environment(one) for _, one in run.members):
+    if tool is None and source == "os.environ" and all(RAYLET in known.environment(one) for _, one in run.members):
         return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
@@ -137,7 +136,7 @@ def _world_size(run: Gathered) -> int | None:
 def _spawned(launcher: Process) -> int | None:
     """`nprocs` of torch.multiprocessing's own frame in the parent."""
     for frame in known.frames(launcher):
-        for local in frame.locals if frame.file.endswith("torch/multiprocessing/spawn.py") else ():
+        for local in frame.locals if frame.file.endswith(file_names.SPAWN) else ():
             if local.name == "nprocs" and (count := natural(local.text)) is not None:
                 return count
     return None

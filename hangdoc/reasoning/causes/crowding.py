@@ -5,15 +5,12 @@ from typing import NamedTuple
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import cores_used
-from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Runtime
+from hangdoc.torch_facts.thread_names import is_of_library
 
 PUSHED = 40
 """Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
-_OWN_WORK = regex(r"^(pt_(autograd|gloo|nccl|thread_pool)|gloo_|TP_|nccl|cuda)")
-"""Threads of communication libraries and of autograd (TP_: TensorPipe; pt_thread_pool: of RPC, c10/core/thread_pool.cc).
-OMP_NUM_THREADS does not change their number."""
 
 
 class Crowd(NamedTuple):
@@ -51,7 +48,7 @@ def _preempted(process: Process) -> int:
     return sum(
         thread.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
         and thread.tid not in started
-        and not _OWN_WORK.match(thread.name)
+        and not is_of_library(thread.name)
         and (thread.involuntary_switches or 0) / clocks.window_seconds >= PUSHED
         for thread in clocks.threads
     )

@@ -10,7 +10,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.snapshot import Communicator, Communicators, Machine, Process, Runtime, Stack
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.known_defects import KNOWN_DEFECTS, KnownDefect
 
 
@@ -149,7 +149,7 @@ def _uses_nccl(rank: Rank) -> bool:
     process = rank.process
     if process is None:
         return False
-    named = any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
+    named = any(map(thread_names.uses_card, known.thread_names(process)))
     return named or isinstance(process.communicators, Communicators)
 
 

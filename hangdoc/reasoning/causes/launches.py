@@ -11,6 +11,7 @@ from hangdoc.reasoning.evidence.meeting_call import MeetingCall
 from hangdoc.reasoning.model.launches import LaunchesDiffer, Part
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Environment, Host, Launch, Process
+from hangdoc.torch_facts import environment_names
 
 # (its usual name, its value, whether it matters only before the rendezvous is complete)
 _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
@@ -107,7 +108,7 @@ def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -
     nodes = str(size) if size is not None else variables.get("WORLD_SIZE")
     # Only `env://` reads these variables (torch/distributed/rendezvous.py).
     address, port = (variables.get(name) if method is None else None for name in ("MASTER_ADDR", "MASTER_PORT"))
-    run_id = variables.get("TORCHELASTIC_RUN_ID")
+    run_id = variables.get(environment_names.RUN_ID)
     return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,), method)
 
 

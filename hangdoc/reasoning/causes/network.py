@@ -12,6 +12,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs.links import connections_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Host
+from hangdoc.torch_facts.environment_names import INTERFACES
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
 _SECONDS = 7
@@ -104,8 +105,7 @@ def several_hosts(run: Run) -> bool:
 def named_interface(rank: Rank) -> tuple[str, str] | None:
     """The variable that sets the interface of a rank, and its value."""
     variables = known.environment(rank.process)
-    names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return next(((name, variables[name]) for name in names if variables.get(name)), None)
+    return next(((name, variables[name]) for name in INTERFACES if variables.get(name)), None)
 
 
 def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:

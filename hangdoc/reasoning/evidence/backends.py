@@ -10,7 +10,7 @@ from functools import lru_cache
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.snapshot import Group, Process
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import thread_names
 
 _DEVICES = {"gloo": "cpu", "nccl": "cuda"}
 """Where each is at home: torch also lists Gloo for GPUs (`cpu:gloo,cuda:gloo`), through copies to the host."""
@@ -40,9 +40,9 @@ def of_group(groups: Iterable[Group], name: str | None) -> str | None:
 
 def _by_threads(process: Process) -> Iterable[str]:
     names = known.thread_names(process)
-    if names & torch_names.GLOO_THREADS:
+    if names & thread_names.GLOO_THREADS:
         yield "cpu:gloo"
-    if any(torch_names.NCCL_THREADS.match(name) for name in names):
+    if any(thread_names.uses_card(name) for name in names):
         yield "cuda:nccl"
 
 

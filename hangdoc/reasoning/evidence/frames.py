@@ -7,6 +7,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence.reading import Reading
 from hangdoc.snapshot import Frame, PythonThread
+from hangdoc.torch_facts import file_names
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
@@ -24,7 +25,9 @@ def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame
     if thread is None or read is None:
         return None, None
     shown = [f for f in own if not is_entry(f)] if read.scripts else own
-    own = shown or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
+    own = shown or [
+        f for f in thread.frames if not f.native and file_names.TORCH not in f.file and "site-packages" in f.file
+    ]
     if not own:
         return None, None
     frame = own[0]

@@ -21,7 +21,7 @@ from hangdoc.snapshot import (
     PythonThread,
     Stack,
 )
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts.thread_names import uses_card
 
 
 def threads(process: Process) -> tuple[KernelThread, ...]:
@@ -36,7 +36,7 @@ def thread_names(process: Process) -> set[str]:
 
 def uses_nccl(process: Process) -> bool:
     """Whether it has threads with the names that torch, NCCL and CUDA give theirs."""
-    return any(map(torch_names.NCCL_THREADS.match, thread_names(process)))
+    return any(map(uses_card, thread_names(process)))
 
 
 def python_threads(process: Process) -> tuple[PythonThread, ...]:

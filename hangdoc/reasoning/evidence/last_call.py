@@ -6,6 +6,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence.frames import short
 from hangdoc.snapshot import FlightRecorder, Frame, Process
+from hangdoc.torch_facts import file_names
 
 
 class LastCall(NamedTuple):
@@ -26,7 +27,7 @@ class LastCall(NamedTuple):
 def place_of_call(frames: tuple[Frame, ...]) -> Where | None:
     """The innermost line of the user's code among the frames of a call; without one, of a package other than torch."""
     own = [frame for frame in frames if not frame.library and not is_entry(frame)]
-    own = own or [frame for frame in frames if "/torch/" not in frame.file]
+    own = own or [frame for frame in frames if file_names.TORCH not in frame.file]
     return Where(file=short(own[0].file), line=own[0].line, function=own[0].function) if own else None
 
 

@@ -7,9 +7,7 @@ from msgspec import Struct
 from hangdoc.parse import natural
 from hangdoc.reasoning.evidence import known
 from hangdoc.snapshot import Process
-from hangdoc.torch_facts import torch_names
-
-_MEETINGS = (("init_process_group", torch_names.C10D), ("init_rpc", torch_names.RPC_INIT))
+from hangdoc.torch_facts import file_names
 
 
 class MeetingCall(Struct, frozen=True, gc=False):
@@ -25,11 +23,13 @@ class MeetingCall(Struct, frozen=True, gc=False):
 def of(process: Process) -> MeetingCall | None:
     """The call that a process is in; None outside of one."""
     for frame in known.frames(process):
-        for function, file in _MEETINGS:
-            if frame.function == function and frame.file.endswith(file):
+        for function in file_names.MEETINGS:
+            if function.is_at(frame.file, frame.function):
                 values = {local.name: local.text.strip("\"'") for local in frame.locals}
                 method = values.get("init_method", "")
                 return MeetingCall(
-                    function, natural(values.get("world_size")), method if re.match(r"(?!env:)\w+://", method) else None
+                    function.name,
+                    natural(values.get("world_size")),
+                    method if re.match(r"(?!env:)\w+://", method) else None,
                 )
     return None

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hangdoc import program
 from hangdoc.snapshot import Frame, PythonThread
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, file_names, frameworks
 
 Lines = tuple[tuple[str, str, int, bool, bool], ...]
 """File, function and line of each frame, and whether it is a library's and native."""
@@ -77,23 +77,23 @@ def _read(lines: Lines) -> Reading:
     call, rendezvous = _operation(frames)
     own = tuple(at for at, frame in enumerate(frames) if not frame.library and not frame.native)
     first_own = own[0] if own else len(frames)
-    c10d = tuple(at for at, frame in enumerate(frames) if frame.file.endswith(torch_names.C10D))
+    c10d = tuple(at for at, frame in enumerate(frames) if frame.file.endswith(file_names.C10D))
     return Reading(
         lines=lines,
         own=own,
         program=program.positions(frames),
-        in_torch=any("/torch/" in frame.file for frame in frames),
-        in_c10d=any(torch_names.role(frame.file, frame.function) == "operation" for frame in frames),
+        in_torch=any(file_names.TORCH in frame.file for frame in frames),
+        in_c10d=any(file_names.role_in_distributed(frame.file, frame.function) == "operation" for frame in frames),
         joins=any(
-            torch_names.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in frames[:first_own]
+            file_names.bare_name(f.function) == "join" and f.file.endswith("/threading.py") for f in frames[:first_own]
         ),
         call=call,
         origin=origin(frames[call:]) if call is not None else "user",
         rendezvous=rendezvous,
         in_rendezvous=rendezvous is not None
-        and (call is None or torch_names.plain(frames[call].function) != "new_group"),
+        and (call is None or file_names.bare_name(frames[call].function) != "new_group"),
         c10d=c10d,
-        arguments=tuple((at, torch_names.plain(frames[at].function)) for at in c10d if at <= first_own),
+        arguments=tuple((at, file_names.bare_name(frames[at].function)) for at in c10d if at <= first_own),
         rpc=_rpc(frames[:first_own]),
         handles_rpc=any(map(_handles_rpc, frames)),
         trains=any(map(_runs_training, frames)),
@@ -103,22 +103,21 @@ def _read(lines: Lines) -> Reading:
 
 
 def _is_backward(frame: Frame) -> bool:
-    return frame.file.endswith(torch_names.AUTOGRAD[0]) and frame.function == torch_names.AUTOGRAD[1]
+    return file_names.BACKWARD.is_at(frame.file, frame.function)
 
 
 def _runs_training(frame: Frame) -> bool:
-    function = torch_names.plain(frame.function)
-    return any(frame.file.endswith(file) and function == name for file, name in torch_names.TRAINING_THREADS)
+    return any(function.is_at(frame.file, frame.function) for function in frameworks.TRAINING_THREADS)
 
 
 def _handles_rpc(frame: Frame) -> bool:
-    return frame.file.endswith(torch_names.RPC_HANDLER[0]) and frame.function == torch_names.RPC_HANDLER[1]
+    return file_names.RPC_HANDLER.is_at(frame.file, frame.function)
 
 
 def _rpc(frames: Sequence[Frame]) -> int | None:
     """The outermost wait in calls of torch.distributed.rpc."""
-    waits = {*torch_names.RPC_CALLS, *torch_names.RPC_MEETINGS}
-    found = (at for at, f in enumerate(frames) if f.file.endswith(torch_names.RPC) and f.function in waits)
+    waits = {*call_names.RPC_CALLS, *call_names.RPC_MEETINGS}
+    found = (at for at, f in enumerate(frames) if f.file.endswith(file_names.RPC) and f.function in waits)
     return max(found, default=None)
 
 
@@ -127,7 +126,7 @@ def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
     call: int | None = None
     rendezvous: int | None = None
     for at, frame in enumerate(frames):
-        role = torch_names.role(frame.file, frame.function)
+        role = file_names.role_in_distributed(frame.file, frame.function)
         if role == "rendezvous":
             rendezvous = at
         elif role == "operation":
@@ -141,5 +140,5 @@ def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
 
 def origin(frames: Sequence[Frame]) -> str:
     """Who called: the part of torch nearest to the innermost frame, else the user."""
-    found = (torch_names.origin(frame.file, frame.function) for frame in frames)
+    found = (file_names.origin_of_call(frame.file, frame.function) for frame in frames)
     return next((one for one in found if one is not None), "user")

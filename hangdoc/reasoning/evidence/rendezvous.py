@@ -5,14 +5,14 @@ from itertools import takewhile
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.evidence.reading import reading
 from hangdoc.snapshot import Process, PythonThread, Stack
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import cpp_names, thread_names
 
 
 def has_met(process: Process) -> bool:
     """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
     if known.groups(process):
         return True
-    return torch_names.GLOO_LOOP in known.thread_names(process) and not in_rendezvous(process)
+    return thread_names.GLOO_LOOP in known.thread_names(process) and not in_rendezvous(process)
 
 
 def in_rendezvous(process: Process) -> bool:
@@ -20,7 +20,7 @@ def in_rendezvous(process: Process) -> bool:
     if any(reading(thread).in_rendezvous for thread in known.python_threads(process)):
         return True
     native = process.native.threads if isinstance(process.native, Stack) else ()
-    return any(torch_names.NATIVE_CONNECT.search(inner_native_functions(thread)) for thread in native)
+    return any(cpp_names.CONNECT.search(inner_native_functions(thread)) for thread in native)
 
 
 def inner_native_functions(thread: PythonThread) -> str:

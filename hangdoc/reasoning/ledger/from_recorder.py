@@ -19,10 +19,7 @@ from hangdoc.snapshot import (
     Recorded,
     RecordedGroup,
 )
-from hangdoc.torch_facts import torch_names
-
-_TORCH = ("/torch/", "/typing_extensions.py")
-"""Frames of torch itself: on the way to every call, and of other lines in each version."""
+from hangdoc.torch_facts import call_names, file_names
 
 
 def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Iterator[Part]:
@@ -123,22 +120,21 @@ def _pending(recorded: Recorded) -> Pending:
 
 def _call(recorded: Recorded) -> Call:
     return Call(
-        torch_names.recorded_op(recorded.op), recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames)
+        call_names.recorded_op(recorded.op), recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames)
     )
 
 
 def _call_of(form: CallForm) -> Call:
-    return Call(torch_names.recorded_op(form.op), form.inputs, _sites(form.frames), _is_by_join(form.frames))
+    return Call(call_names.recorded_op(form.op), form.inputs, _sites(form.frames), _is_by_join(form.frames))
 
 
 def _is_by_join(frames: Sequence[Frame]) -> bool:
-    file, function = torch_names.JOIN
-    return any(frame.file.endswith(file) and torch_names.plain(frame.function) == function for frame in frames)
+    return any(file_names.JOIN.is_at(frame.file, frame.function) for frame in frames)
 
 
 def _sites(frames: Sequence[Frame]) -> tuple[Site, ...]:
     return tuple(
         Site(frame.file.rpartition("/")[2], frame.line, frame.function, frame.file, frame.library)
         for frame in frames
-        if not any(part in frame.file for part in _TORCH)
+        if not any(part in frame.file for part in file_names.ON_THE_WAY)
     )

@@ -6,27 +6,11 @@ from typing import Literal, NamedTuple
 
 from hangdoc.parse import natural
 from hangdoc.regex import regex
+from hangdoc.torch_facts import call_names
 
 Source = Literal["recorder", "inferred"]
 
 _TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
-_TORCHS_NAMES = {
-    "_all_gather_base": "all_gather",
-    "_allgather_base": "all_gather",
-    "all_gather_into_tensor": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "all_to_all_single": "all_to_all",
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "alltoall": "all_to_all",
-    "all_reduce_coalesced": "all_reduce",
-    "all_reduce_barrier": "barrier",
-}
-"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13), NCCL
-a barrier as all_reduce_barrier (torch 2.11)."""
-_EQUAL_AMOUNTS = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"})
-"""Collectives to which all ranks must pass tensors of one dtype and number of elements."""
 
 
 class Site(NamedTuple):
@@ -73,14 +57,14 @@ def signature(call: Call) -> Signature:
 
 def plain_name(op: str) -> str:
     """One name for the variants of a collective."""
-    return _TORCHS_NAMES.get(op, op.lstrip("_"))
+    return call_names.FORMS.get(op, op.lstrip("_"))
 
 
 @lru_cache(1 << 14)
 def amounts(call: Call) -> tuple[str, ...]:
     """Dtype and number of elements of each tensor (`float32 x 512`), where these must agree; otherwise empty. Shapes may differ
     if the numbers of elements are equal."""
-    return tuple(map(_amount, call.tensors)) if plain_name(call.op) in _EQUAL_AMOUNTS else ()
+    return tuple(map(_amount, call.tensors)) if plain_name(call.op) in call_names.EQUAL_AMOUNTS else ()
 
 
 def _amount(tensor: str) -> str:

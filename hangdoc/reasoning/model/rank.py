@@ -10,7 +10,7 @@ from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Connection, Frame, Loop, Process, PythonThread, Stack
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, thread_names
 
 BUSY = 0.10
 """Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
@@ -169,13 +169,13 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     @property
     def spins(self) -> bool:
         """Whether it spins in the GPU driver, for a collective or for kernels of its own: the host cannot tell which."""
-        return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
+        return self.wait is not None and self.wait.operation.origin == call_names.GPU_WAIT
 
     @property
     def uses_rpc(self) -> bool:
         """Whether it uses torch.distributed.rpc."""
         clocks = self.process.clocks if self.process is not None else None
-        return isinstance(clocks, Clocks) and any(torch_names.is_rpc(thread.name) for thread in clocks.threads)
+        return isinstance(clocks, Clocks) and any(thread_names.is_of_rpc(thread.name) for thread in clocks.threads)
 
     @property
     def in_rendezvous(self) -> bool:

@@ -9,7 +9,7 @@ from hangdoc.reasoning.model.holds import ChildStopped
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.open_files import at_other_end
 from hangdoc.snapshot import Holder, KernelThread, Process, PythonThread
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import file_names
 
 _OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
 _CHILD_WAITS = {
@@ -41,7 +41,7 @@ def stopped_child(process: Process, thread: PythonThread, helpers: Sequence[Proc
 def _waits_for_children(process: Process, thread: PythonThread) -> bool:
     """A future is the result of a child process if a thread of this process manages a pool of them."""
     for frame in thread.frames:
-        name = torch_names.plain(frame.function)
+        name = file_names.bare_name(frame.function)
         if any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items()):
             return True
         if frame.file.endswith(_FUTURES):

@@ -5,17 +5,9 @@ from hangdoc.reasoning.model.rank import Given, Wait
 from hangdoc.reasoning.ranks import recorded
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process, Recorded
+from hangdoc.torch_facts import call_names
 
 TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
-_ARGUMENTS = {
-    "all_reduce": ("tensor",),
-    "broadcast": ("tensor",),
-    "reduce": ("tensor",),
-    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
-    "all_gather": ("tensor",),
-    "reduce_scatter_tensor": ("input", "output"),
-}
-"""Which must have the same number of elements on all ranks."""
 
 
 def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
@@ -30,13 +22,13 @@ def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait
 
 def _tensor(frames: tuple[Frame, ...], read: Reading) -> str | None:
     for at, op in read.arguments:
-        for local in frames[at].locals if op in _ARGUMENTS else ():
-            if local.name in _ARGUMENTS[op] and TENSOR.match(local.text):
+        for local in frames[at].locals if op in call_names.TENSOR_ARGUMENTS else ():
+            if local.name in call_names.TENSOR_ARGUMENTS[op] and TENSOR.match(local.text):
                 return local.text
     return None
 
 
 def _recorded_tensor(entry: Recorded | None, wait: Wait) -> str | None:
-    if entry is None or wait.operation.op not in _ARGUMENTS or len(entry.inputs) != 1:
+    if entry is None or wait.operation.op not in call_names.TENSOR_ARGUMENTS or len(entry.inputs) != 1:
         return None
     return entry.inputs[0] if TENSOR.match(entry.inputs[0]) else None

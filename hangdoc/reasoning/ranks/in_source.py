@@ -13,7 +13,7 @@ from hangdoc.reasoning.evidence.reading import reading
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
@@ -37,10 +37,10 @@ def wait_of(thread: PythonThread) -> Wait | None:
     if _STORE_CALL.search(source):
         return Wait("store", Operation(op="wait", origin="store"), sure=False)
     op = operation(thread) if _WAIT_CALL.search(source) else None
-    if op is None or op not in torch_names.OPERATIONS:
+    if op is None or op not in call_names.OPERATIONS:
         return None
     called = Operation(op=op, origin="user", peer=_peer(op, thread))
-    return Wait(torch_names.kind(op), called, sure=False, root=root_of(op, thread))
+    return Wait(call_names.wait_kind(op), called, sure=False, root=root_of(op, thread))
 
 
 def _user_frame(thread: PythonThread) -> Frame | None:
@@ -52,14 +52,14 @@ def operation(thread: PythonThread) -> str:
     frame = _user_frame(thread)
     if frame is None or not frame.context:
         return "wait"
-    direct = torch_names.calls_in(frame.source or "")
+    direct = call_names.calls_in(frame.source or "")
     if direct:
         return direct[-1]
     if frame is not innermost(thread):
         return "wait"  # a library waits for a work of its own
     if (lines := _since_made(frame)) is not None:
-        return torch_names.calls_in(lines.partition("\n")[0])[-1]
-    everything = torch_names.calls_in(_in_its_function(frame.context, frame.source))
+        return call_names.calls_in(lines.partition("\n")[0])[-1]
+    everything = call_names.calls_in(_in_its_function(frame.context, frame.source))
     return everything[-1] if len(set(everything)) == 1 else "wait"
 
 
@@ -83,7 +83,7 @@ def _since_made(frame: Frame) -> str | None:
     names = "|".join([f"{name}s?", *among])
     lines = (frame.context or "").splitlines()
     for at in reversed(range(len(lines))):
-        if re.search(rf"\b({names})\s*(=|\.append\()", lines[at]) and torch_names.calls_in(lines[at]):
+        if re.search(rf"\b({names})\s*(=|\.append\()", lines[at]) and call_names.calls_in(lines[at]):
             return "\n".join(lines[at:])
     return None
 
@@ -97,10 +97,10 @@ def waited_for(frame: Frame) -> str | None:
 def posted_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
     posted with batch_isend_irecv, else the one in its source."""
-    if op not in torch_names.POINT_TO_POINT:
+    if op not in call_names.POINT_TO_POINT:
         return None
     frame = _user_frame(thread)
-    alike = torch_names.SENDS if op in torch_names.SENDS else torch_names.RECEIVES
+    alike = call_names.SENDS if op in call_names.SENDS else call_names.RECEIVES
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
     if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
         return peers.pop() if len(peers) == 1 else None
@@ -109,14 +109,14 @@ def posted_peer(op: str, thread: PythonThread) -> int | None:
 
 def _peer(op: str, thread: PythonThread) -> int | None:
     """`src=`/`dst=` of a send or receive in the user's source."""
-    if op not in torch_names.POINT_TO_POINT:
+    if op not in call_names.POINT_TO_POINT:
         return None
-    return _argument(op.removeprefix("i")[:4], "dst" if op in torch_names.SENDS else "src", thread, position=1)
+    return _argument(op.removeprefix("i")[:4], "dst" if op in call_names.SENDS else "src", thread, position=1)
 
 
 def tag_of(op: str, thread: PythonThread) -> int | None:
     """The tag of a send or a receive that a thread is in or waits for; None if it is unknown."""
-    if op not in torch_names.POINT_TO_POINT:
+    if op not in call_names.POINT_TO_POINT:
         return None
     called = reading(thread).call
     if called is None:
@@ -127,7 +127,7 @@ def tag_of(op: str, thread: PythonThread) -> int | None:
 
 def root_of(op: str, thread: PythonThread) -> int | None:
     """The root that a rooted collective of the user's source names."""
-    if op not in torch_names.ROOTED:
+    if op not in call_names.ROOTED:
         return None
     roots = (_argument(op, key, thread) for key in ("group_src", "group_dst", "src", "dst"))
     return next((one for one in roots if one is not None), None)

@@ -12,7 +12,7 @@ from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.snapshot import Frame, Process, PythonThread
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import file_names, thread_names
 
 
 class Waiting(NamedTuple):
@@ -80,19 +80,18 @@ def _at_dead_lock(worker: Process) -> bool:
 def _loads_itself(thread: PythonThread) -> Frame | None:
     """The user's frame that the loader called in the rank itself; None if workers load."""
     frames = [f for f in thread.frames if not f.native]
-    inner = next((i for i, f in enumerate(frames) if f.file.endswith(torch_names.DATALOADER)), 0)
+    inner = next((i for i, f in enumerate(frames) if f.file.endswith(file_names.DATALOADER)), 0)
     return next((f for f in frames[:inner] if not f.library), None)
 
 
 def _is_worker(helper: Process) -> bool:
-    return helper.name == "pt_data_worker" or worker_thread(helper) is not None
+    return helper.name == thread_names.DATALOADER_WORKER or worker_thread(helper) is not None
 
 
 def worker_thread(helper: Process) -> PythonThread | None:
     """The thread of a worker process that makes its batches."""
-    file, function = torch_names.DATALOADER_WORKER
     for thread in known.python_threads(helper):
-        if any(f.file.endswith(file) and f.function == function for f in thread.frames):
+        if any(file_names.DATALOADER_WORKER.is_at(f.file, f.function) for f in thread.frames):
             return thread
     return None
 
@@ -104,10 +103,10 @@ def place_of(helper: Process) -> Frame | None:
     frames = [frame for frame in _above_the_loop(thread) if not frame.native] if thread is not None else []
     if (own := next((frame for frame in frames if not frame.library), None)) is not None:
         return own
-    fetches = next((at for at, frame in enumerate(frames) if frame.file.endswith(torch_names.DATALOADER_FETCH)), 0)
+    fetches = next((at for at, frame in enumerate(frames) if frame.file.endswith(file_names.DATALOADER_FETCH)), 0)
     return frames[fetches - 1] if fetches > 0 else None
 
 
 def _above_the_loop(thread: PythonThread) -> tuple[Frame, ...]:
     """The frames that a worker's loop called. Below it are those of the rank that forked the worker."""
-    return tuple(takewhile(lambda frame: not frame.file.endswith(torch_names.DATALOADER_WORKER[0]), thread.frames))
+    return tuple(takewhile(lambda frame: not frame.file.endswith(file_names.DATALOADER_WORKER.file), thread.frames))

@@ -19,7 +19,7 @@ from hangdoc.snapshot import (
     PythonThread,
     Stack,
 )
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import nccl, thread_names
 
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
@@ -63,11 +63,7 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
 
 def transferred(process: Process, connections: Iterable[Connection]) -> bool:
     """Whether any of its connections transferred data in the window. The processes of NCCL keep in touch all the time."""
-    least = (
-        torch_names.NCCL_KEEPS_ALIVE_BYTES
-        if any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
-        else 0
-    )
+    least = nccl.KEEPS_ALIVE_BYTES if any(map(thread_names.uses_card, known.thread_names(process))) else 0
     return any((connection.bytes_moved or 0) > least for connection in connections)
 
 
@@ -90,7 +86,7 @@ def cores_used(process: Process, *, transport: bool = True) -> float:
     could not be measured."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return 0.0
-    work = sum(t.cpu_ns for t in process.clocks.threads if transport or not torch_names.is_transport(t.name))
+    work = sum(t.cpu_ns for t in process.clocks.threads if transport or not thread_names.is_transport(t.name))
     return work / 1e9 / process.clocks.window_seconds
 
 
@@ -104,7 +100,7 @@ def wakes(process: Process, kernel: KernelThread | None) -> bool:
 
 def serves_requests(process: Process) -> bool:
     """Whether its RPC pool keeps being woken: by requests of other ranks."""
-    return any(wakes(process, one) for one in known.threads(process) if one.name == torch_names.RPC_POOL)
+    return any(wakes(process, one) for one in known.threads(process) if one.name == thread_names.RPC_POOL)
 
 
 def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:

@@ -20,7 +20,7 @@ from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Loop, Process, PythonThread, Recorded, RecordedGroup
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, cpp_names
 
 _INNER_FRAMES = 24
 """Of a native stack in which a frame of the driver is looked for: torch's dispatcher has a dozen frames around it."""
@@ -61,9 +61,7 @@ def works_on_card(process: Process, thread: PythonThread) -> bool:
     if not recorded or _oldest_call(process) is not None:
         return False
     # In its own frames NCCL waits for other ranks: torch records a call only after the communicator for it was made.
-    return bool(_has_frame(process, thread, torch_names.NATIVE_GPU_SPIN)) and not _has_frame(
-        process, thread, torch_names.NATIVE_NCCL
-    )
+    return bool(_has_frame(process, thread, cpp_names.GPU_SPIN)) and not _has_frame(process, thread, cpp_names.IN_NCCL)
 
 
 def may_wait_for_card(process: Process, thread: PythonThread | None) -> bool:
@@ -137,7 +135,7 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
         return None if share is not None and share >= BUSY else False
     if not movement.same_place(process, thread, read):
         return False
-    native = _has_frame(process, thread, torch_names.NATIVE_GPU_SPIN)
+    native = _has_frame(process, thread, cpp_names.GPU_SPIN)
     if native is not None:
         return native
     share = movement.share_of(process, movement.kernel_thread(process, thread))
@@ -152,7 +150,7 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
 def _may_synchronise(thread: PythonThread) -> bool:
     """Whether the innermost Python line may wait for the card, by its source; True if that was not read."""
     source = thread.frames[0].source if thread.frames else None
-    return source is None or torch_names.SYNCHRONISING.search(source) is not None
+    return source is None or call_names.SYNCHRONISING.search(source) is not None
 
 
 def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) -> bool | None:
@@ -169,7 +167,7 @@ def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | No
     listed = next((each for each in known.groups(process) if not each.default and each.name == group.name), None)
     members = None if group.default else (group.ranks or (listed.ranks if listed is not None else None))
     operation = Operation(
-        op=torch_names.recorded_op(call.op),
+        op=call_names.recorded_op(call.op),
         origin=_origin(call),
         group=None if group.default else group.name,
         peer=peer,

@@ -11,7 +11,7 @@ from hangdoc.reasoning.evidence.rendezvous import inner_native_functions
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import in_source, locks, movement, recorded
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, cpp_names, file_names, thread_names
 
 
 def training_thread(process: Process) -> PythonThread | None:
@@ -99,7 +99,7 @@ def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> 
 
 def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
     found = _named(process, thread, read)
-    if found is not None and found.operation.op in torch_names.RPC_CALLS:
+    if found is not None and found.operation.op in call_names.RPC_CALLS:
         return _asking(process, found, read)
     if found is None or found.kind != "collective":
         return found
@@ -136,10 +136,10 @@ def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None
 
 def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
     called = thread.frames[read.call] if read.call is not None else None
-    op = torch_names.plain(called.function) if called is not None else None
+    op = file_names.bare_name(called.function) if called is not None else None
     if read.in_rendezvous and read.rendezvous is not None:
         outermost = thread.frames[read.rendezvous]
-        return Wait("rendezvous", Operation(op=torch_names.plain(outermost.function), origin=None))
+        return Wait("rendezvous", Operation(op=file_names.bare_name(outermost.function), origin=None))
     if called is not None and op is not None:
         return _operation(op, called, read.origin, groups)
     if read.rpc is not None:
@@ -149,7 +149,7 @@ def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...])
 
 def _rpc(frame: Frame) -> Wait:
     """The wait of a call of torch.distributed.rpc."""
-    if (meeting := torch_names.RPC_MEETINGS.get(frame.function)) is not None:
+    if (meeting := call_names.RPC_MEETINGS.get(frame.function)) is not None:
         return Wait("collective", Operation(op=meeting, origin="user"))
     to = _local(frame, "to")
     peer = natural(to.text) if to is not None else None
@@ -159,8 +159,8 @@ def _rpc(frame: Frame) -> Wait:
 
 def _from_store(thread: PythonThread) -> Wait | None:
     for frame in thread.frames[:4]:
-        if frame.file.endswith("torch/distributed/elastic/utils/store.py"):
-            return Wait("store", Operation(op=torch_names.plain(frame.function), origin="store"))
+        if frame.file.endswith(file_names.STORE):
+            return Wait("store", Operation(op=file_names.bare_name(frame.function), origin="store"))
     return None
 
 
@@ -171,9 +171,9 @@ def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) ->
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
-    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
+    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in call_names.ROOTED else None
     operation = Operation(op=op, origin=origin, group=group, peer=_peer(op, frame), backend=backend)
-    return Wait(torch_names.kind(op), operation, members, root=natural(root.text) if root is not None else None)
+    return Wait(call_names.wait_kind(op), operation, members, root=natural(root.text) if root is not None else None)
 
 
 def _among_members(frame: Frame) -> bool:
@@ -203,9 +203,9 @@ def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[i
 
 def _peer(op: str, frame: Frame) -> int | None:
     """The global rank that a point-to-point call names."""
-    if op not in torch_names.POINT_TO_POINT:
+    if op not in call_names.POINT_TO_POINT:
         return None
-    names = ("dst", "group_dst") if op in torch_names.SENDS else ("src", "group_src")
+    names = ("dst", "group_dst") if op in call_names.SENDS else ("src", "group_src")
     local = _local(frame, *names)
     return natural(local.text) if local is not None else None
 
@@ -213,8 +213,8 @@ def _peer(op: str, frame: Frame) -> int | None:
 def _direct_call(thread: PythonThread) -> str | None:
     """The collective that the innermost frame calls in C++."""
     top = thread.frames[0] if thread.frames else None
-    for file, function, op in torch_names.DIRECT_CALLS if top is not None else ():
-        if top is not None and top.file.endswith(file) and torch_names.plain(top.function) == function:
+    for function, op in file_names.DIRECT_CALLS if top is not None else ():
+        if top is not None and function.is_at(top.file, top.function):
             return op
     return None
 
@@ -225,44 +225,44 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
         return None
     text = inner_native_functions(native)
     called = origin(thread.frames) if thread.frames else None
-    if torch_names.NATIVE_CONNECT.search(text):
-        return Wait("rendezvous", Operation(op="init_process_group"))
-    if torch_names.NATIVE_STORE_WAIT.search(text):
+    if cpp_names.CONNECT.search(text):
+        return Wait("rendezvous", Operation(op=call_names.INIT_PROCESS_GROUP))
+    if cpp_names.STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
-    for pattern, op, caller in torch_names.NATIVE:
+    for pattern, op, caller in cpp_names.OPERATIONS:
         if pattern.search(text):
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            asked = in_source.worker_of(op, thread) if op in torch_names.RPC_CALLS else None
+            asked = in_source.worker_of(op, thread) if op in call_names.RPC_CALLS else None
             peer = in_source.posted_peer(op, thread)
-            return Wait(torch_names.kind(op), Operation(op=op, origin=caller, peer=peer), asked=asked)
-    if torch_names.NATIVE_FUTURE_WAIT.search(text) and any(map(torch_names.is_rpc, known.thread_names(process))):
+            return Wait(call_names.wait_kind(op), Operation(op=op, origin=caller, peer=peer), asked=asked)
+    if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, known.thread_names(process))):
         asked = in_source.worker_of("rpc_async", thread)
         return Wait("p2p", Operation(op="rpc_async", origin="user"), asked=asked)
-    if torch_names.NATIVE_WORK_WAIT.search(text):
+    if cpp_names.WORK_WAIT.search(text):
         op = in_source.operation(thread)
         operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
         way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
-        return Wait(torch_names.kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread), way=way)
+        return Wait(call_names.wait_kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread), way=way)
     return None
 
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
     native = known.native_of(process, thread)
-    if native is None or not any(map(torch_names.NCCL_THREADS.match, known.thread_names(process))):
+    if native is None or not any(map(thread_names.uses_card, known.thread_names(process))):
         return None
     inner = native.frames[:12]
-    if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
+    if not any(f.native and cpp_names.GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
     groups = known.groups(process)
     named = _from_python(thread, reading(thread), groups)
     if named is None:
-        return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)
+        return Wait("collective", Operation(op="wait", origin=call_names.GPU_WAIT), sure=False)
     called = named.operation
     backend = backends.of_group(groups, called.group)
     if backend is not None and "nccl" not in backends.parts(backend):
         return None  # Gloo's: what it waits for in the driver is a copy of its own
-    operation = Operation(op=called.op, origin=torch_names.GPU_WAIT, group=called.group, backend=backend)
+    operation = Operation(op=called.op, origin=call_names.GPU_WAIT, group=called.group, backend=backend)
     return Wait("collective", operation, named.members, sure=False)

@@ -11,7 +11,7 @@ from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import changes
 from hangdoc.reasoning.ranks.counters import number
 from hangdoc.snapshot import Frame, Loop
-from hangdoc.torch_facts.torch_names import plain
+from hangdoc.torch_facts.file_names import bare_name
 
 Frames = Sequence[Frame]
 
@@ -82,7 +82,7 @@ def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) ->
     at = next((index for index, frame in enumerate(outer) if frame is line), 0)
     if at == 0 or not inner:
         return False
-    first, second = plain(outer[at - 1].function), plain(inner[0].function)
+    first, second = bare_name(outer[at - 1].function), bare_name(inner[0].function)
     statement = parsed_statement((line.source or "").rstrip(":"))
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
     arguments = (

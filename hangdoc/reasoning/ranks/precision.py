@@ -9,12 +9,12 @@ from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
+from hangdoc.torch_facts import file_names
 
 _HALF = ("bfloat16", "float16")
 _PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
 _TENSOR = regex(r"(bfloat16|float16)\[[\d, ]*\]")
 _AUTOCAST = regex(r"autocast\(cpu, (bfloat16|float16)\)")
-_LAYERS = "/torch/nn/modules/"
 _DEFAULT = "bfloat16"
 """Of torch.autocast on a CPU."""
 
@@ -41,7 +41,7 @@ def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
             if (dtype := autocast_to(context, texts)) is not None:
                 yield dtype, f"line {frame.line} runs under `with {context}`"
     for frame in rank.thread.frames if rank.thread is not None else ():
-        if _LAYERS in frame.file and frame.function.endswith(".forward"):
+        if file_names.LAYERS in frame.file and frame.function.endswith(".forward"):
             yield from _worked_on(frame)
 
 

@@ -3,16 +3,7 @@
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.model.rank import Wait, form
 from hangdoc.snapshot import Process, Recorded
-from hangdoc.torch_facts import torch_names
-
-_RECORDED_AS = {
-    "reduce_scatter": {"all_reduce"},
-    "broadcast_object_list": {"broadcast"},
-    "all_gather_object": {"all_gather"},
-    "gather_object": {"all_gather", "gather"},
-    "scatter_object_list": {"broadcast", "scatter"},
-}
-"""Collectives that torch records under the name of what they call (Gloo, torch 2.13)."""
+from hangdoc.torch_facts import call_names
 
 
 def stuck(process: Process, wait: Wait) -> Recorded | None:
@@ -21,7 +12,7 @@ def stuck(process: Process, wait: Wait) -> Recorded | None:
     group = wait.operation.group
     same = [g for g in groups if (g.name == group if group is not None else g.default)]
     op = form(wait.operation.op)
-    names = {op, *_RECORDED_AS.get(op, ())}
+    names = {op, *call_names.RECORDED_AS.get(op, ())}
     for entry in same[0].pending if len(same) == 1 else ():
         if form(_op(entry)) in names:
             return entry
@@ -40,4 +31,4 @@ def only_pending(process: Process) -> tuple[str, str | None] | None:
 
 def _op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
-    return torch_names.ALIASES.get(name, torch_names.ALIASES.get(entry.op, name))
+    return call_names.ALIASES.get(name, call_names.ALIASES.get(entry.op, name))

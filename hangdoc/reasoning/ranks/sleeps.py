@@ -10,7 +10,7 @@ from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
-from hangdoc.torch_facts.torch_names import plain
+from hangdoc.torch_facts.file_names import bare_name
 
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
@@ -90,7 +90,7 @@ def _waits_for_an_event(thread: PythonThread) -> bool:
 
 def _is_timer(thread: PythonThread) -> bool:
     """Whether it is the thread of a `threading.Timer` before its time: `run` itself waits for an event there."""
-    functions = [plain(frame.function) for frame in thread.frames if frame.file.endswith("/threading.py")]
+    functions = [bare_name(frame.function) for frame in thread.frames if frame.file.endswith("/threading.py")]
     return functions[:3] == ["wait", "wait", "run"]
 
 

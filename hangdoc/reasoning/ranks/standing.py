@@ -31,7 +31,7 @@ from hangdoc.reasoning.ranks.open_files import abandoned, in_words, is_fifo
 from hangdoc.reasoning.ranks.renewals import CHILD_FILES
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import file_names
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
@@ -145,7 +145,7 @@ def _loading(
     thread: PythonThread, helpers: Sequence[Process], connections: Sequence[Connection]
 ) -> WaitsForLoader | None:
     """The wait of a thread in torch's DataLoader; None for any other thread."""
-    if not any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
+    if not any(f.file.endswith(file_names.DATALOADER) for f in thread.frames):
         return None
     return loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
 

@@ -27,7 +27,7 @@ from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.standing import continues, standing_of
 from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, file_names
 
 _CHILDREN = "its child processes are busy"
 _MAY_BE_ENDED = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
@@ -138,7 +138,7 @@ def _with_stack(
     if wait is not None and not busy:
         if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
             return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
-        if wait.operation.op in torch_names.RPC_MEETINGS.values() and movement.serves_requests(process):
+        if wait.operation.op in call_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
@@ -167,7 +167,7 @@ def _standing(
 ) -> State:
     """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
     children = movement.children_at_work(process, helpers)
-    if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
+    if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     state, why, hold = standing_of(process, thread, kernel, helpers, connections)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
@@ -245,13 +245,13 @@ def _working(process: Process, thread: PythonThread) -> str:
     beacon = known.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published
-    if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):
+    if any(part in f.file for f in frames for part in file_names.COMPILING):
         return "compiling"
-    if any(f.file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in f.file for f in frames):
+    if any(part in f.file for f in frames for part in file_names.SAVING):
         return "checkpointing"
-    if fetching(thread) or any(f.file.endswith(torch_names.DATALOADER) for f in frames):
+    if fetching(thread) or any(f.file.endswith(file_names.DATALOADER) for f in frames):
         return "loading-data"
-    names = [torch_names.plain(f.function).lower() for f in user_frames(thread)]
+    names = [file_names.bare_name(f.function).lower() for f in user_frames(thread)]
     if any("checkpoint" in name for name in names):
         return "checkpointing"
     if any(word in name for name in names for word in ("eval", "validat", "generate")):

@@ -100,7 +100,9 @@ def _next_look(blockage: Blockage, draft: Draft) -> str | None:
     if draft.remedy != RUN_AGAIN or blockage.ends == "by-itself":
         return None
     if blockage.age_seconds is None:
-        return "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
+        return (
+            "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
+        )
     limit = blockage.hung_from_seconds
     left = limit - blockage.age_seconds if limit is not None else None
     if left is None or not 0 < left < _SOON_SECONDS:

@@ -64,7 +64,7 @@ from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 
 @about(PointToPoint)
@@ -110,7 +110,7 @@ def _left_out(kind: PointToPoint) -> list[Evidence]:
         return []
     call, rank = kind.left_out, kind.pair[0].first
     frame = next(one for one in rank.own if call in one.transfers)
-    what = "receive" if call.call in torch_names.RECEIVES else "send"
+    what = "receive" if call.call in call_names.RECEIVES else "send"
     text = (
         f"its {what} at {short(frame.file)}:{call.line} runs only under the condition `{' and '.join(call.conditions)}`"
     )

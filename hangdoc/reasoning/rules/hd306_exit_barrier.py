@@ -59,7 +59,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import next_steps
 from hangdoc.snapshot import Process
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import file_names
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -88,4 +88,4 @@ def check(run: Run) -> Iterator[Draft]:
 
 def _leaves(process: Process) -> bool:
     frames = known.frames(process)
-    return any(torch_names.plain(f.function) == "_exit_barrier" and torch_names.AGENT in f.file for f in frames)
+    return any(file_names.bare_name(f.function) == file_names.AGENT_EXIT and file_names.AGENT in f.file for f in frames)

@@ -72,7 +72,7 @@ from hangdoc.reasoning.text.command_lines import Command, to_host
 from hangdoc.reasoning.text.record_words import awaited_keys, ranks_not_there
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Process
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names, file_names
 
 
 @about(Rendezvous)
@@ -114,7 +114,7 @@ def _counted(arrived: Iterable[Class]) -> bool:
     """Whether one of them counts the ranks that arrive. Only the host of the store does; a rank that connects to its peers may
     wait for one that is there."""
     frames = (frame for one in arrived if one.first.thread is not None for frame in one.first.thread.frames)
-    return any(torch_names.plain(frame.function) == "_create_c10d_store" for frame in frames)
+    return any(file_names.bare_name(frame.function) == call_names.CREATE_STORE for frame in frames)
 
 
 @about(Apart)

@@ -57,8 +57,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Interpreter
-
-_TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
+from hangdoc.torch_facts import file_names
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -100,5 +99,5 @@ def _trains(rank: Rank) -> bool:
         for thread in threads
         if not any("importlib" in frame.file for frame in thread.frames)
         for frame in thread.frames
-        for part in _TRAINING
+        for part in file_names.TRAINING
     )

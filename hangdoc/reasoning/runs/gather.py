@@ -18,6 +18,7 @@ from hangdoc.reasoning.runs.layers import layers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.strayed import join_strayed
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
+from hangdoc.torch_facts.launchers import AGENTS
 
 _MOST_ANCESTORS = 16
 
@@ -205,7 +206,7 @@ def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
 
 def is_agent(process: Process) -> bool:
     """Whether a launcher starts nothing but ranks; srun and mpirun start anything."""
-    return process.launch is not None and process.launch.tool in ("torchrun", "accelerate", "deepspeed", "fabric")
+    return process.launch is not None and process.launch.tool in AGENTS
 
 
 def _above_launchers(host: Host, owners: dict[int | None, Gathered]) -> dict[int, Gathered]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.evidence.last_call import last_call
@@ -10,12 +9,11 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts.launchers import MODULES
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
-_AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
-"""Functions in which a torchrun agent waits for the other nodes: for their arrival, and for their settings."""
 _RUNNERS = frozenset(
     {"pdb", "ipdb", "debugpy", "cProfile", "profile", "trace", "coverage", "viztracer", "memray", "scalene"}
 )
@@ -27,7 +25,7 @@ _INSTALLED = regex(r"/bin/[\w.-]+$")
 def in_rendezvous(process: Process) -> Frame | None:
     """The frame in which an agent waits for the other nodes."""
     for frame in known.frames(process):
-        if torch_names.plain(frame.function) in _AGENT_WAITS and torch_names.AGENT in frame.file:
+        if file_names.bare_name(frame.function) in file_names.AGENT_WAITS and file_names.AGENT in frame.file:
             return frame
     return None
 
@@ -45,7 +43,7 @@ def waits_for_nodes(process: Process) -> bool:
 def program(argv: tuple[str, ...]) -> str:
     """The name of the script or module that a command line runs, also behind a launcher; empty if unknown."""
     words = list(argv)
-    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *launchers.MODULES))), 0)
+    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *MODULES))), 0)
     for at, word in enumerate(words[start + 1 :], start + 1):
         if word == "-m" and at + 1 < len(words) and words[at + 1] not in _RUNNERS:
             return words[at + 1]

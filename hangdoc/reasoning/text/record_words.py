@@ -7,7 +7,7 @@ from hangdoc.phrases import also
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run, StoreWait
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 _MOST_KEYS, _MOST_ALIKE, _MOST_RANKS = 3, 3, 4
 
@@ -32,7 +32,7 @@ def _open_calls(run: Run, classes: Iterable[Class]) -> list[Evidence]:
     alike: dict[str, list[int]] = {}
     for number in numbers_of(classes):
         wait, calls = run.ranks[number].wait, known.rpc_calls(run.ranks[number].process)
-        if wait is not None and wait.operation.op in torch_names.RPC_CALLS and calls:
+        if wait is not None and wait.operation.op in call_names.RPC_CALLS and calls:
             alike.setdefault(_unanswered(calls), []).append(number)
     shown = sorted(alike.items(), key=lambda one: (-len(one[1]), one[1]))[:_MOST_RANKS]
     return [Evidence(ranks[0], "rpc", f"{text}{also(ranks)}") for text, ranks in shown]
@@ -48,11 +48,11 @@ def _unanswered(calls: dict[str, int]) -> str:
 
 def ranks_not_there(run: Run) -> set[int]:
     """The ranks that certainly have not reached the rendezvous: others wait for the addresses that they would publish."""
-    return {rank for wait in run.store_waits if (rank := torch_names.publisher(wait.key)) is not None}
+    return {rank for wait in run.store_waits if (rank := call_names.publishing_rank(wait.key)) is not None}
 
 
 def _missing(wait: StoreWait) -> str:
-    rank = torch_names.publisher(wait.key)
+    rank = call_names.publishing_rank(wait.key)
     if rank is not None:
         return f"waits for the address of rank {rank}, which is not in the store (key {_name(wait.key)})"
     return f"waits for the key {_name(wait.key)}, which is not in the store{_beside(wait)}"

@@ -30,7 +30,7 @@ from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.record_words import recorded_waits
 from hangdoc.snapshot import Connection, Host, Process
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 _SIGKILL = 9
 RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
@@ -104,7 +104,7 @@ def _in_what(rank: Rank) -> str:
 def _operation(kind: str, op: Operation, worker: str | None = None) -> str:
     text = "store.wait" if kind == "store" and op.op == "wait" else "a collective" if op.op == "wait" else op.op
     if op.peer is not None:
-        text += f" {'to' if 'send' in op.op or op.op in torch_names.RPC_CALLS else 'from'} rank {op.peer}"
+        text += f" {'to' if 'send' in op.op or op.op in call_names.RPC_CALLS else 'from'} rank {op.peer}"
     elif worker is not None:
         text += f" to {worker}"
     if op.group is not None:

@@ -22,7 +22,7 @@ from hangdoc.reasoning.ranks.card import use_of_rank
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 Answers = list[tuple[GroupCalls, Comparison]]
 
@@ -251,7 +251,7 @@ def name_call(part: Class) -> str:
 
 def _has_root(part: Class) -> bool:
     """Whether ranks may come out of a class's call before all have made it: then their numbers do not show who is odd."""
-    return part.first.wait is not None and part.first.wait.operation.op in torch_names.ROOTED
+    return part.first.wait is not None and part.first.wait.operation.op in call_names.ROOTED
 
 
 def _opposite_order(parts: Parts) -> bool:

@@ -10,7 +10,7 @@ from hangdoc.reasoning.ranks.counters import goes_over, rounds
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.waiting.majority import off_the_majority
 from hangdoc.reasoning.waiting.waits import answers, is_p2p, peer_of, receives
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 Parts = tuple[Class, ...]
 Found = tuple[Hold, tuple[int, ...]]
@@ -39,7 +39,7 @@ def among_themselves(run: Run, classes: Parts) -> Found:
 
 
 def _sends(rank: Rank) -> bool:
-    return rank.wait is not None and rank.wait.operation.op in torch_names.SENDS
+    return rank.wait is not None and rank.wait.operation.op in call_names.SENDS
 
 
 def _has_posted(rank: Rank) -> bool:
@@ -50,7 +50,7 @@ def _has_posted(rank: Rank) -> bool:
 def _left_out(run: Run, classes: Parts) -> PointToPoint | None:
     """All receive, and only one rank may have left out a send: all sends in its loop are under conditions, and those of the
     others are not. Or the same for ranks that all send."""
-    for waiting, missing in ((torch_names.RECEIVES, torch_names.SENDS), (torch_names.SENDS, torch_names.RECEIVES)):
+    for waiting, missing in ((call_names.RECEIVES, call_names.SENDS), (call_names.SENDS, call_names.RECEIVES)):
         if not all(one.first.wait is not None and one.first.wait.operation.op in waiting for one in classes):
             continue
         found = [transfers.under_conditions(one.first, missing) for one in classes]

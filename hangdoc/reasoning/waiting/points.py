@@ -14,6 +14,7 @@ from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
 from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.ranks.counters import goes_over
 from hangdoc.reasoning.ranks.given import TENSOR
+from hangdoc.torch_facts import file_names
 
 
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
@@ -75,7 +76,7 @@ def _chosen_by_torch(rank: Rank) -> bool:
     """Whether torch.distributed.nn made the call: it loops over all roots."""
     at = reading(rank.thread).call if rank.thread is not None else None
     callers = rank.thread.frames[at + 1 :] if rank.thread is not None and at is not None else ()
-    return any("/torch/distributed/nn/" in frame.file for frame in callers[:2])
+    return any(file_names.AUTOGRAD_COLLECTIVES in frame.file for frame in callers[:2])
 
 
 def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:

@@ -11,7 +11,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Node, Waits
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.waiting import graph
-from hangdoc.torch_facts import torch_names
+from hangdoc.torch_facts import call_names
 
 
 def draw(run: Run) -> Waits:
@@ -149,7 +149,7 @@ def is_p2p(rank: Rank) -> bool:
 
 def receives(rank: Rank) -> bool:
     """Whether a rank waits to receive from another one."""
-    return rank.wait is not None and rank.wait.operation.op in torch_names.RECEIVES
+    return rank.wait is not None and rank.wait.operation.op in call_names.RECEIVES
 
 
 def peer_of(rank: Rank) -> int | None:
@@ -162,5 +162,5 @@ def answers(one: Rank, other: Rank) -> bool:
     if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:
         return False
     mine, theirs = one.wait.operation, other.wait.operation
-    opposite = (mine.op in torch_names.SENDS) != (theirs.op in torch_names.SENDS)
+    opposite = (mine.op in call_names.SENDS) != (theirs.op in call_names.SENDS)
     return opposite and mine.peer == other.rank and theirs.peer in (one.rank, None)

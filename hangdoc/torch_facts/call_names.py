@@ -1,0 +1,127 @@
+"""Operations of torch.distributed: their names, and what they are to a rank.
+
+Read in torch 2.13 unless another version is given: torch/distributed/distributed_c10d.py, rpc/api.py, rendezvous.py and
+device_mesh.py.
+"""
+
+from typing import Literal
+
+from hangdoc.regex import regex
+
+COLLECTIVES = frozenset(
+    ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "broadcast_object_list", "barrier", "monitored_barrier",
+     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_gather_single",
+     "gather", "gather_object", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single",
+     "scatter", "scatter_object_list", "all_to_all", "all_to_all_single", "all_to_all_coalesced",
+     "new_group", "new_subgroups", "split_group", "destroy_process_group"]
+)  # fmt: skip
+RPC_CALLS = frozenset({"rpc_sync", "rpc_async", "to_here"})
+"""One rank waits for another one, which a call names by its name in RPC, or by its rank."""
+POINT_TO_POINT = RPC_CALLS | {
+    "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
+}  # fmt: skip
+OPERATIONS = COLLECTIVES | POINT_TO_POINT
+RPC_MEETINGS = {"shutdown": "rpc.shutdown", "_barrier": "rpc.barrier", "_wait_all_workers": "rpc.shutdown"}
+"""Functions in which each worker waits for all others, and what they are called here."""
+INIT_PROCESS_GROUP, INIT_RPC = "init_process_group", "init_rpc"
+"""Functions whose arguments are the rank and the number of ranks."""
+CREATE_STORE = "_create_c10d_store"
+"""Only the rank that serves the store counts the ranks that arrive."""
+RENDEZVOUS = frozenset(
+    [INIT_PROCESS_GROUP, "_new_process_group_helper", CREATE_STORE, "_store_based_barrier", "rendezvous",
+     "init_device_mesh", "_tcp_rendezvous_handler", "_env_rendezvous_handler", "_file_rendezvous_handler", INIT_RPC]
+)  # fmt: skip
+GPU_WAIT = "gpu"
+"""Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
+ROOTED = frozenset(
+    ["broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "scatter", "scatter_object_list"]
+)
+"""Collectives with a root: some ranks may come out of them before all have called them."""
+SENDS = frozenset({"send", "isend", "send_object_list"})
+RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+P2P_OP = "P2POp"
+"""A send or a receive of a batch_isend_irecv; its attributes are `op` and `peer`."""
+
+# Functional collectives and torch's older spellings, by the name a call in somebody's source may have.
+ALIASES = {
+    "all_gather_tensor": "all_gather_into_tensor",
+    "all_gather_base": "all_gather_into_tensor",
+    "_all_gather_base": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+}
+
+_RECORDED_OPS = {"all_reduce_barrier": "barrier", "coalesced": "coalesced"}
+"""Names that torch's record gives to calls of NCCL (torch 2.11): a barrier is an all_reduce of one number."""
+FORMS = {
+    "_all_gather_base": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_barrier": "barrier",
+}
+"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13), NCCL
+a barrier as all_reduce_barrier (torch 2.11)."""
+EQUAL_AMOUNTS = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"})
+"""Collectives to which all ranks must pass tensors of one dtype and number of elements."""
+RECORDED_AS = {
+    "reduce_scatter": {"all_reduce"},
+    "broadcast_object_list": {"broadcast"},
+    "all_gather_object": {"all_gather"},
+    "gather_object": {"all_gather", "gather"},
+    "scatter_object_list": {"broadcast", "scatter"},
+}
+"""Collectives that torch records under the name of what they call (Gloo, torch 2.13)."""
+TENSOR_ARGUMENTS = {
+    "all_reduce": ("tensor",),
+    "broadcast": ("tensor",),
+    "reduce": ("tensor",),
+    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
+    "all_gather": ("tensor",),
+    "reduce_scatter_tensor": ("input", "output"),
+}
+"""Arguments of the functions of torch.distributed that must have the same number of elements on all ranks."""
+
+SYNCHRONISING = regex(
+    r"\.(item|cpu|tolist|numpy|synchronize|wait|cuda|to|replay|backward|step)\(|\b(float|int|bool|print|if|assert|while)\b"
+)
+"""Source of a line in which a thread waits for the card: it needs a value from there, or hands it something."""
+
+
+def recorded_op(name: str) -> str:
+    """The operation that torch's record calls `name`: `_all_gather_base` is all_gather_into_tensor."""
+    return _RECORDED_OPS.get(name) or ALIASES.get(name) or ALIASES.get(name.lstrip("_")) or name.lstrip("_")
+
+
+def wait_kind(op: str) -> Literal["p2p", "collective"]:
+    """What an operation is to a `Wait`."""
+    return "p2p" if op in POINT_TO_POINT else "collective"
+
+
+_CALL = regex(
+    r"\b(?:" + "|".join(sorted((*COLLECTIVES, *POINT_TO_POINT, *ALIASES), key=len, reverse=True)) + r")(?=\s*\()"
+)
+
+
+def calls_in(source: str) -> list[str]:
+    """Names of torch.distributed operations called in a piece of source, in order, in torch's own spelling."""
+    return [ALIASES.get(name, name) for name in _CALL.findall(source)]
+
+
+_ADDRESS_KEY = regex(r"(?:.*/)?default_pg/[^/]+//\w+//\d+/(\d+)")
+"""The key under which a rank publishes its address for the default group: the prefixes of the group and of the device, a number,
+the rank (init_process_group, ProcessGroupGloo.cpp; gloo's rendezvous/context.cc)."""
+
+
+def publishing_rank(key: str) -> int | None:
+    """The rank that publishes its address under this key of a store; None for any other key."""
+    match = _ADDRESS_KEY.fullmatch(key)
+    return int(match[1]) if match is not None else None

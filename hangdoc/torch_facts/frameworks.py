@@ -1,0 +1,106 @@
+"""Frameworks on top of torch, and libraries that training programs use: their files, functions, classes and attributes.
+
+Each row says with which version it was tried.
+"""
+
+from typing import NamedTuple
+
+from hangdoc.torch_facts.file_names import PIPELINE_STEP, Function
+
+TRAINING_THREADS = (
+    Function("/ray/train/v2/_internal/execution/worker_group/thread_runner.py", "_run_target"),
+    Function("/ray/air/_internal/util.py", "run"),
+)
+"""Functions that Ray Train's workers run in a thread, and that call the user's training function (Ray 2.60: V2 and V1)."""
+RAYLET = "RAY_RAYLET_PID"
+"""What a raylet sets for each worker (Ray 2.60). Ray Train's workers set their ranks later, in `os.environ`."""
+
+ACCELERATE_LOADER = Function("/accelerate/data_loader.py", "__iter__")
+"""The generator of a dataloader (accelerate 1.15)."""
+TQDM = "/tqdm/std.py"
+"""The generator of a progress bar (tqdm 4.70)."""
+FILELOCK = "/filelock/"
+FILELOCK_PATHS = ("canonical_path", "lock_filename")
+"""Variables of filelock with the path, the absolute one first (filelock 3.13 to 4.2)."""
+SOFT_FILELOCK = "SoftFileLock"
+"""The lock that is held as long as the file exists."""
+
+
+class ClassCount(NamedTuple):
+    """Where a framework keeps the number of its step in an object."""
+
+    framework: str
+    module: str
+    """How the name of the module of its class begins."""
+    name: str
+    """The class."""
+    done: str
+    """Path of attributes."""
+    total: str | None
+    shown: str
+    versions: str
+    """Tried with."""
+
+
+class FunctionCount(NamedTuple):
+    """Where a framework keeps the number of its step in a variable of a function that runs."""
+
+    framework: str
+    function: Function
+    done: str
+    total: str | None
+    """Path from the variable `self`."""
+    shown: str
+    versions: str
+
+
+_PROGRESS = "epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed"
+_READY, _FIT_LOOP = "epoch_loop.batch_progress.current.ready", "fit_loop.epoch_loop.batch_progress"
+CLASS_COUNTS = (
+    ClassCount(
+        "transformers", "transformers.", "TrainerState", "global_step", "max_steps", "TrainerState.global_step", "5.23"
+    ),
+    ClassCount("lightning", "pytorch_lightning.", "_FitLoop", _READY, "max_batches", _FIT_LOOP, "2.6"),
+    ClassCount("lightning", "pytorch_lightning.", "_FitLoop", _PROGRESS, "epoch_loop.max_steps", "global_step", "2.6"),
+    ClassCount("lightning", "lightning.", "_FitLoop", _READY, "max_batches", _FIT_LOOP, "2.6"),
+    ClassCount("lightning", "lightning.", "_FitLoop", _PROGRESS, "epoch_loop.max_steps", "global_step", "2.6"),
+    ClassCount("accelerate", "accelerate.", "Accelerator", "step", None, "Accelerator.step", "1.15"),
+    ClassCount(
+        "deepspeed", "deepspeed.", "DeepSpeedEngine", "global_steps", None, "DeepSpeedEngine.global_steps", "0.19"
+    ),
+    ClassCount(
+        "deepspeed", "deepspeed.", "DeepSpeedEngine", "micro_steps", None, "DeepSpeedEngine.micro_steps", "0.19"
+    ),
+)
+FUNCTION_COUNTS = (
+    FunctionCount("torch", PIPELINE_STEP, "fwd_mb_index", "_n_microbatches", "forward micro-batch", "2.13"),
+    FunctionCount("torch", PIPELINE_STEP, "bwd_mb_index", "_n_microbatches", "backward micro-batch", "2.13"),
+    FunctionCount("torch", PIPELINE_STEP, "time_step", None, "action of the schedule", "2.13"),
+)
+
+Class = tuple[str, str]
+"""A module and a class in it."""
+
+PASS_ON: dict[Class, str] = {
+    ("deepspeed.runtime.dataloader", "RepeatingLoader"): "data_iter",
+    ("deepspeed.runtime.dataloader", "DeepSpeedDataLoader"): "data",
+}
+"""Iterators that give every value of the one in this attribute, and nothing else (deepspeed 0.19)."""
+
+_SAMPLER, _DATASET, _ACCELERATE = "torch.utils.data.sampler", "torch.utils.data.dataset", "accelerate.data_loader"
+# torch 2.0 to 2.13, accelerate 1.15, transformers 5.23: the class that defines `__len__`
+SEQUENTIAL_SAMPLER: Class = (_SAMPLER, "SequentialSampler")
+RANDOM_SAMPLER: Class = (_SAMPLER, "RandomSampler")
+SUBSET_SAMPLER: Class = (_SAMPLER, "SubsetRandomSampler")
+WEIGHTED_SAMPLER: Class = (_SAMPLER, "WeightedRandomSampler")
+BATCH_SAMPLER: Class = (_SAMPLER, "BatchSampler")
+DISTRIBUTED_SAMPLER: Class = ("torch.utils.data.distributed", "DistributedSampler")
+TENSOR_DATASET: Class = (_DATASET, "TensorDataset")
+SUBSET: Class = (_DATASET, "Subset")
+CONCAT_DATASET: Class = (_DATASET, "ConcatDataset")
+STACK_DATASET: Class = (_DATASET, "StackDataset")
+DATALOADER: Class = ("torch.utils.data.dataloader", "DataLoader")
+ACCELERATE_ADAPTER: Class = (_ACCELERATE, "DataLoaderAdapter")
+ACCELERATE_SHARD: Class = (_ACCELERATE, "BatchSamplerShard")
+ACCELERATE_SKIP: Class = (_ACCELERATE, "SkipBatchSampler")
+GROUPED_SAMPLER: Class = ("transformers.trainer_pt_utils", "LengthGroupedSampler")

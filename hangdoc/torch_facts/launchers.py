@@ -1,0 +1,44 @@
+"""Commands that start ranks: their modules, programs and options.
+
+Read in torch 2.13, accelerate 1.15, deepspeed 0.19, lightning-fabric 2.6, Slurm 22.05 and Open MPI 4.1.
+"""
+
+MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+           "accelerate.commands.launch": "accelerate", "accelerate.commands.accelerate_cli": "accelerate",
+           "deepspeed.launcher.launch": "deepspeed",
+           "lightning.fabric.cli": "fabric", "lightning_fabric.cli": "fabric"}  # fmt: skip
+"""`python -m MODULE`, and the launcher."""
+PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
+            "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed",
+            "fabric": "fabric"}  # fmt: skip
+AGENTS = frozenset({"torchrun", "accelerate", "deepspeed", "fabric"})
+"""Launchers that start nothing but ranks."""
+STARTS_ANYTHING = frozenset({"srun", "mpirun"})
+LONG_NAMES_ONLY = frozenset({"torchrun", "accelerate", "deepspeed"})
+"""Launchers that also have their long options with one dash, and no short ones."""
+WITH_SUBCOMMAND = frozenset({"accelerate", "fabric"})
+"""Programs whose first word is `launch` or `run`."""
+FLAGS = frozenset({
+    "standalone", "no-python", "run-path", "use-env", "module", "multi-gpu", "multi-node", "cpu", "use-fsdp", "use-deepspeed",
+    "debug", "quiet", "overcommit", "exclusive", "overlap", "pty", "label", "unbuffered", "allow-run-as-root", "oversubscribe",
+    "verbose", "tag-output", "report-bindings", "no-ssh-check",
+})  # fmt: skip
+"""Options without a value."""
+SHORT_OPTIONS = {
+    "np": "n",
+    "N": "nodes",
+    "H": "host",
+    "w": "nodelist",
+    "p": "partition",
+    "J": "job-name",
+    "r": "redirects",
+    "t": "tee",
+}
+IN_TORCHRUN = {
+    "accelerate": {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr",
+                   "main-process-port": "master-port", "num-processes": "ranks"},
+    "fabric": {"num-nodes": "nnodes", "devices": "nproc-per-node", "main-address": "master-addr", "main-port": "master-port"},
+}  # fmt: skip
+"""What torchrun calls the options of launchers that run it in their own process; `ranks` are those of all nodes."""
+MPI_PAIRS = frozenset({"mca", "genv", "gmca"})
+"""Options of mpirun with a name and a value."""

@@ -1,0 +1,26 @@
+"""Python modules of torch, and the variables and classes in them that are read from a process's memory.
+
+Read in torch 2.13 unless other versions are given.
+"""
+
+C10D = "torch.distributed.distributed_c10d"
+GROUP_RANKS, GROUP_NAMES, GROUP_BACKENDS = "_pg_group_ranks", "_pg_names", "_pg_backend_config"
+"""Its dicts by process group: members, name, backends (torch 2.0 to 2.13; before 2.1 without backends)."""
+RPC = "torch.distributed.rpc.api"
+RPC_WORKERS = "_ALL_WORKER_NAMES"
+"""Its set of all workers. It is empty before `init_rpc`."""
+DEBUG = "torch.distributed.debug"
+WORKER_SERVER = "_WORKER_SERVER"
+"""Its worker server; None as long as it does not run."""
+USED_VARIABLES = {
+    C10D: (GROUP_RANKS, GROUP_NAMES, GROUP_BACKENDS),
+    DEBUG: (WORKER_SERVER,),
+    RPC: (RPC_WORKERS,),
+}
+"""Modules with hundreds of variables, and the few that hangdoc looks up."""
+
+TENSORS = frozenset({"Tensor", "Parameter", "Buffer", "torch.Tensor", "torch.nn.parameter.Parameter"})
+"""Names of the types of tensors. Those of C have their module in them."""
+DTYPE = "torch.dtype"
+WORKER_INFO = "torch._C._distributed_rpc.WorkerInfo"
+"""The type of a worker's name in RPC."""
