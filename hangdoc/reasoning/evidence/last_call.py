@@ -5,6 +5,7 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Where
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.evidence.records import newest_call
 from hangdoc.snapshot import FlightRecorder, Frame, Process
 from hangdoc.torch_facts import file_names
 
@@ -39,10 +40,10 @@ def last_call(process: Process, wall_us: int | None) -> LastCall | None:
         return None
     calls: list[LastCall] = []
     for group in record.groups:
-        history = group.history
-        if history is not None and history.numbers and wall_us is not None and history.forms[-1] < len(record.forms):
-            form = record.forms[history.forms[-1]]
-            calls.append(LastCall(form.op, max(0.0, (wall_us - history.made_us[-1]) / 1e6), form.frames))
+        newest = newest_call(record, group.history)
+        if newest is not None and wall_us is not None:
+            made_us, form = newest
+            calls.append(LastCall(form.op, max(0.0, (wall_us - made_us) / 1e6), form.frames))
         else:  # the listed ones are the first few that are not complete
             listed = (call for call in (group.completed, *group.pending) if call is not None)
             calls += [LastCall(c.op, c.age_seconds, c.frames) for c in listed if c.age_seconds is not None]

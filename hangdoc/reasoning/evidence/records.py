@@ -3,12 +3,7 @@
 from collections.abc import Iterator
 
 from hangdoc.reasoning.evidence import known
-from hangdoc.snapshot import (
-    FlightRecorder,
-    Process,
-    Recorded,
-    RecordedGroup,
-)
+from hangdoc.snapshot import CallForm, CallHistory, FlightRecorder, Process, Recorded, RecordedGroup
 
 
 def recorded_groups(process: Process) -> tuple[RecordedGroup, ...]:
@@ -29,3 +24,12 @@ def unfinished_transfers(process: Process) -> Iterator[tuple[int, Recorded]]:
         for transfers in group.transfers:
             for call in transfers.pending[:1]:
                 yield transfers.peer, call
+
+
+def newest_call(record: FlightRecorder, history: CallHistory | None) -> tuple[int, CallForm] | None:
+    """When the last call of a history was made, in microseconds since 1970, and its form; None without one, or for a history that
+    is damaged: its columns come from a file or another host."""
+    columns = () if history is None else (history.made_us, history.forms)
+    if history is None or not all(columns) or not 0 <= history.forms[-1] < len(record.forms):
+        return None
+    return history.made_us[-1], record.forms[history.forms[-1]]

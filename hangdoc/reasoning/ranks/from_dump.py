@@ -3,6 +3,7 @@
 from hangdoc.diagnosis import Where
 from hangdoc.reasoning.evidence.last_call import place_of_call
 from hangdoc.reasoning.evidence.reading import frames_at, reading
+from hangdoc.reasoning.evidence.records import newest_call
 from hangdoc.reasoning.model.holds import BetweenCalls
 from hangdoc.reasoning.model.rank import State
 from hangdoc.reasoning.ranks.on_card import find_dumped_call
@@ -37,9 +38,8 @@ def state_at_dump(process: Process, trains: Training, *, dated: bool) -> State:
 def last_place(process: Process) -> Where | None:
     """The line of the last call of a rank that was in none; None if the dump has no frames of it."""
     recorder = process.recorder
-    groups = recorder.groups if isinstance(recorder, FlightRecorder) else ()
-    histories = [group.history for group in groups if group.history is not None and group.history.made_us]
-    newest = max(histories, key=lambda history: history.made_us[-1], default=None)
-    if newest is None or not isinstance(recorder, FlightRecorder) or newest.forms[-1] >= len(recorder.forms):
+    if not isinstance(recorder, FlightRecorder):
         return None
-    return place_of_call(recorder.forms[newest.forms[-1]].frames)
+    calls = (newest_call(recorder, group.history) for group in recorder.groups)
+    newest = max((call for call in calls if call is not None), key=lambda call: call[0], default=None)
+    return place_of_call(newest[1].frames) if newest is not None else None
