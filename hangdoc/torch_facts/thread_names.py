@@ -1,8 +1,8 @@
 """Names of kernel threads and of processes, which the kernel cuts to 15 characters. One source for all who tell by them what a
 process has, or whether a thread works.
 
-Read in torch 2.13, whose names begin with `pt_`, and in the Gloo and the TensorPipe that it contains. Its wheel for CPUs has neither
-those of NCCL nor those of NVIDIA's driver; a card has shown NCCL 2.28.9 with torch 2.11.
+Read in torch 2.13, whose names begin with `pt_`, and in the Gloo and the TensorPipe that it contains. Its wheel for CPUs has
+neither those of NCCL nor those of NVIDIA's driver; a card has shown NCCL 2.28.9 with torch 2.11.
 """
 
 GLOO_LOOP = "pt_gloo_runloop"
