@@ -49,14 +49,13 @@ CREATES_COMMUNICATOR = regex(
     r"|^(init_process_group|_?new_group|_new_process_group|new_subgroups|split_group|_?init_device_mesh|_init_process_groups"
     r"|eager_connect_single_device|perform_nocolor_split|shrink_group)"
 )
-"""Functions of NCCL, of torch and of libraries that call NCCL themselves, that make communicators, or call what does (torch 2.11,
-NCCL 2.28.9)."""
+"""Functions of NCCL, of torch and of libraries that call NCCL themselves, that make communicators, or call what does."""
 
 # --- classes, as std::type_info names them
 STORE_SERVER, STORE_CLIENT = "N4c10d6detail16LibUVStoreDaemonE", "N4c10d6detail8UvClientE"
 STORE_THREAD = "NSt6thread11_State_implINS_8_InvokerISt5tupleIJMN4c10d6detail16BackgroundThreadEFvvEPS5_EEEEEE"
 """What a std::thread keeps of the method that it runs: a vtable, the object, the method. The names of the store
-are the same in torch 2.5 to 2.14."""
+were the same in torch 2.5, 2.9, 2.10, 2.13 and 2.14."""
 RPC_AGENT, RPC_WORKER = "N5torch11distributed3rpc15TensorPipeAgentE", "N5torch11distributed3rpc10WorkerInfoE"
 
 # --- symbols

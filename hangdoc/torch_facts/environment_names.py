@@ -12,7 +12,8 @@ AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 WORKER_SERVER_SOCKET = "TORCH_WORKER_SERVER_SOCKET"
 """Where the worker server listens (torch/distributed/elastic/control_plane.py)."""
 DUMP_HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-"""What a worker server is asked for: a dump of the flight recorder on any backend, and on NCCL (torch 2.7)."""
+"""What a worker server is asked for: a dump of the flight recorder of any backend, and of NCCL. A torch without NCCL (2.13)
+has only the first."""
 GLOO_INTERFACE, TENSORPIPE_INTERFACE, NCCL_INTERFACE = "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 """Network interfaces (NCCL: the beginnings of their names)."""
 INTERFACES = (GLOO_INTERFACE, TENSORPIPE_INTERFACE, NCCL_INTERFACE)

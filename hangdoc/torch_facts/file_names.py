@@ -86,7 +86,7 @@ COMPILER = (
     "torch/utils/cpp_extension.py",
     "/triton/compiler/",
 )
-"""Compilers, which start processes (Triton 3)."""
+"""Compilers, which start processes; Triton's is not in torch."""
 COMPILING = (_INDUCTOR, "_dynamo/convert_frame")
 """A busy thread in one of them compiles. Compiled code runs below other parts of torch/_dynamo."""
 SAVING = ("torch/serialization.py", _CHECKPOINT)

@@ -21,7 +21,7 @@ TQDM = "/tqdm/std.py"
 """The generator of a progress bar (tqdm 4.70)."""
 FILELOCK = "/filelock/"
 FILELOCK_PATHS = ("canonical_path", "lock_filename")
-"""Variables of filelock with the path, the absolute one first (filelock 3.13 to 4.2)."""
+"""Variables of filelock with the path, the absolute one first. The first is in filelock 4.2, the other one in older versions."""
 SOFT_FILELOCK = "SoftFileLock"
 """The lock that is held as long as the file exists."""
 

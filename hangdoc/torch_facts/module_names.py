@@ -5,7 +5,7 @@ Read in torch 2.13 unless other versions are given.
 
 C10D = "torch.distributed.distributed_c10d"
 GROUP_RANKS, GROUP_NAMES, GROUP_BACKENDS = "_pg_group_ranks", "_pg_names", "_pg_backend_config"
-"""Its dicts by process group: members, name, backends (torch 2.0 to 2.13; before 2.1 without backends)."""
+"""Its dicts by process group: members, name, backends. Older versions do not have all of them."""
 RPC = "torch.distributed.rpc.api"
 RPC_WORKERS = "_ALL_WORKER_NAMES"
 """Its set of all workers. It is empty before `init_rpc`."""

@@ -1,8 +1,8 @@
 """Names of kernel threads and of processes, which the kernel cuts to 15 characters. One source for all who tell by them what a
 process has, or whether a thread works.
 
-Names of torch: caffe2/utils/threadpool and c10/util/thread_name.h name them `pt_...`, read in torch 2.13. Those of TensorPipe and
-of Gloo are from the versions in torch 2.13; NCCL's from 2.28.9; those of NVIDIA's driver from 535 to 580.
+Read in torch 2.13, whose names begin with `pt_`, and in the Gloo and the TensorPipe that it contains. Its wheel for CPUs has
+neither those of NCCL nor those of NVIDIA's driver; a card has shown NCCL 2.28.9 with torch 2.11.
 """
 
 GLOO_LOOP = "pt_gloo_runloop"
@@ -14,6 +14,7 @@ _GLOO_OF_TORCH, _GLOO = "pt_gloo", "gloo_"
 _NCCL_OF_TORCH, _NCCL = "pt_nccl", "nccl"
 """torch's watchdog and heartbeat of NCCL; NCCL's own threads."""
 _DRIVER = ("cuda-EvtHandlr", "cuda0")
+"""Threads of NVIDIA's driver in a process with CUDA."""
 _CUDA = "cuda"
 _MPI = "pt_mpi"
 _TENSORPIPE = "TP_"

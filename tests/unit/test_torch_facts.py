@@ -113,6 +113,15 @@ def test_functions_of_torch_are_defined_there(file: str, function: str) -> None:
     assert any(function in _functions(path) for path in _files(file))
 
 
+@pytest.mark.parametrize(
+    "name", ["init_process_group", "new_group", "_new_process_group", "new_subgroups", "split_group", "init_device_mesh",
+             "_init_process_groups", "shrink_group"]
+)  # fmt: skip
+def test_functions_that_make_communicators_are_defined(name: str) -> None:
+    assert cpp_names.CREATES_COMMUNICATOR.search(name)
+    assert any(one.startswith(name) for path in _files(file_names.DISTRIBUTED) for one in _functions(path))
+
+
 def test_operations_of_subsets_are_operations() -> None:
     for names in (call_names.ROOTED, call_names.SENDS, call_names.RECEIVES, {*call_names.ALIASES.values()}):
         assert set(names) <= call_names.OPERATIONS
