@@ -5,33 +5,22 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.evidence.frames import user_frames
 from hangdoc.reasoning.evidence.reading import Reading, frames_at, reading
 from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
-from hangdoc.reasoning.model.holds import (
-    SHORTEST_TIMEOUT,
-    Asleep,
-    Elsewhere,
-    ForOthers,
-    Hold,
-    OnNetwork,
-    ReadsPipe,
-    in_words,
-)
+from hangdoc.reasoning.model.holds import Elsewhere
 from hangdoc.reasoning.model.rank import BUSY, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
 from hangdoc.reasoning.ranks.counters import counters_moved
+from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
-from hangdoc.reasoning.ranks.standing import continues, standing_of
-from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.reasoning.ranks.thread_waits import Waiter, find_wait
+from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import call_names, file_names
 
 _CHILDREN = "its child processes are busy"
-_MAY_BE_ENDED = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
-"""What a process may end that the wait itself does not show."""
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -169,7 +158,8 @@ def _standing(
     children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
-    state, why, hold = standing_of(process, thread, kernel, helpers, connections)
+    waiter = Waiter(process, thread, kernel, helpers, connections)
+    state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
@@ -186,35 +176,8 @@ def _standing(
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if isinstance(hold, Elsewhere) and (work := _threads(process, thread)) is not None:  # a future, a queue, a lock
         return replace(working, state="computing", why=work, work=work)
-    if isinstance(hold, Elsewhere | ReadsPipe) and (soon := continues(process, thread, helpers)) is not None:
-        why, hold = f"{why}; {soon}", replace(hold, ends="by-itself")
-    elif hold.ends == "unknown" and isinstance(hold, _MAY_BE_ENDED) and (others := in_words(process.others_at_work)):
-        sleeps_now = kernel is not None and kernel.sleep_seconds is not None
-        how = "belongs to the same job" if sleeps_now else "is connected with it"
-        why, hold = f"{why}; {others} {how}", replace(hold, ends="by-itself")
-    elif isinstance(hold, Asleep) and hold.polls and (sleepers := _asleep(process)):
-        seconds, one = max(sleepers, key=lambda other: other[0])
-        why = f"{why}; {in_words([one])} of the same job sleeps for {duration(seconds)}, and may then end it"
-        hold = replace(hold, period_of_others=seconds)
-    if state == "waiting-child" or _polls_a_child(hold, helpers):
-        hold = replace(hold, period=sleeps.longest(helpers))
-    elif isinstance(hold, Elsewhere) and (period := sleeps.longest_of_others(process, thread)) is not None:
-        why, hold = (
-            f"{why}; another thread sleeps for {duration(period)}, and may then end it",
-            replace(hold, period=period),
-        )
+    state, why, hold = with_end(waiter, wait)
     return replace(base, state=state, why=why, hold=hold)
-
-
-def _asleep(process: Process) -> list[tuple[float, Holder]]:
-    """The processes of its job that sleep, and for how many seconds at a time."""
-    return [(seconds, one) for one in process.others_asleep for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT]
-
-
-def _polls_a_child(hold: Hold, helpers: Sequence[Process]) -> bool:
-    """Whether it asks a child process for the results of others, like the manager of a pool: any of them may give one."""
-    children = {one.pid for one in helpers}
-    return isinstance(hold, ForOthers) and any(one.replies and one.pid in children for one in hold.holders or ())
 
 
 def _threads(process: Process, thread: PythonThread) -> str | None:

@@ -43,7 +43,7 @@ from hangdoc.reasoning.model.ledger import CLOCK_SECONDS
 from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import End, Waits
-from hangdoc.reasoning.ranks import renewals, work
+from hangdoc.reasoning.ranks import enders, work
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.waiting import cycles, different_calls, points, standstill
 from hangdoc.snapshot import Process
@@ -185,7 +185,7 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     kind = blockage.kind
     started = (one.first.process.started_seconds_ago for one in blockage.awaited if one.first.process is not None)
     renewed = (
-        renewals.seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
+        enders.renewed_seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
         for one in blockage.awaited
         if isinstance(kind, Hold) and not one.first.waits and one.first.process is not None
     )
