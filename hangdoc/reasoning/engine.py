@@ -26,7 +26,7 @@ from hangdoc.reasoning.text import call_words, card_words
 from hangdoc.reasoning.text.command_lines import is_host
 from hangdoc.reasoning.views import call_views, card_views, past
 from hangdoc.reasoning.views.ended import has_ended
-from hangdoc.reasoning.waiting import blockages, standstill, waits
+from hangdoc.reasoning.waiting import blockages, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
@@ -76,7 +76,7 @@ def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
 def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run)
-    idle = standstill.is_idle(run) and standstill.is_seen(run)
+    idle = blockages.is_idle(run) and blockages.is_seen(run)
     run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
     quiet = waits.silence(run, standstill=idle)
     run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))

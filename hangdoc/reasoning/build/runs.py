@@ -20,8 +20,8 @@ from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
 from hangdoc.reasoning.ranks.counters import common_loop, loop_view
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
-from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
+from hangdoc.reasoning.ranks.recorded import given
 from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import gather, launch
 from hangdoc.reasoning.runs.gathered import Gathered

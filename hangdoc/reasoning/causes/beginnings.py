@@ -5,7 +5,7 @@ from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.beginnings import begin_of
+from hangdoc.reasoning.ranks.counters import begin_of
 
 
 class Began(Cause, frozen=True, kw_only=True):

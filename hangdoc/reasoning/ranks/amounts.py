@@ -7,7 +7,7 @@ from hangdoc.reasoning.model.amounts import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import counted, counters_in
-from hangdoc.reasoning.ranks.feeding import consumers
+from hangdoc.reasoning.ranks.loader import consumers
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
 

@@ -5,7 +5,7 @@ from hangdoc.reasoning.evidence import system_calls
 from hangdoc.reasoning.evidence.frames import user_frames
 from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.counters import has_end
-from hangdoc.reasoning.ranks.feeding import consumers
+from hangdoc.reasoning.ranks.loader import consumers
 from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 

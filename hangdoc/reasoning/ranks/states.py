@@ -1,23 +1,25 @@
-"""The label and state of one rank, from all its clocks together: never from CPU alone."""
+"""The label and state of one rank, from all its clocks together: never from CPU alone. What a rank that is not blocked is doing
+decides between waiting and hung."""
 
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.evidence.frames import user_frames
 from hangdoc.reasoning.evidence.reading import Reading, frames_at, reading
 from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
-from hangdoc.reasoning.model.holds import Elsewhere
-from hangdoc.reasoning.model.rank import BUSY, State
+from hangdoc.reasoning.model.holds import Busy, Elsewhere, Hold, Starves, Unreadable, Works
+from hangdoc.reasoning.model.rank import BUSY, Rank, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
-from hangdoc.reasoning.ranks.counters import counters_moved
+from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
-from hangdoc.reasoning.ranks.feeding import fetching
+from hangdoc.reasoning.ranks.loader import fetching, starves
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.thread_waits import Waiter, find_wait
-from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
 _CHILDREN = "its child processes are busy"
@@ -220,3 +222,56 @@ def _working(process: Process, thread: PythonThread) -> str:
     if any(word in name for name in names for word in ("eval", "validat", "generate")):
         return "evaluating"
     return "computing"
+
+
+_BY_TORCH = ("compiling", "checkpointing")
+_LONG = {
+    "evaluating": "it evaluates",
+    "checkpointing": "it writes a checkpoint",
+    "compiling": "it compiles",
+    "loading-data": "it loads data",
+}
+
+
+def announced(rank: Rank) -> Works | None:
+    """A phase that the trainer announced, with a patience that has not run out."""
+    beacon = known.beacon(rank.process)
+    if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
+        return None
+    if rank.waits or rank.state in ("stopped", "waiting-input"):
+        return None
+    age, patience = duration(beacon.age_seconds), duration(beacon.patience_seconds)
+    return Works(what=f"it announced phase {beacon.phase} {age} ago, with a patience of {patience}")
+
+
+def hold_of(rank: Rank) -> Hold:
+    """What a computing rank is doing, for the ranks that wait for it.
+
+    A rank that uses CPU or transfers bytes is working until the opposite is shown: that it runs a loop that has no end, counts
+    nothing, and yields nothing to the loop around it.
+    """
+    process, thread = rank.process, rank.thread
+    if process is not None and thread is None and (own := movement.own_counts(process)) is not None:
+        return Works(what=own, certain=True)
+    if process is None or thread is None or _is_unclear(rank, process):
+        return Unreadable()
+    if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
+        return Works(what=rank.why)
+    counted = comes_on(process, thread)
+    what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
+    beside = rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread))
+    if not beside and goes_round(process, thread):
+        return Starves() if starves(process, thread) else Busy()
+    if what is not None:
+        return Works(what=what, certain=counted)
+    seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
+    if rank.counters_moved or not seen:
+        return Busy(ends="by-itself" if rank.counters_moved else "unknown")
+    share = rank.training_share or 0.0
+    return Works(what=f"it is working ({share:.0%} of a core)") if share >= BUSY else Busy()
+
+
+def _is_unclear(rank: Rank, process: Process) -> bool:
+    """Whether a rank is in its loader, and two stacks and its counters are missing that would show whether batches arrive."""
+    seen = isinstance(process.stack_before, Stack) and isinstance(process.progress, Progress)
+    return rank.state == "loading-data" and not seen

@@ -31,7 +31,7 @@ from hangdoc.reasoning.model.holds import (
     WaitsForLoader,
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
-from hangdoc.reasoning.ranks.feeding import fetching
+from hangdoc.reasoning.ranks.loader import fetching
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread

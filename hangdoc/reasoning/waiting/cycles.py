@@ -16,10 +16,9 @@ from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
-from hangdoc.reasoning.ranks.beginnings import begins_differ
-from hangdoc.reasoning.ranks.counters import frame_of, loop_view
+from hangdoc.reasoning.ranks.counters import begins_differ, frame_of, loop_view
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops, may_come_back
-from hangdoc.reasoning.waiting import different_calls, point_to_point, points
+from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
 from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
@@ -34,7 +33,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     if (sizes := different_calls.find_tensors(run, classes)) is not None:
         return sizes
     left = left_loop_among(run, classes, classes, waits)
-    if left is None and (arguments := points.different_arguments(classes, complete=False)) is not None:
+    if left is None and (arguments := different_calls.different_arguments(classes, complete=False)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks

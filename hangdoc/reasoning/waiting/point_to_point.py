@@ -1,15 +1,19 @@
 """Cycles with sends and receives: which rank did not make the call that another one waits for."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hangdoc.phrases import do
 from hangdoc.reasoning.evidence.reading import reading
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks import conditions, transfers
+from hangdoc.reasoning.ranks import conditions
 from hangdoc.reasoning.ranks.counters import goes_over, rounds
 from hangdoc.reasoning.ranks.place import is_ahead
-from hangdoc.reasoning.waiting.majority import off_the_majority
 from hangdoc.reasoning.waiting.waits import answers, is_p2p, peer_of, receives
+from hangdoc.snapshot import Frame
 from hangdoc.torch_facts import call_names
 
 Parts = tuple[Class, ...]
@@ -53,7 +57,7 @@ def _left_out(run: Run, classes: Parts) -> PointToPoint | None:
     for waiting, missing in ((call_names.RECEIVES, call_names.SENDS), (call_names.SENDS, call_names.RECEIVES)):
         if not all(one.first.wait is not None and one.first.wait.operation.op in waiting for one in classes):
             continue
-        found = [transfers.under_conditions(one.first, missing) for one in classes]
+        found = [conditions.under_conditions(one.first, missing) for one in classes]
         if None in found or sum(map(bool, found)) != 1:
             return None
         astray, calls = next((one, calls) for one, calls in zip(classes, found, strict=True) if calls)
@@ -162,3 +166,45 @@ def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
             if receives(other.first) and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:
                 return one, other
     return None
+
+
+class Minority(NamedTuple):
+    """Ranks that are elsewhere than the majority."""
+
+    few: Class
+    reason: str
+    """Which way they went, and which way the others."""
+
+
+def off_the_majority(classes: Iterable[Class]) -> Minority | None:
+    """The ranks that left the way of the majority at the first function in which the stacks part; None if less than half of the
+    ranks remain together, or if a stack is missing."""
+    classes = tuple(classes)
+    stacks = {id(one.first): _outside_in(one) for one in classes}
+    for depth in range(min(map(len, stacks.values()), default=0)):
+        at = {rank: _place(stack[depth]) for rank, stack in stacks.items()}
+        parts = merged(classes, lambda rank: at[id(rank)])  # noqa: B023  it is used at once
+        if len(parts) == 1:
+            continue
+        *others, most = parts
+        few = merged(others, lambda _: None)[0]
+        if len(most.ranks) <= len(few.ranks):
+            return None
+        names = [_name(stacks[id(one.first)], depth) for one in (few, most)]
+        return Minority(few, f"{do(few.ranks, 'is', 'are')} in {names[0]}, the others in {names[1]}")
+    return None
+
+
+def _outside_in(one: Class) -> list[Frame]:
+    return (
+        [] if one.first.thread is None else [frame for frame in reversed(one.first.thread.frames) if not frame.native]
+    )
+
+
+def _place(frame: Frame) -> tuple[str, str, int]:
+    return frame.file, frame.function, frame.line
+
+
+def _name(stack: list[Frame], depth: int) -> str:
+    """What is called where the stacks part."""
+    return (stack[depth + 1] if depth + 1 < len(stack) else stack[depth]).function
