@@ -10,6 +10,7 @@ barrier."""
 # operations = ["recv", "barrier", "send"]
 # culprits = [2]
 # victims = [0, 1]
+# known_miss = "Rank 2 may send to the wrong rank, or rank 1 may not receive: nothing records it on Gloo, so all are named."
 # ///
 import torch
 import torch.distributed as dist

@@ -8,6 +8,7 @@ next weights. So both wait to receive from each other, and the actor is the one 
 # finding = "HD204"
 # culprits = [1]
 # victims = [0]
+# known_miss = "Both wait to receive: nothing records which send Gloo did not get, so both ranks are named."
 # ///
 import torch
 import torch.distributed as dist

@@ -2,13 +2,13 @@
 branch, and which sends and receives a rank may have left out."""
 
 import ast
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame, Loop, Transfer
+from hangdoc.snapshot import Frame, Loop
 
 # What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
 # `accelerator.is_local_main_process`, `accelerator.is_last_process`.
@@ -132,18 +132,3 @@ def _value(rank: Rank, name: str) -> int | None:
     """A variable's value in the innermost frame of the user's code that has it."""
     values = (number(rank.process, frame, name) for frame in rank.own)
     return next((value for value in values if value is not None), None)
-
-
-def under_conditions(rank: Rank, calls: Set[str]) -> tuple[Transfer, ...] | None:
-    """Those of some calls (`send`, `isend`) that a rank may leave out in an iteration. None if the source shows none of these
-    calls. Empty if one of them is made in every iteration, or in this one: under no condition but on the rank, and those that
-    hold where the rank waits."""
-    found = [(one, frame) for frame in rank.own for one in frame.transfers if one.call in calls]
-    if not found:
-        return None
-    left_out = tuple(one for one, frame in found if _may_leave_out(one, frame))
-    return left_out if len(left_out) == len(found) else ()
-
-
-def _may_leave_out(call: Transfer, frame: Frame) -> bool:
-    return any(changes(test) for test in call.conditions if test not in frame.conditions)

@@ -1,6 +1,5 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
-import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -165,14 +164,6 @@ def frame_of(loop: Loop, rank: Rank) -> Frame | None:
     return next((frame for frame in rank.program if loop in frame.loops), None)
 
 
-def rounds(rank: Rank) -> list[int]:
-    """The iterations that the counted loops around a rank's position have completed, the outermost first."""
-    if rank.thread is None:
-        return []
-    views = (_view(rank.process, frame, loop) for frame, loop in _nest(rank.thread))
-    return [view.done for view in views if view.done is not None]
-
-
 def number(process: Process | None, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:
@@ -184,16 +175,6 @@ def number(process: Process | None, frame: Frame, name: str) -> int | None:
         return None
     texts = (integer(local.text) for local in known.module(process) if local.name == name)
     return next((value for value in texts if value is not None), None)
-
-
-def goes_over(rank: Rank, value: int | None) -> bool:
-    """Whether the variable of a loop is what a rank's line passes: `for src in range(1, world): recv(x, src)`."""
-    frame = next(iter(rank.own), None)
-    if frame is None:
-        return False
-    names = {name for loop in around(frame) for name in loop.advances}
-    named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", frame.source or "")]
-    return any(number(rank.process, frame, name) == value for name in named)
 
 
 def counted(rank: Rank) -> tuple[int | None, int | None]:

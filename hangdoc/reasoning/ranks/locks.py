@@ -116,14 +116,6 @@ def of_own_file(process: Process, thread: PythonThread, file: AwaitedFile) -> At
     return AtLock(what=what, certainty=0.9, threads=lines, ends="never" if alone else "unknown")
 
 
-def of_other_threads(process: Process, thread: PythonThread) -> AtLock | None:
-    """The lock that blocks all threads that may end the wait of `thread`: all others in the user's code. None if there is none,
-    or if one of them is elsewhere."""
-    waiting = [at for at in waiting_threads(process) if at[0] is not thread]
-    others = [one for one in known.python_threads(process) if one is not thread and user_frames(one)]
-    return _at_lock(process, thread, waiting[0], waiting) if waiting and len(waiting) == len(others) else None
-
-
 def _at_lock(process: Process, thread: PythonThread, here: At, waiting: list[At]) -> AtLock | None:
     """The lock at which `here` waits. `thread` is the one that is blocked by that."""
     if len(waiting) == 1 and threads_at_work(process, thread):

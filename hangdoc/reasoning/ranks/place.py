@@ -45,8 +45,6 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
     skippable = parted.uncounted and (_is_conditional(ours, a) or (a.library and not trains))
     collective = ahead.wait is not None and ahead.wait.kind == "collective"
-    if collective and parted.guarded:
-        return []  # `behind` may be a round further: an exception lets it pass the collective
     if rounds is None and collective:
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _at(a) < _at(b) or rounds != 0:
@@ -65,15 +63,6 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
         skipped = skippable or (parted.counted and _is_conditional(theirs, frame))
         loops += [Left(loop, skipped) for loop in around(frame)]
     return loops
-
-
-def may_come_back(ahead: Rank, behind: Rank) -> bool:
-    """Whether a loop around the place where the stacks of two ranks part may bring `ahead` to the calls of `behind` again."""
-    parted = _parting(ahead, ahead.program, behind, behind.program)
-    if parted is None:
-        return True
-    at = next(at for at, frame in enumerate(ahead.program) if frame is parted.frame)
-    return any(around(frame) for frame in ahead.program[at:])
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
@@ -114,7 +103,7 @@ def is_ahead(one: Rank, other: Rank) -> bool:
     later = _at(a) > _at(b)
     if parted.uncounted:
         mine, theirs = _is_conditional(one.program, a), _is_conditional(other.program, b)
-        if (mine != theirs and mine == later) or (parted.guarded and not mine and not theirs):
+        if mine != theirs and mine == later:
             return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
     return later and rounds is not None
 
@@ -145,8 +134,6 @@ class _Parted(NamedTuple):
     """The other's frames inside it."""
     uncounted: bool
     """Whether both are in a loop without a known counter, so that they may be in different iterations."""
-    guarded: bool
-    """Whether such a loop continues after an exception in the rest of an iteration."""
     counted: bool
     """Whether counters show that both are in one iteration of a loop."""
 
@@ -154,15 +141,14 @@ class _Parted(NamedTuple):
 def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
     """Where two stacks part; None if they have no function in common."""
     ours, theirs = ours[::-1], theirs[::-1]
-    last, uncounted, guarded, counted = None, False, False, False
+    last, uncounted, counted = None, False, False
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
             break
         rounds = _rounds(one, a, other, b)
         uncounted = uncounted or rounds is None
-        guarded = guarded or (uncounted and bool(continued_by(a)))
         counted = not uncounted and (counted or (rounds == 0 and any(_holds(loop, a, b) for loop in a.loops)))
-        last = _Parted(a, b, theirs[index + 1 :], uncounted, guarded, counted)
+        last = _Parted(a, b, theirs[index + 1 :], uncounted, counted)
         if _at(a) != _at(b) or rounds:
             break
     return last

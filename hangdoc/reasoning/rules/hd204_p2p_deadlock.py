@@ -54,7 +54,6 @@ peer is doing.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence.frames import short
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class
@@ -64,7 +63,6 @@ from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
-from hangdoc.torch_facts import call_names
 
 
 @about(PointToPoint)
@@ -74,7 +72,7 @@ def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=[*_left_out(kind), *stacks, *words.standstill(run)],
+        evidence=[*stacks, *words.standstill(run)],
         remedy=_remedy(kind),
         commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
@@ -105,24 +103,10 @@ def _tags(parts: Iterable[Class]) -> list[Evidence]:
     ]
 
 
-def _left_out(kind: PointToPoint) -> list[Evidence]:
-    if kind.left_out is None or kind.pair is None:
-        return []
-    call, rank = kind.left_out, kind.pair[0].first
-    frame = next(one for one in rank.own if call in one.transfers)
-    what = "receive" if call.call in call_names.RECEIVES else "send"
-    text = (
-        f"its {what} at {short(frame.file)}:{call.line} runs only under the condition `{' and '.join(call.conditions)}`"
-    )
-    return [Evidence(kind.pair[0].ranks[0], "stacks", text)]
-
-
 def _remedy(kind: PointToPoint) -> str:
     if kind.pair is None:
         return "In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
     astray, waits = kind.pair
-    if kind.left_out is not None:
-        return f"Make the call of {words.ranks(astray.ranks)} in every iteration, for example with an empty message."
     if waits.first.wait is not None and waits.first.wait.answered_by is not None:
         return (
             f"The worker answers when enough requests have arrived. Let {words.ranks(astray.ranks)} send as many as the other "

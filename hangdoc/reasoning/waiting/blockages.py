@@ -105,8 +105,6 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
             still = [far for far in upstream if not far.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
                 hold = cycles.left_loop_among(run, classes, still, waits) or hold
-            elif isinstance(hold, Works | Busy) and states.announced(classes[0].first) is None:
-                hold = cycles.left_for_good(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
     for hold, alike in sinks.values():

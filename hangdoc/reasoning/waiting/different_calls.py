@@ -12,7 +12,6 @@ from msgspec import structs
 
 from hangdoc.parse import natural
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning.evidence.reading import reading
 from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
 from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
 from hangdoc.reasoning.model.agreement import agreement
@@ -29,16 +28,15 @@ from hangdoc.reasoning.model.kinds import (
     Threads,
 )
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts
-from hangdoc.reasoning.model.rank import Class, Rank, merged, numbers_of, ranks_of
+from hangdoc.reasoning.model.rank import Class, merged, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
-from hangdoc.reasoning.ranks.counters import goes_over
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.ranks.recorded import TENSOR
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
-from hangdoc.torch_facts import call_names, file_names
+from hangdoc.torch_facts import call_names
 
 Answers = list[tuple[GroupCalls, Comparison]]
 
@@ -333,17 +331,10 @@ def different_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Ro
 
 def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, ...]] | None:
     waits = [(one, one.first.wait.root) for one in classes if one.first.wait is not None]
-    if not complete and all(goes_over(one.first, root) or _chosen_by_torch(one.first) for one, root in waits):
+    if not complete:
         return None
     values = agreement({n: str(root) for one, root in waits if root is not None for n in one.ranks})
     return (Roots(values=values), values.odd) if values.differs else None
-
-
-def _chosen_by_torch(rank: Rank) -> bool:
-    """Whether torch.distributed.nn made the call: it loops over all roots."""
-    at = reading(rank.thread).call if rank.thread is not None else None
-    callers = rank.thread.frames[at + 1 :] if rank.thread is not None and at is not None else ()
-    return any(file_names.AUTOGRAD_COLLECTIVES in frame.file for frame in callers[:2])
 
 
 def _different_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
