@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import known, system_calls
-from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.model.holds import ChildStopped
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.open_files import at_other_end

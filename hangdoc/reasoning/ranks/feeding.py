@@ -1,6 +1,6 @@
 """Whether a rank is fetching its next batch, and whether one arrives."""
 
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.snapshot import Frame, Process, PythonThread
 

@@ -1,6 +1,6 @@
 """The tensor that a rank passed to the collective in which it waits."""
 
-from hangdoc.reasoning.evidence.reading import Reading
+from hangdoc.reasoning.evidence.stack import Reading
 from hangdoc.reasoning.model.rank import Given, Wait
 from hangdoc.reasoning.ranks import recorded
 from hangdoc.regex import regex

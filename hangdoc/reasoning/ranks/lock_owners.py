@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process, PythonThread
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Collection
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import innermost, user_frames
-from hangdoc.reasoning.evidence.reading import lines_of
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import innermost, lines_of, user_frames
 from hangdoc.reasoning.model.holds import AtLock
 from hangdoc.reasoning.ranks import lock_owners
 from hangdoc.reasoning.ranks.lock_owners import At

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.evidence import known, system_calls
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import OnNetwork, Serves
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread

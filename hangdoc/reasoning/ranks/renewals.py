@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import polls
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.snapshot import Clocks, Process, PythonThread

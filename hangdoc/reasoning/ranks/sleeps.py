@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from hangdoc.program import around, tests_files
-from hangdoc.reasoning.evidence import known, system_calls
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers

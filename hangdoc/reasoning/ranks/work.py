@@ -1,7 +1,7 @@
 """What a rank that is not blocked is doing. This decides between waiting and hung."""
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.holds import Busy, Hold, Starves, Unreadable, Works
 from hangdoc.reasoning.model.rank import BUSY, Rank
 from hangdoc.reasoning.ranks import movement

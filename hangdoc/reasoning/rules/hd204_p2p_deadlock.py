@@ -54,7 +54,7 @@ peer is doing.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class

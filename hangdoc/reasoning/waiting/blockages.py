@@ -7,9 +7,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
-from hangdoc.reasoning.evidence.stopped import stopped_by
-from hangdoc.reasoning.ledger.compare import next_timeout
-from hangdoc.reasoning.ledger.unfinished import unfinished_calls
+from hangdoc.reasoning.evidence.kernel import stopped_by
+from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,

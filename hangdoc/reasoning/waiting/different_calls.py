@@ -9,8 +9,18 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
-from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
+from hangdoc.reasoning.ledger.compare import (
+    Behind,
+    Comparison,
+    Differs,
+    Odd,
+    SizesDiffer,
+    Unfinished,
+    compare,
+    find_odd,
+    find_odd_across,
+    sizes_before,
+)
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends
 from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Spinning, Subset, Tensors

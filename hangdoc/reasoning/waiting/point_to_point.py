@@ -1,6 +1,6 @@
 """Cycles with sends and receives: which rank did not make the call that another one waits for."""
 
-from hangdoc.reasoning.evidence.reading import reading
+from hangdoc.reasoning.evidence.stack import reading
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from hangdoc.parse import natural
 from hangdoc.phrases import ranks
-from hangdoc.reasoning.evidence.reading import reading
+from hangdoc.reasoning.evidence.stack import reading
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Hold, InStore
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, SameCall, Spinning, Tensors, Threads

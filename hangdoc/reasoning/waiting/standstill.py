@@ -1,6 +1,6 @@
 """A run in which no rank waits for another, but none makes progress."""
 
-from hangdoc.reasoning.evidence import backends
+from hangdoc.reasoning.evidence.records import backend_names
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -25,7 +25,7 @@ _TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves)
 def is_quiet(run: Run) -> bool:
     """Whether no rank waits for another, each living rank is blocked on its own (by a file, a lock, a worker), and none of its
     threads works. False if a group uses NCCL, because the host cannot see the work of a GPU."""
-    hidden = "nccl" in backends.parts(run.backend)
+    hidden = "nccl" in backend_names(run.backend)
     return not run.waiting and not hidden and bool(run.living) and all(map(_is_blocked, run.living))
 
 
