@@ -11,9 +11,8 @@ from hangdoc.reasoning import ids
 from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.causes.explain import explain
-from hangdoc.reasoning.evidence.last_call import last_call
-from hangdoc.reasoning.ledger.compare import next_timeout
-from hangdoc.reasoning.ledger.unfinished import unfinished_calls
+from hangdoc.reasoning.evidence.records import last_call
+from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
@@ -22,10 +21,11 @@ from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text import call_words, card_words
-from hangdoc.reasoning.text.command_lines import is_host
-from hangdoc.reasoning.views import call_views, card_views, past
-from hangdoc.reasoning.views.ended import has_ended
+from hangdoc.reasoning.text import call_words
+from hangdoc.reasoning.text.call_words import card_evidence
+from hangdoc.reasoning.text.next_steps import is_host
+from hangdoc.reasoning.views import job_views, past
+from hangdoc.reasoning.views.job_views import has_ended
 from hangdoc.reasoning.waiting import blockages, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
 
@@ -101,11 +101,11 @@ def _job(run: Run, problems: list[str]) -> Job:
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
         started_by=_started_by(run),
-        groups=call_views.groups(run.ledger),
+        groups=job_views.groups(run.ledger),
         ends_by_itself_in_seconds=limit.seconds
         if limit is not None and verdict != "healthy" and not run.after_the_fact
         else None,
-        pace=call_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
+        pace=job_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
         past=past.past_view(run, hung=verdict == "hung"),
     )
 
@@ -148,7 +148,7 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
             doubt = call_words.doubt(run, ranks) if by_lines else None
             draft = write(run, blockage, blockage.about)
-            draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_words.evidence(run, ranks)))
+            draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_evidence(run, ranks)))
             one = finding(rule.code, rule.name, draft, blockage, calls, doubt)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
@@ -203,7 +203,7 @@ def _with_places(run: Run, one: Finding) -> Finding:
 
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
     count = batches(rank)
-    calls = call_views.calls(run.ledger, rank.rank)
+    calls = job_views.calls(run.ledger, rank.rank)
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(
         rank=rank.rank,
@@ -225,7 +225,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         like=rank.like,
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
-        gpu=card_views.gpu_view(run, rank),
+        gpu=job_views.gpu_view(run, rank),
     )
 
 

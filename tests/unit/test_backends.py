@@ -7,7 +7,7 @@ from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
 from hangdoc.observe.python_state import Modules
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.evidence import backends
+from hangdoc.reasoning.evidence.records import backend_names
 from hangdoc.reasoning.waiting import blockages
 from hangdoc.snapshot import AwaitedFile, Clocks, Group, Interpreter, KernelThread, Process, Snapshot
 from tests.rules.shapes import gpu_rank
@@ -129,6 +129,6 @@ def test_what_a_gpu_does_is_not_seen_where_any_group_uses_nccl() -> None:
 
 
 def test_the_parts_of_a_text() -> None:
-    assert backends.parts("cpu:gloo,cuda:nccl") == {"gloo", "nccl"}
-    assert backends.parts("nccl") == {"nccl"}
-    assert backends.parts(None) == frozenset()
+    assert backend_names("cpu:gloo,cuda:nccl") == {"gloo", "nccl"}
+    assert backend_names("nccl") == {"nccl"}
+    assert backend_names(None) == frozenset()

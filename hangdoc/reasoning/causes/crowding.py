@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Runtime

@@ -2,7 +2,7 @@
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes import exits
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.kinds import LeftLoop, Mismatch
 from hangdoc.reasoning.model.rank import Class, Rank

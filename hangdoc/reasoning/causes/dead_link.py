@@ -1,6 +1,6 @@
 """A connection between two ranks that no longer delivers data."""
 
-from hangdoc.reasoning.evidence import addresses
+from hangdoc.reasoning.evidence import observed as addresses
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Stopped
 from hangdoc.reasoning.model.run import Run

@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from hangdoc import settings
 from hangdoc.parse import integer
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.agreement import Agreement, Value, agreement
+from hangdoc.reasoning.model.cause import Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import counters_in
 from hangdoc.reasoning.runs.launch import program

@@ -13,11 +13,10 @@ from hangdoc.reasoning.causes import (
     orphaned,
 )
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.cause import Cause, Differs, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.model.holds import ReadsPipe, Starves, Stopped, Unseen, WaitsForInput
 from hangdoc.reasoning.model.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall, Subset
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import Differs, VariableDiffers, VersionDiffers
 
 
 def explain(run: Run, blockage: Blockage) -> Cause | None:

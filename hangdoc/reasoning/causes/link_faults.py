@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence.xids import meaning_of, name_of
+from hangdoc.reasoning.evidence.kernel import meaning_of, name_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import cards_on, events_of, owners_of, users_of
 from hangdoc.snapshot import Host, LinkPort, Links

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.network import Call
-from hangdoc.reasoning.evidence import addresses, known
+from hangdoc.reasoning.evidence import observed as addresses
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Stopped
 from hangdoc.reasoning.model.rank import Rank

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.addresses import interfaces, networks, within
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.observed import interfaces, networks, within
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs.links import connections_of

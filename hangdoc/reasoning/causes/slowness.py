@@ -1,6 +1,6 @@
 """Why a rank is slower than another one: by its card, its settings, and the stages of a step."""
 
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import card_of, slowed_by

@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from hangdoc.reasoning.model.agreement import Agreement
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.agreement import Agreement, Difference
 from hangdoc.reasoning.model.holds import Ends, Hold, Stopped
 from hangdoc.reasoning.model.ledger import Call
 from hangdoc.reasoning.model.rank import Class

@@ -2,8 +2,8 @@
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import counted, counters_in

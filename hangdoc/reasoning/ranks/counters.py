@@ -9,7 +9,7 @@ from msgspec import structs
 from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around, early_exits
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex

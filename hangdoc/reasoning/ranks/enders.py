@@ -10,8 +10,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence import known, system_calls
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,

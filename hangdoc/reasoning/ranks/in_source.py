@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import integer, natural, parsed_expression, unparsed, was_removed
-from hangdoc.reasoning.evidence.frames import innermost, user_frames
-from hangdoc.reasoning.evidence.reading import reading
+from hangdoc.reasoning.evidence.stack import innermost, reading, user_frames
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread

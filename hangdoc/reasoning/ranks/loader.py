@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved

@@ -6,9 +6,8 @@ No record says which thread holds a lock, but the `with` statements around the l
 from collections.abc import Collection
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import innermost, user_frames
-from hangdoc.reasoning.evidence.reading import lines_of
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import innermost, lines_of, user_frames
 from hangdoc.reasoning.model.holds import AtLock
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
 from hangdoc.regex import regex

@@ -6,8 +6,8 @@ or uses CPU anywhere is busy.
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.reading import Reading, lines_of
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
 from hangdoc.snapshot import (
     Clocks,

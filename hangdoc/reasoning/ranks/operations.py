@@ -4,10 +4,9 @@ from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import backends, known
-from hangdoc.reasoning.evidence.frames import user_frames
-from hangdoc.reasoning.evidence.reading import Reading, origin, reading
-from hangdoc.reasoning.evidence.rendezvous import inner_native_functions
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.records import backend_names, backend_of_group
+from hangdoc.reasoning.evidence.stack import Reading, inner_native_functions, origin, reading, user_frames
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import in_source, locks, movement, recorded
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
@@ -82,7 +81,7 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
     found = _found(process, thread, read or reading(thread)) if thread is not None else None
     if found is None or found.kind not in ("collective", "p2p") or found.operation.backend is not None:
         return found
-    backend = backends.of_group(known.groups(process), found.operation.group)
+    backend = backend_of_group(known.groups(process), found.operation.group)
     if backend is None:
         return found
     return found.having(backend=backend)
@@ -166,7 +165,7 @@ def _from_store(thread: PythonThread) -> Wait | None:
 
 def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
     group, members = _group(frame, groups)
-    backend = backends.of_group(groups, group)
+    backend = backend_of_group(groups, group)
     if op == "new_group" and (made := _local(frame, "ranks")) is not None and not _among_members(frame):
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
@@ -261,8 +260,8 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     if named is None:
         return Wait("collective", Operation(op="wait", origin=call_names.GPU_WAIT), sure=False)
     called = named.operation
-    backend = backends.of_group(groups, called.group)
-    if backend is not None and "nccl" not in backends.parts(backend):
+    backend = backend_of_group(groups, called.group)
+    if backend is not None and "nccl" not in backend_names(backend):
         return None  # Gloo's: what it waits for in the driver is a copy of its own
     operation = Operation(op=called.op, origin=call_names.GPU_WAIT, group=called.group, backend=backend)
     return Wait("collective", operation, named.members, sure=False)

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.parse import parsed_expression, unparsed
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame

@@ -1,7 +1,7 @@
 """What the record of a rank's calls adds to its stack: which collective it waits in, with which number and tensor."""
 
-from hangdoc.reasoning.evidence.reading import Reading
 from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.evidence.stack import Reading
 from hangdoc.reasoning.model.rank import Given, Wait, form
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process, Recorded

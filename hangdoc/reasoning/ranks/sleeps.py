@@ -1,8 +1,8 @@
 """How long a thread sleeps, and whether it then continues or only checks a condition again."""
 
 from hangdoc.program import around, tests_files
-from hangdoc.reasoning.evidence import system_calls
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.loader import consumers

@@ -7,10 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import user_frames
-from hangdoc.reasoning.evidence.reading import Reading, frames_at, reading
-from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
 from hangdoc.reasoning.model.holds import Busy, Elsewhere, Hold, Starves, Unreadable, Works
 from hangdoc.reasoning.model.rank import BUSY, Rank, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps

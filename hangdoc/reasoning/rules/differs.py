@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
+from hangdoc.reasoning.model.cause import Differs
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import Differs
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import words
 

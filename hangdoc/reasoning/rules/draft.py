@@ -11,7 +11,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.text.command_lines import Command
+from hangdoc.reasoning.text.next_steps import Command
 from hangdoc.reasoning.text.words import RUN_AGAIN
 
 _DOUBTED = 0.6

@@ -67,7 +67,7 @@ data with an uneven split is HD102.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
@@ -76,7 +76,7 @@ from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.text.command_lines import Command, operand
+from hangdoc.reasoning.text.next_steps import Command, operand
 
 _REMEDY = (
     "Give every rank the same amount of data. Or agree on the number of batches before the loop: all_reduce the counts with "

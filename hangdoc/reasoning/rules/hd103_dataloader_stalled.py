@@ -52,7 +52,7 @@ passed, it is an `info`, not an error.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import WaitsForLoader
 from hangdoc.reasoning.model.rank import Rank

@@ -95,7 +95,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, next_steps, words
-from hangdoc.reasoning.text.record_words import recorded_waits
+from hangdoc.reasoning.text.call_words import recorded_waits
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."

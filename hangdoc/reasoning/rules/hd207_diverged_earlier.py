@@ -69,7 +69,7 @@ from hangdoc.reasoning.model.ledger import Call
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import call_words, next_steps, words
-from hangdoc.reasoning.views import call_views
+from hangdoc.reasoning.views import job_views as call_views
 
 _REMEDY = "Make every rank call the same collectives in the same order. Do not use what was trained since."
 

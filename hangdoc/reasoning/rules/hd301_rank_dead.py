@@ -56,7 +56,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.text.command_lines import constant
+from hangdoc.reasoning.text.next_steps import constant
 
 
 @about(Dead)

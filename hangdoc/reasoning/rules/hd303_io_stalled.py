@@ -66,7 +66,7 @@ from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.thread_waits import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, next_steps, words
-from hangdoc.reasoning.text.command_lines import Command, command, operand
+from hangdoc.reasoning.text.next_steps import Command, command, operand
 from hangdoc.snapshot import AwaitedFile
 
 _TERMINALS = ("/dev/pts/", "/dev/tty")

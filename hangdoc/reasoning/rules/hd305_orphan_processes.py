@@ -50,12 +50,12 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.orphaned import Orphaned
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import Command, command
+from hangdoc.reasoning.text.next_steps import Command, command
 
 
 @about(Orphaned)

@@ -54,7 +54,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import next_steps

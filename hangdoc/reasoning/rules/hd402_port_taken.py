@@ -53,7 +53,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command
+from hangdoc.reasoning.text.next_steps import command
 
 
 def _waits(blockage: Blockage, who: Collection[int]) -> str:

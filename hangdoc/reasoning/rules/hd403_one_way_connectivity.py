@@ -50,12 +50,12 @@ evidence then shows this.
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.meeting import NoAnswer
 from hangdoc.reasoning.causes.network import Call
-from hangdoc.reasoning.evidence import addresses
+from hangdoc.reasoning.evidence import observed as addresses
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command, to_host
+from hangdoc.reasoning.text.next_steps import command, to_host
 
 
 @about(NoAnswer)

@@ -51,11 +51,11 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.launches import LaunchesDiffer, Part
+from hangdoc.reasoning.model.cause import LaunchesDiffer, Part
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text.command_lines import command
+from hangdoc.reasoning.text.next_steps import command
 
 
 @about(LaunchesDiffer)

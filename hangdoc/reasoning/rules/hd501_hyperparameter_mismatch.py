@@ -52,8 +52,8 @@ that only tune a rank are not compared.
 from collections.abc import Iterator
 
 from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import OptionDiffers
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import OptionDiffers
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 

@@ -50,8 +50,8 @@ logs, are not compared.
 from collections.abc import Iterator
 
 from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import VariableDiffers
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import VariableDiffers
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 

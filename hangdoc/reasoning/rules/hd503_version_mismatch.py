@@ -42,8 +42,8 @@ equal. Even such a mix is unusual.
 from collections.abc import Iterator
 
 from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import VersionDiffers
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import VersionDiffers
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 

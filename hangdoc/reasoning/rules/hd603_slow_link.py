@@ -56,7 +56,7 @@ from hangdoc.reasoning.causes.slow_link import SlowLink, find_slow_link
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import call_words, words
-from hangdoc.reasoning.text.command_lines import to_host
+from hangdoc.reasoning.text.next_steps import to_host
 
 
 def check(run: Run) -> Iterator[Draft]:

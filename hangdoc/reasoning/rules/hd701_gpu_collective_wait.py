@@ -62,7 +62,7 @@ all ranks busy-wait, run hangdoc again after a minute and compare the lines.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.ledger.launches import find_uneven
+from hangdoc.reasoning.ledger.nccl_counts import find_uneven
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Spinning
 from hangdoc.reasoning.model.rank import Class, numbers_of

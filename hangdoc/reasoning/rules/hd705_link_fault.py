@@ -60,7 +60,7 @@ from hangdoc.reasoning.model.rank import numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command
+from hangdoc.reasoning.text.next_steps import command
 
 
 def check(run: Run) -> Iterator[Draft]:

@@ -54,7 +54,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import call_words, next_steps, words
-from hangdoc.reasoning.text.command_lines import Command, command, constant, operand
+from hangdoc.reasoning.text.next_steps import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
 
 _SNAPSHOT = (

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import counted, is_over_data

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions

@@ -9,8 +9,8 @@ from hangdoc.phrases import caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import verb as verb
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
@@ -28,7 +28,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.text.record_words import recorded_waits
+from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Connection, Host, Process
 from hangdoc.torch_facts import call_names
 
@@ -282,7 +282,7 @@ def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:
 
 def counters(rank: Rank) -> list[Evidence]:
     """The counters of a rank that changed during the observation, at most three."""
-    moved = known.moved_counters(rank.process)
+    moved = observed.moved_counters(rank.process)
     return [
         Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
         for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]

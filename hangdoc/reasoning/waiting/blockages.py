@@ -8,10 +8,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
-from hangdoc.reasoning.evidence import backends
-from hangdoc.reasoning.evidence.stopped import stopped_by
-from hangdoc.reasoning.ledger.compare import next_timeout
-from hangdoc.reasoning.ledger.unfinished import unfinished_calls
+from hangdoc.reasoning.evidence.kernel import stopped_by
+from hangdoc.reasoning.evidence.records import backend_names
+from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
@@ -312,7 +311,7 @@ _TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves)
 def is_quiet(run: Run) -> bool:
     """Whether no rank waits for another, each living rank is blocked on its own (by a file, a lock, a worker), and none of its
     threads works. False if a group uses NCCL, because the host cannot see the work of a GPU."""
-    hidden = "nccl" in backends.parts(run.backend)
+    hidden = "nccl" in backend_names(run.backend)
     return not run.waiting and not hidden and bool(run.living) and all(map(_is_blocked, run.living))
 
 

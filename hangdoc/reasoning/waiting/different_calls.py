@@ -12,8 +12,18 @@ from msgspec import structs
 
 from hangdoc.parse import natural
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
-from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
+from hangdoc.reasoning.ledger.compare import (
+    Behind,
+    Comparison,
+    Differs,
+    Odd,
+    SizesDiffer,
+    Unfinished,
+    compare,
+    find_odd,
+    find_odd_across,
+    sizes_before,
+)
 from hangdoc.reasoning.model.agreement import agreement
 from hangdoc.reasoning.model.holds import Ends, Hold, InStore
 from hangdoc.reasoning.model.kinds import (

@@ -2,8 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 
-from hangdoc.reasoning.evidence import backends
-from hangdoc.reasoning.evidence.records import unfinished_transfers
+from hangdoc.reasoning.evidence.records import backend_names, unfinished_transfers
 from hangdoc.reasoning.ledger.compare import wait_seconds
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, WaitsForLoader
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
@@ -139,7 +138,7 @@ def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
 
 
 def _uses_nccl(rank: Rank) -> bool:
-    return rank.wait is not None and "nccl" in backends.parts(rank.wait.operation.backend)
+    return rank.wait is not None and "nccl" in backend_names(rank.wait.operation.backend)
 
 
 def is_p2p(rank: Rank) -> bool:
