@@ -9,6 +9,7 @@ work."""
 # operations = ["broadcast", "broadcast", "broadcast"]
 # finding = "HD201"
 # culprits = [0, 1, 2]
+# known_miss = "Nothing records the root of a collective whose work is waited for later, so only the wait is reported."
 # ///
 import torch
 import torch.distributed as dist

@@ -130,7 +130,7 @@ def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None
     if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
-    return in_source.wait_of(thread)
+    return None
 
 
 def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
@@ -233,17 +233,15 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            asked = in_source.worker_of(op, thread) if op in call_names.RPC_CALLS else None
-            peer = in_source.posted_peer(op, thread)
-            return Wait(call_names.wait_kind(op), Operation(op=op, origin=caller, peer=peer), asked=asked)
+            operation = Operation(op=op, origin=caller, peer=in_source.posted_peer(op, thread))
+            return Wait(call_names.wait_kind(op), operation)
     if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, known.thread_names(process))):
-        asked = in_source.worker_of("rpc_async", thread)
-        return Wait("p2p", Operation(op="rpc_async", origin="user"), asked=asked)
+        return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if cpp_names.WORK_WAIT.search(text):
         op = in_source.operation(thread)
         operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
         way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
-        return Wait(call_names.wait_kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread), way=way)
+        return Wait(call_names.wait_kind(op), operation, sure=op != "wait", way=way)
     return None
 
 

@@ -1,17 +1,15 @@
 """Where a rank is in the program, and which of two ranks is further."""
 
-import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hangdoc.parse import are_opposite, parsed_statement, unparsed
+from hangdoc.parse import are_opposite
 from hangdoc.program import around
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import changes
 from hangdoc.reasoning.ranks.counters import number
 from hangdoc.snapshot import Frame, Loop
-from hangdoc.torch_facts.file_names import bare_name
 
 Frames = Sequence[Frame]
 
@@ -47,10 +45,8 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     collective = ahead.wait is not None and ahead.wait.kind == "collective"
     if rounds is None and collective:
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
-    if _at(a) < _at(b) or rounds != 0:
+    if _at(a) <= _at(b) or rounds != 0:
         return []
-    if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
-        return []  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
     # tensor after another).
@@ -63,25 +59,6 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
         skipped = skippable or (parted.counted and _is_conditional(theirs, frame))
         loops += [Left(loop, skipped) for loop in around(frame)]
     return loops
-
-
-def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
-    """Whether a line calls one function with what another returns, as in `report(train(epoch))`: who is in the first has come
-    back from the second. `outer` and `inner` are the stacks of two ranks, which part at this line."""
-    at = next((index for index, frame in enumerate(outer) if frame is line), 0)
-    if at == 0 or not inner:
-        return False
-    first, second = bare_name(outer[at - 1].function), bare_name(inner[0].function)
-    statement = parsed_statement((line.source or "").rstrip(":"))
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
-    arguments = (
-        arg for call in calls if _called(call) == first for arg in (*call.args, *(k.value for k in call.keywords))
-    )
-    return any(isinstance(node, ast.Call) and _called(node) == second for arg in arguments for node in ast.walk(arg))
-
-
-def _called(call: ast.Call) -> str:
-    return (unparsed(call.func) or "").rpartition(".")[2]
 
 
 def is_ahead(one: Rank, other: Rank) -> bool:

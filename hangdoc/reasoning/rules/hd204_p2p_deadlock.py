@@ -53,12 +53,10 @@ peer is doing.
 
 from collections.abc import Iterable
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks import in_source
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
@@ -68,7 +66,7 @@ from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
 @about(PointToPoint)
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    stacks = [*words.class_evidence(parts), *parties.under(kind.pair or ()), *_tags(parts)]
+    stacks = [*words.class_evidence(parts), *parties.under(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
@@ -91,16 +89,6 @@ def _summary(kind: PointToPoint) -> str:
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
     skipped = f"{words.ranks(astray.ranks)} did not call the matching send: " if _both_receive(kind) else ""
     return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
-
-
-def _tags(parts: Iterable[Class]) -> list[Evidence]:
-    """The tags of the calls, if any has one: a message is received only by a call with its tag."""
-    called = [(one.first, one.first.wait.operation.op, one.first.thread) for one in parts if one.first.wait is not None]
-    found = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
-    shown = any(tag for _, _, tag in found)
-    return [
-        Evidence(rank.rank, "stacks", f"its {op} has tag {tag}") for rank, op, tag in found if shown and tag is not None
-    ]
 
 
 def _remedy(kind: PointToPoint) -> str:
