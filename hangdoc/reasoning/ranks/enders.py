@@ -17,7 +17,6 @@ from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     Elsewhere,
-    ForOthers,
     OnNetwork,
     ReadsPipe,
     in_words,
@@ -40,8 +39,7 @@ class Other(NamedTuple):
     """A thread that may end the wait of another one."""
 
     owner: Process
-    thread: PythonThread | None
-    """None for the main thread of a child process that runs no Python, such as a shell."""
+    thread: PythonThread
     kernel: KernelThread
 
 
@@ -61,14 +59,10 @@ def _others(waiter: Waiter) -> Iterator[Other]:
         if thread is not waiter.thread and kernel is not None:
             yield Other(waiter.process, thread, kernel)
     for helper in waiter.helpers:
-        main = thread_of(helper, helper.pid)
-        threads = known.python_threads(helper)
-        for thread in threads:
+        for thread in known.python_threads(helper):
             kernel = thread_of(helper, thread.tid if thread.tid is not None else helper.pid)
             if kernel is not None:
                 yield Other(helper, thread, kernel)
-        if not any(thread.tid in (None, helper.pid) for thread in threads) and main is not None:
-            yield Other(helper, None, main)
 
 
 def _ended_by_threads(wait: ThreadWait, others: Iterable[Other]) -> ThreadWait | None:
@@ -76,7 +70,7 @@ def _ended_by_threads(wait: ThreadWait, others: Iterable[Other]) -> ThreadWait |
     if not isinstance(wait.hold, _BY_THREADS):
         return None
     for _, thread, kernel in others:
-        if thread is None or not user_frames(thread) or kernel.syscall not in system_calls.SLEEP:
+        if not user_frames(thread) or kernel.syscall not in system_calls.SLEEP:
             continue
         # A short sleep between two pieces of work, not one between two checks of a condition.
         if (sleep := sleeps.asleep(thread, kernel)).ends == "by-itself":
@@ -98,8 +92,7 @@ def _by_itself(wait: ThreadWait, soon: str) -> ThreadWait:
 
 
 def _after_sleeps(waiter: Waiter, wait: ThreadWait, others: Iterable[Other]) -> ThreadWait:
-    """The wait with the longest sleep of those that may end it: a child process, such as a shell script between two attempts; a
-    thread; or a process of its job, for a thread that polls."""
+    """The wait with the longest sleep of those that may end it: another thread, or if it polls a process of its job."""
     hold = wait.hold
     job = [
         (seconds, one) for one in waiter.process.others_asleep for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT
@@ -108,25 +101,14 @@ def _after_sleeps(waiter: Waiter, wait: ThreadWait, others: Iterable[Other]) -> 
         seconds, sleeper = max(job, key=lambda other: other[0])
         soon = f"{in_words([sleeper])} of the same job sleeps for {duration(seconds)}, and may then end it"
         wait = wait._replace(why=f"{wait.why}; {soon}", hold=replace(hold, period_of_others=seconds))
-    if wait.state == "waiting-child" or _polls_a_child(waiter, wait):
-        periods = (sleeps.whole(kernel) for owner, _, kernel in others if kernel.tid == owner.pid != waiter.process.pid)
-        longest = max((seconds for seconds in periods if seconds is not None), default=None)
-        return wait._replace(hold=replace(wait.hold, period=longest))
-    if isinstance(hold, Elsewhere):
+    if isinstance(hold, Elsewhere) and hold.period is None:
         threads = [one for one in others if one.owner is waiter.process]
-        periods = (sleeps.turn(one.thread, one.kernel) for one in threads if one.thread is not None)
+        periods = (sleeps.turn(one.thread, one.kernel) for one in threads)
         longest = max((one for one in periods if one is not None and one <= SHORTEST_TIMEOUT), default=None)
         if longest is not None:
             soon = f"another thread sleeps for {duration(longest)}, and may then end it"
             return wait._replace(why=f"{wait.why}; {soon}", hold=replace(hold, period=longest))
     return wait
-
-
-def _polls_a_child(waiter: Waiter, wait: ThreadWait) -> bool:
-    """Whether it asks a child process for the results of others, like the manager of a pool: any of them may give one."""
-    children = {helper.pid for helper in waiter.helpers}
-    holders = (wait.hold.holders if isinstance(wait.hold, ForOthers) else None) or ()
-    return any(holder.replies and holder.pid in children for holder in holders)
 
 
 # --- ages ----------------------------------------------------------------------------------------------------------------

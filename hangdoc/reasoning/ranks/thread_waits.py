@@ -35,7 +35,7 @@ from hangdoc.reasoning.ranks import loader, locks, sleeps
 from hangdoc.reasoning.ranks.loader import fetching
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.regex import regex
-from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import file_names
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
@@ -295,12 +295,11 @@ def _for_time(waiter: Waiter) -> ThreadWait | None:
 
 
 def _for_stopped_child(waiter: Waiter) -> ThreadWait | None:
-    for helper in waiter.helpers:
-        stop = stopped_by(helper)
-        if stop is not None and _waits_for_children(waiter):
-            hold = ChildStopped(pid=helper.pid, name=helper.name, how=stop.why)
-            return ThreadWait("waiting-child", str(hold), hold)
-    return None
+    stopped = next(((helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None), None)
+    if stopped is None or not _waits_for_children(waiter):
+        return None
+    hold = ChildStopped(pid=stopped[0].pid, name=stopped[0].name, how=stopped[1].why)
+    return ThreadWait("waiting-child", str(hold), hold)
 
 
 def _waits_for_children(waiter: Waiter) -> bool:
@@ -315,45 +314,53 @@ def _waits_for_children(waiter: Waiter) -> bool:
     return False
 
 
-def _for_blocked_child(waiter: Waiter) -> ThreadWait | None:
-    """A child process that the only Python thread of a process waits for, by its end or by what it writes, and that itself
-    writes to another pipe, which is full and which only that thread could read."""
-    if waiter.kernel is None or len(known.python_threads(waiter.process)) > 1:
-        return None
-    awaited = {holder.pid for holder in _at_other_end(waiter)}
-    read = {file.name for file in waiter.kernel.files}
-    for helper in waiter.helpers:
-        theirs = thread_of(helper, helper.pid)
-        file = theirs.files[0] if theirs is not None and theirs.files else None
-        if theirs is None or file is None or theirs.syscall not in system_calls.WRITE or file.kind != "pipe":
-            continue
-        waits = waiter.call in system_calls.CHILD or awaited == {helper.pid}
-        if waits and file.name not in read and {one.pid for one in file.holders or ()} == {waiter.process.pid}:
-            what = _OUTPUTS.get(file.descriptor, "output")
-            whom = f"{helper.pid} ({helper.name})"
-            why = f"waiting for its child process {whom}, which waits until this rank reads its {what}"
-            return ThreadWait("waiting-child", why, BlocksItsChild(pid=helper.pid))
-    return None
-
-
 def _for_child(waiter: Waiter) -> ThreadWait | None:
-    """The end or the output of a child process."""
-    held = _at_other_end(waiter) if waiter.call in system_calls.NETWORK else []
-    children = {helper.pid for helper in waiter.helpers}
-    if held and all(one.pid in children for one in held):
-        about = f"waiting for output of its child process (pid {held[0].pid}, {held[0].name})"
-        return ThreadWait("waiting-child", about, Elsewhere())
+    """The end or the output of child processes. It ends as the waits of these end; if one of them waits until this process reads
+    its output, neither continues."""
     file = waiter.top.file if waiter.top is not None else ""
-    if any(name in file for name in CHILD_FILES) or waiter.call in system_calls.CHILD:
-        return ThreadWait("waiting-child", "waiting for a child process", waiter.unknown)
-    return None
+    writers = _awaited_children(waiter)
+    by_end = waiter.call in system_calls.CHILD or any(name in file for name in CHILD_FILES)
+    if not writers and not by_end:
+        return None
+    children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
+    for child in children:
+        if (output := _unread_output(waiter, child)) is not None:
+            why = f"waiting for its child process {child.pid} ({child.name}), which waits until this rank reads its {output}"
+            return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid))
+    if waiter.kernel is None:
+        return ThreadWait("waiting-child", "waiting for a child process", Unreadable())
+    about = "waiting for a child process"
+    if writers:
+        about = f"waiting for output of its child process (pid {writers[0].pid}, {writers[0].name})"
+    return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
 
 
-def _at_other_end(waiter: Waiter) -> list[Holder]:
-    """The other processes that hold the pipes which a thread reads or polls; none where it waits for anything else."""
+def _awaited_children(waiter: Waiter) -> list[Process]:
+    """The child processes at the other end of the pipes that a thread reads or polls; none where it waits for anything else."""
     files = waiter.kernel.files if waiter.kernel is not None else ()
-    held = [one for file in files for one in file.holders or () if one.pid != waiter.process.pid]
-    return held if all(file.kind == "pipe" for file in files) else []
+    held = {one.pid for file in files for one in file.holders or () if one.pid != waiter.process.pid}
+    children = [helper for helper in waiter.helpers if helper.pid in held]
+    polls = waiter.call in system_calls.NETWORK | system_calls.READ and all(file.kind == "pipe" for file in files)
+    return children if polls and len(children) == len(held) else []
+
+
+def _unread_output(waiter: Waiter, child: Process) -> str | None:
+    """What a child process writes to another pipe, which is full and which only the thread could read: `standard output`."""
+    theirs = thread_of(child, child.pid)
+    file = theirs.files[0] if theirs is not None and theirs.files else None
+    if theirs is None or file is None or theirs.syscall not in system_calls.WRITE or file.kind != "pipe":
+        return None
+    read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
+    alone = {one.pid for one in file.holders or ()} == {waiter.process.pid}
+    if file.name in read or not alone or len(known.python_threads(waiter.process)) > 1:
+        return None
+    return _OUTPUTS.get(file.descriptor, "output")
+
+
+def _longest_sleep(children: Sequence[Process]) -> float | None:
+    """How long the longest sleep of a child process is, such as that of a shell script between two attempts. None for none."""
+    wholes = (sleeps.whole(thread_of(child, child.pid)) for child in children)
+    return max((seconds for seconds in wholes if seconds is not None), default=None)
 
 
 # --- data ----------------------------------------------------------------------------------------------------------------
@@ -502,11 +509,10 @@ _PROVIDERS = (
     _for_shared_lock,
     _for_lock,
     _for_time,
-    _for_blocked_child,
+    _for_child,
     _for_pipe,
     _for_threads,
     _for_own_loading,
-    _for_child,
     _for_iterator,
     _for_network,
     _for_event,
