@@ -3,6 +3,7 @@ Rank 0 waits for a message that never arrives, rank 2 for a receiver that does n
 barrier."""
 
 # /// hangbench
+# known_miss = "Nothing records which rank sends to the wrong one. So all are named."
 # ranks = 3
 # verdict = ["hung"]
 # finding = "HD204"
@@ -10,7 +11,6 @@ barrier."""
 # operations = ["recv", "barrier", "send"]
 # culprits = [2]
 # victims = [0, 1]
-# known_miss = "Rank 2 may send to the wrong rank, or rank 1 may not receive: nothing records it on Gloo, so all are named."
 # ///
 import torch
 import torch.distributed as dist

@@ -3,13 +3,13 @@ broadcasts. So there are three sources, and all ranks wait for their first
 work."""
 
 # /// hangbench
+# known_miss = "Nothing records the root of work that is waited for later."
 # ranks = 3
 # verdict = ["hung"]
 # states = ["in-collective", "in-collective", "in-collective"]
 # operations = ["broadcast", "broadcast", "broadcast"]
 # finding = "HD201"
 # culprits = [0, 1, 2]
-# known_miss = "Nothing records the root of a collective whose work is waited for later, so only the wait is reported."
 # ///
 import torch
 import torch.distributed as dist

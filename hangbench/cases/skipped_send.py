@@ -2,13 +2,13 @@
 next weights. So both wait to receive from each other, and the actor is the one that did not send."""
 
 # /// hangbench
+# known_miss = "Nothing records which send is missing. So both ranks are named."
 # verdict = ["hung"]
 # states = ["in-p2p", "in-p2p"]
 # operations = ["recv", "recv"]
 # finding = "HD204"
 # culprits = [1]
 # victims = [0]
-# known_miss = "Both wait to receive: nothing records which send Gloo did not get, so both ranks are named."
 # ///
 import torch
 import torch.distributed as dist
