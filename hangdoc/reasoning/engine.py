@@ -77,7 +77,7 @@ def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run)
     idle = standstill.is_idle(run) and standstill.is_seen(run)
-    run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
+    run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
     quiet = waits.silence(run, standstill=idle)
     run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
     blocked = run.concluding(blockages=blockages.of(run, drawn))

@@ -1,13 +1,20 @@
-"""Settings that must be the same on all ranks: options, environment variables, versions."""
+"""What ranks do not agree in: settings that must be the same on all (options, variables, versions), and earlier calls."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from hangdoc import settings
 from hangdoc.parse import integer
 from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
+from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
+from hangdoc.reasoning.ledger.history import FirstDifference, first_difference
 from hangdoc.reasoning.model.agreement import Agreement, Value, agreement
-from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.kinds import Cycle, Mismatch, PointToPoint, SameCall, Subset
+from hangdoc.reasoning.model.ledger import GroupCalls
+from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.settings import Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.ranks import amounts
@@ -18,12 +25,20 @@ from hangdoc.snapshot import Environment, Process, Runtime
 
 _SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
 _ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$|^accum(ulate)?$")
-
-
+_LEAST_CALLS = 10
+"""A difference that is younger is a part of the hang itself."""
 _Kind = TypeVar("_Kind", OptionDiffers, VariableDiffers)
 
 
-def of(run: Run) -> tuple[Differs, ...]:
+class DivergedEarlier(Cause, frozen=True, kw_only=True):
+    """Since an earlier call, the calls of some ranks are those of the others, shifted."""
+
+    NAME = "diverged-earlier"
+    group: GroupCalls
+    difference: FirstDifference
+
+
+def compare_settings(run: Run) -> tuple[Differs, ...]:
     """All settings of a run that differ."""
     return (*_options(run), *_variables(run), *_versions(run))
 
@@ -46,30 +61,31 @@ def _apart(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
     return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
-def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
+def find_separating_option(run: Run, blockage: Blockage) -> OptionDiffers | None:
     """An option of the command line that is the same on all ranks that wait in one call, and another one for each call: even an
     option of which nothing is known explains why they differ. Where each part is a single rank, any option that differs fits, so
     it must be the only one, and a number that does not number the ranks."""
+    parts = blockage.kind.parts if isinstance(blockage.kind, Mismatch | Subset) else ()
     if len(parts) < 2:
         return None
     lines, programs = _command_lines(run.processes), _programs(run.processes)
     running = {programs.get(rank) for part in parts for rank in part.ranks}
     if len(running) > 1 or None in running:
         return None  # the ranks run different programs, or one is dead
-    found = []
+    options = []
     for name in sorted({name for part in parts for name in lines[part.ranks[0]]}):
         setting = settings.argument(name)
         values = [{_plain(lines[rank].get(name)) for rank in part.ranks} for part in parts]
-        apart = all(len(one) == 1 for one in values) and len(set().union(*values)) == len(parts)
+        apart = all(len(value) == 1 for value in values) and len(set().union(*values)) == len(parts)
         if apart and (setting is None or setting.kind == "collectives"):
             shared = agreement({rank: _plain(lines[rank].get(name)) for part in parts for rank in part.ranks})
             why = setting.why if setting is not None else "separates the ranks that wait in different calls"
-            found.append(
+            options.append(
                 OptionDiffers(name=name, values=shared, why=why, decisive=setting is not None, culprits=shared.odd)
             )
-    if all(len(part.ranks) == 1 for part in parts) and not (len(found) == 1 and _is_amount(found[0])):
+    if all(len(part.ranks) == 1 for part in parts) and not (len(options) == 1 and _is_amount(options[0])):
         return None
-    return min(found, key=lambda one: not one.decisive, default=None)
+    return min(options, key=lambda option: not option.decisive, default=None)
 
 
 def _is_amount(option: OptionDiffers) -> bool:
@@ -160,12 +176,6 @@ def _versions(run: Run) -> list[VersionDiffers]:
     return found
 
 
-def other_files(run: Run) -> bool:
-    """Whether two ranks visibly read different files."""
-    first, *others = (rank for rank in run.ranks.values() if rank.process is not None)
-    return any(amounts.other_files(first, rank) for rank in others)
-
-
 def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], setting: settings.Setting) -> _Kind:
     decisive = setting.kind == "collectives"
     return kind(name=name, values=values, why=setting.why, decisive=decisive, culprits=values.odd)
@@ -214,3 +224,55 @@ def differing_in(run: Run, values: Mapping[int, Value]) -> Agreement[Value, int]
     if len(set(values.values())) < 2:
         return None
     return agreement({rank: value for first, value in values.items() for rank in run.alike(first)})
+
+
+# --- as causes -----------------------------------------------------------------------------------------------------------
+
+
+def find_setting(run: Run, blockage: Blockage) -> Differs | None:
+    """A setting that makes ranks call different collectives. Directories that visibly differ are a better explanation than the
+    options that name them."""
+    kind = blockage.kind
+    if not isinstance(kind, Cycle | SameCall):
+        return None
+    setting = _decisive(run, *((VariableDiffers, VersionDiffers) if _read_other_files(run) else (Differs,)))
+    if setting is not None and isinstance(kind, PointToPoint) and kind.pair is not None:
+        # A setting of other ranks than the one that did not send or receive does not explain that.
+        return setting if set(setting.values.odd) & set(kind.pair[0].ranks) else None
+    return setting
+
+
+def find_environment(run: Run, blockage: Blockage) -> Differs | None:
+    """A variable or a version that keeps ranks from meeting. The options of a script matter only later."""
+    return _decisive(run, VariableDiffers, VersionDiffers)
+
+
+def _decisive(run: Run, *kinds: type[Differs]) -> Differs | None:
+    return next((setting for setting in run.differing if isinstance(setting, kinds) and setting.decisive), None)
+
+
+def _read_other_files(run: Run) -> bool:
+    """Whether two ranks visibly read different files."""
+    first, *others = (rank for rank in run.ranks.values() if rank.process is not None)
+    return any(amounts.other_files(first, rank) for rank in others)
+
+
+def find_divergence(run: Run, blockage: Blockage) -> DivergedEarlier | None:
+    """The first such difference in a group in which ranks of a blockage wait in calls that do not meet."""
+    if not isinstance(blockage.kind, Cycle | SameCall) or blockage.under_way:
+        return None
+    ranks = set(numbers_of((*blockage.awaited, *blockage.waiting)))
+    for group in run.ledger.groups:
+        if _stands_still(group, ranks) and isinstance(compare(group), Behind | CallsDiffer | SizesDiffer):
+            difference = first_difference(group)
+            if difference is not None and difference.calls_ago >= _LEAST_CALLS and ranks & set(difference.ranks):
+                few = len(difference.ranks) < len(difference.others)
+                culprits = difference.ranks if few else (*difference.ranks, *difference.others)
+                return DivergedEarlier(culprits=tuple(sorted(culprits)), group=group, difference=difference)
+    return None
+
+
+def _stands_still(group: GroupCalls, ranks: set[int]) -> bool:
+    """Whether some of the ranks wait in a call of the group, and no rank has made one in the window."""
+    waiting = any(made.pending and rank in ranks for rank, made in group.ranks.items())
+    return waiting and not any(made.moved for made in group.ranks.values())

@@ -66,7 +66,7 @@ data with an uneven split is HD102.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
+from hangdoc.reasoning.causes.loops import DataEnded, FewerData, NoData, RanOut
 from hangdoc.reasoning.model.amounts import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank

@@ -50,7 +50,7 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.data import FewerBatches, UnevenSplit
+from hangdoc.reasoning.causes.loops import FewerBatches, UnevenSplit
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import left_loop

@@ -58,8 +58,7 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes import exits
-from hangdoc.reasoning.causes.beginnings import Began
+from hangdoc.reasoning.causes.loops import Began, exit_evidence
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.run import Run
@@ -94,7 +93,7 @@ def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
         confidence=0.8 if of is not None else 0.7,
         summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{left_loop.after(kind, of=of)}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
-        evidence=[*exits.of(kind), *left_loop.evidence(run, kind)],
+        evidence=[*exit_evidence(kind), *left_loop.evidence(run, kind)],
         remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
         commands=next_steps.look_again(short),
     )

@@ -74,7 +74,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration
 from hangdoc.program import around
-from hangdoc.reasoning.causes import exits
+from hangdoc.reasoning.causes.loops import describe_exit
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
     Asleep,
@@ -155,7 +155,7 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     names = set(names_in(tests))
     tested = (one for one in rank.frame.locals if one.name in names and one.length is None)
     known = [f"`{one.name}` is {one.text[:80]}" for one in tested if not shows_address(one.text[:80])]
-    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(exits.statement, ends), *known[:3]])
+    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *known[:3]])
     return [Evidence(rank.rank, "source", text)]
 
 

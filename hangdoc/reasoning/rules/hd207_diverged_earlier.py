@@ -62,7 +62,7 @@ same if there are only two ranks.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.divergence import DivergedEarlier
+from hangdoc.reasoning.causes.disagreements import DivergedEarlier
 from hangdoc.reasoning.ledger.history import FirstDifference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.ledger import Call

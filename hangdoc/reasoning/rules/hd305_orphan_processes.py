@@ -49,7 +49,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning.causes.orphaned import Orphaned
+from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
@@ -78,7 +78,7 @@ def say(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run, if their state does not explain a blockage."""
-    orphans = tuple(rank for rank, process in run.processes.items() if process.launcher_gone)
+    orphans = orphans_of(run)
     if not orphans or any(isinstance(one.cause, Orphaned) for one in run.blockages):
         return
     pids = {run.processes[rank].pid for rank in orphans}

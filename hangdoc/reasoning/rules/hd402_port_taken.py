@@ -48,7 +48,7 @@ from collections.abc import Collection
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning.causes.meeting import PortTaken
+from hangdoc.reasoning.causes.launches import PortTaken
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about

@@ -48,8 +48,7 @@ evidence then shows this.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.meeting import NoAnswer
-from hangdoc.reasoning.causes.network import Call
+from hangdoc.reasoning.causes.network import Call, NoAnswer
 from hangdoc.reasoning.evidence import addresses
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run

@@ -47,8 +47,8 @@ that cannot work between hosts.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes import network
-from hangdoc.reasoning.causes.meeting import UnreachableAddress, UnusableInterface
+from hangdoc.reasoning.causes.launches import UnusableInterface, named_interface
+from hangdoc.reasoning.causes.network import UnreachableAddress
 from hangdoc.reasoning.evidence import addresses
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
@@ -80,7 +80,7 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
     callers = addresses.networks(call.host, call.connection.namespace)
     shared = sorted({name for one, name in addresses.networks(host, namespace).items() if one in callers})
     both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
-    named = network.named_interface(run.ranks[rank]) if rank is not None else None
+    named = named_interface(run.ranks[rank]) if rank is not None else None
     return Draft(
         confidence=0.93,
         summary=f"{words.ranks(blockage.blamed)} on {host.name} {words.verb(blockage.blamed, 'listens', 'listen')} on "

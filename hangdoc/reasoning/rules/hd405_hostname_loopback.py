@@ -48,7 +48,7 @@ does not appear.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.meeting import LoopbackName
+from hangdoc.reasoning.causes.launches import LoopbackName
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about

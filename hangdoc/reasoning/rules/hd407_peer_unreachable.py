@@ -48,7 +48,7 @@ recovers. The finding needs several retransmits without a reply.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning.causes.dead_link import DeadLink
+from hangdoc.reasoning.causes.network import DeadLink
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about

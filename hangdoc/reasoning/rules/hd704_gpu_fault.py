@@ -63,7 +63,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.causes.card_faults import CardFault, Fault, find_faults
+from hangdoc.reasoning.causes.hardware import CardFault, Fault, find_faults
 from hangdoc.reasoning.evidence.xids import Weight
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import numbers_of

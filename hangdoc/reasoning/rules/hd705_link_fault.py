@@ -55,7 +55,7 @@ documentation below.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.causes.link_faults import LinkFault, find_link_faults
+from hangdoc.reasoning.causes.hardware import LinkFault, find_link_faults
 from hangdoc.reasoning.model.rank import numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft
