@@ -174,7 +174,9 @@ def starving(step_moves: bool, **more: object) -> Process:
 
 
 def test_a_loader_that_spins_on_nothing_and_one_that_is_busy() -> None:
-    old, young = (snapshot(in_loop(0, 4), starving(False), silence=s) for s in (60.0, 2.0))
+    old, young = (
+        snapshot(in_loop(0, 4, data=data(12, "a")), starving(False, data=data(2, "b")), silence=s) for s in (60.0, 2.0)
+    )
     assert [(f.code, f.severity) for f in of("HD101", job(old))] == [("HD101", "error")]
     assert [(f.code, f.severity) for f in of("HD101", job(young))] == [("HD101", "info")]
     # Another node visibly has shards where this one has none: that can't mend itself.

@@ -12,7 +12,7 @@ from hangdoc.reasoning.ledger.history import FirstDifference, first_difference
 from hangdoc.reasoning.model.agreement import Agreement, Value, agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
-from hangdoc.reasoning.model.kinds import Cycle, Mismatch, PointToPoint, SameCall, Subset
+from hangdoc.reasoning.model.kinds import Cycle, PointToPoint, SameCall
 from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
@@ -59,40 +59,6 @@ def agree(run: Run, one: Rank, other: Rank) -> bool:
 
 def _apart(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
     return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-
-
-def find_separating_option(run: Run, blockage: Blockage) -> OptionDiffers | None:
-    """An option of the command line that is the same on all ranks that wait in one call, and another one for each call: even an
-    option of which nothing is known explains why they differ. Where each part is a single rank, any option that differs fits, so
-    it must be the only one, and a number that does not number the ranks."""
-    parts = blockage.kind.parts if isinstance(blockage.kind, Mismatch | Subset) else ()
-    if len(parts) < 2:
-        return None
-    lines, programs = _command_lines(run.processes), _programs(run.processes)
-    running = {programs.get(rank) for part in parts for rank in part.ranks}
-    if len(running) > 1 or None in running:
-        return None  # the ranks run different programs, or one is dead
-    options = []
-    for name in sorted({name for part in parts for name in lines[part.ranks[0]]}):
-        setting = settings.argument(name)
-        values = [{_plain(lines[rank].get(name)) for rank in part.ranks} for part in parts]
-        apart = all(len(value) == 1 for value in values) and len(set().union(*values)) == len(parts)
-        if apart and (setting is None or setting.kind == "collectives"):
-            shared = agreement({rank: _plain(lines[rank].get(name)) for part in parts for rank in part.ranks})
-            why = setting.why if setting is not None else "separates the ranks that wait in different calls"
-            options.append(
-                OptionDiffers(name=name, values=shared, why=why, decisive=setting is not None, culprits=shared.odd)
-            )
-    if all(len(part.ranks) == 1 for part in parts) and not (len(options) == 1 and _is_amount(options[0])):
-        return None
-    return min(options, key=lambda option: not option.decisive, default=None)
-
-
-def _is_amount(option: OptionDiffers) -> bool:
-    """Whether the values of an option are numbers, and not those of the ranks, or consecutive ones as for ports."""
-    numbers = [integer(value) for value, _ in option.values.values]
-    known = sorted(number for number in numbers if number is not None)
-    return len(known) == len(numbers) and known != list(range(known[0], known[0] + len(known)))
 
 
 def _command_lines(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:

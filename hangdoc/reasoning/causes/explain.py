@@ -41,11 +41,9 @@ _ANYWHERE: dict[Provider, Strength] = {
     launches.find_orphans: Strength.FAULT,
     network.find_dead_link: Strength.NO_REPLY,
     disagreements.find_divergence: Strength.RECORDED,
-    disagreements.find_separating_option: Strength.PARTED,
     loops.find_less_data: Strength.PARTED,
     disagreements.find_setting: Strength.SETTING,
     loops.find_beginnings: Strength.LIKELY,
-    loops.find_fewer_data: Strength.LIKELY,
     loops.find_end_of_data: Strength.POSSIBLE,
 }
 _IN_A_RENDEZVOUS: dict[Provider, Strength] = {

@@ -8,20 +8,17 @@ from hangdoc.program import early_exits
 from hangdoc.reasoning.causes.disagreements import differing_in
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.agreement import Agreement
-from hangdoc.reasoning.model.amounts import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Starves
-from hangdoc.reasoning.model.kinds import LeftLoop, Mismatch
-from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.kinds import LeftLoop
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.beginnings import begin_of
 from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loader
 from hangdoc.snapshot import Exit, Frame
 
-_SURE = 0.7
-"""The minimum weight of a difference, if no loop shows which rank ran out of data."""
 _SHOWN = 3
 
 
@@ -39,15 +36,6 @@ class DataEnded(Cause, frozen=True, kw_only=True):
     left: LeftLoop
 
 
-class FewerData(Cause, frozen=True, kw_only=True):
-    """Some ranks visibly have less data than others. Which of them left its loop is not visible."""
-
-    NAME = "fewer-data"
-    short: Class
-    more: Class
-    differences: tuple[Difference, ...]
-
-
 class UnevenSplit(Cause, frozen=True, kw_only=True):
     """The same data, but fewer batches on some ranks."""
 
@@ -55,23 +43,12 @@ class UnevenSplit(Cause, frozen=True, kw_only=True):
     left: LeftLoop
 
 
-class FewerBatches(Cause, frozen=True, kw_only=True):
-    """Some ranks visibly expect a few batches less than others. Which of them left its loop is not visible."""
-
-    NAME = "uneven-split"
-    short: Class
-    more: Class
-    difference: Difference
-
-
 class NoData(Cause, frozen=True, kw_only=True):
-    """A loader that is starved: it has no data at all, or too little."""
+    """A loader that is starved: it has no data at all, or visibly less than that of another rank."""
 
     NAME = "no-data"
     fewest: int
     evidence: tuple[Evidence, ...]
-    compared: bool
-    """Whether another rank has more."""
 
 
 class Began(Cause, frozen=True, kw_only=True):
@@ -103,43 +80,21 @@ def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | 
     return UnevenSplit(left=kind) if _is_uneven_split(kind) and not broke_off else None
 
 
-def find_fewer_data(run: Run, blockage: Blockage) -> FewerData | FewerBatches | None:
-    """Data that explains why two parts of a run are at different calls, if the loop of a framework hides which one left it.
-    Only a known number of batches explains it where most ranks show which are to blame."""
-    kind = blockage.kind
-    if not isinstance(kind, Mismatch) or len(kind.parts) != 2:
-        return None
-    for short, more in (kind.parts, kind.parts[::-1]):
-        differences = tuple(amounts.differences(short.first, more.first))
-        if not differences or differences[0].weight < _SURE or (kind.reason and differences[0].unit != "batches"):
-            continue
-        if not _is_split(short.first, more.first, differences[0]):
-            return FewerData(short=short, more=more, differences=differences, culprits=short.ranks)
-        if differences[0].unit == "batches":
-            return FewerBatches(short=short, more=more, difference=differences[0], culprits=short.ranks)
-    return None
-
-
 def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
-    """How little data a rank has that gets no batch."""
+    """How little data a rank has that gets no batch, beside one that waits for it."""
     if not isinstance(blockage.kind, Starves) or not blockage.waiting:
         return None
-    starved = blockage.awaited[0].first
-    if differences := amounts.differences(starved, blockage.waiting[0].first):
-        fewest = min(difference.fewer for difference in differences)
-        evidence = tuple(line for difference in differences[:_SHOWN] for line in difference.evidence)
-        return NoData(fewest=fewest, evidence=evidence, compared=True, ends="never" if fewest == 0 else None)
-    empty = amounts.empty_lists(starved)
-    evidence = tuple(Evidence(starved.rank, "stacks", f"`{name}` is empty") for name in empty[:_SHOWN])
-    return NoData(fewest=0, evidence=evidence, compared=False) if empty else None
+    differences = amounts.differences(blockage.awaited[0].first, blockage.waiting[0].first)
+    if not differences:
+        return None
+    fewest = min(difference.fewer for difference in differences)
+    evidence = tuple(line for difference in differences[:_SHOWN] for line in difference.evidence)
+    return NoData(fewest=fewest, evidence=evidence, ends="never" if fewest == 0 else None)
 
 
 def _is_uneven_split(kind: LeftLoop) -> bool:
-    return _is_split(kind.short.first, kind.inside.first, kind.differences[0])
-
-
-def _is_split(short: Rank, more: Rank, strongest: Difference) -> bool:
     """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
+    short, more, strongest = kind.short.first, kind.inside.first, kind.differences[0]
     if amounts.other_files(short, more) or strongest.unit == "files":
         return False
     if amounts.same_data(short, more):

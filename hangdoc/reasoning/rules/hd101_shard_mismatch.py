@@ -66,7 +66,7 @@ data with an uneven split is HD102.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.loops import DataEnded, FewerData, NoData, RanOut
+from hangdoc.reasoning.causes.loops import DataEnded, NoData, RanOut
 from hangdoc.reasoning.model.amounts import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank
@@ -116,22 +116,6 @@ def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
     )
 
 
-@about(FewerData)
-def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Draft:
-    short, more, strongest = cause.short, cause.more, cause.differences[0]
-    return Draft(
-        confidence=0.5 + 0.4 * strongest.weight,
-        summary=f"{words.have(short.ranks)} less data than {words.ranks(more.ranks)} ({_amounts(strongest)}); "
-        f"{words.waiting_in([short])}, {words.waiting_in([more])}",
-        evidence=[
-            *(line for difference in cause.differences[:3] for line in difference.evidence),
-            *words.stacks(run, [short, more]),
-        ],
-        remedy=_REMEDY,
-        commands=_commands(short.first, more.first),
-    )
-
-
 @about(NoData)
 def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
     rank, waiting = blockage.awaited[0].first, blockage.waiting[0]
@@ -139,8 +123,7 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
     loader = words.verb(who, "its dataloader, which has", "their dataloaders, which have")
     amount = "no" if not cause.fewest else "too little"
     return Draft(
-        # Little data, or a list that happens to be empty, may also mean a slow loader.
-        confidence=0.93 if blockage.ends == "never" else 0.75 if cause.compared else 0.7,
+        confidence=0.93 if blockage.ends == "never" else 0.75,  # with little data, the loader may only be slow
         summary=words.and_victims(f"{words.do(who, 'spins', 'spin')} in {loader} {amount} data", blockage),
         evidence=[
             Evidence(rank.rank, "cpu", f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives"),

@@ -50,7 +50,7 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import FewerBatches, UnevenSplit
+from hangdoc.reasoning.causes.loops import UnevenSplit
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import left_loop
@@ -73,17 +73,4 @@ def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
         evidence=left_loop.evidence(run, left, left.differences),
         remedy=_REMEDY,
         commands=next_steps.look_again(left.short.first),
-    )
-
-
-@about(FewerBatches)
-def say_how_many(run: Run, blockage: Blockage, cause: FewerBatches) -> Draft:
-    short, more, found = cause.short, cause.more, cause.difference
-    return Draft(
-        confidence=0.7,
-        summary=f"{words.have(short.ranks)} {found.fewer} batches, but {words.have(more.ranks)} {found.more}; "
-        f"{words.waiting_in([short])}, {words.waiting_in([more])}",
-        evidence=[*found.evidence, *words.stacks(run, [short, more])],
-        remedy=_REMEDY,
-        commands=next_steps.look_again(short.first),
     )
