@@ -1,10 +1,9 @@
 """What ranks do not agree in: settings that must be the same on all (options, variables, versions), and earlier calls."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 from hangdoc import settings
-from hangdoc.parse import integer
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
 from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
@@ -18,13 +17,9 @@ from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.settings import Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import counters_in
 from hangdoc.reasoning.runs.launch import program
-from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Process, Runtime
 
-_SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
-_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$|^accum(ulate)?$")
 _LEAST_CALLS = 10
 """A difference that is younger is a part of the hang itself."""
 _Kind = TypeVar("_Kind", OptionDiffers, VariableDiffers)
@@ -43,18 +38,16 @@ def compare_settings(run: Run) -> tuple[Differs, ...]:
     return (*_options(run), *_variables(run), *_versions(run))
 
 
-def agree(run: Run, one: Rank, other: Rank) -> bool:
-    """Whether two living ranks agree in all settings that are compared here: options, variables of the script and of the
-    environment."""
-    settable = _configuration(alike.first for alike in run.classes)
+def agree(one: Rank, other: Rank) -> bool:
+    """Whether two living ranks agree in all settings that are compared here: options and variables of the environment."""
     processes = {rank.rank: rank.process for rank in (one, other) if rank.process is not None}
-    lines, programs = _command_lines(processes), _programs(processes)
-    mine, theirs = (_given(rank, lines[rank.rank], settable) for rank in (one, other))
-    if programs[one.rank] != programs[other.rank] or any(map(_compared_option, _apart(mine, theirs))):
+    programs, lines = _programs(processes), _command_lines(processes)
+    options = _apart(lines[one.rank], lines[other.rank])
+    if programs[one.rank] != programs[other.rank] or any(map(_compared_option, options)):
         return False
-    mine, theirs = (known.environment(rank.process) for rank in (one, other))
+    variables = _apart(known.environment(one.process), known.environment(other.process))
     # On a host alone, the backend of the whole run is not known.
-    return not any(_compared_variable(name, None) for name in _apart(mine, theirs))
+    return not any(_compared_variable(name, None) for name in variables)
 
 
 def _apart(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
@@ -75,26 +68,18 @@ def _programs(processes: Mapping[int, Process]) -> dict[int, str]:
 
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
-    lines = _command_lines(run.whole)
-    settable = _configuration(one.first for one in run.classes)
-    given = {rank: _given(run.ranks[rank], options, settable) for rank, options in lines.items()}
-    different = list({id(one): one for one in given.values()}.values())
-    on_lines = {name for options in {id(one): one for one in lines.values()}.values() for name in options}
-    programs = _programs(run.whole)
-    found: list[OptionDiffers] = []
-    for name in sorted({name for one in different for name in one}, key=lambda name: (name not in on_lines, name)):
+    lines, programs = _command_lines(run.whole), _programs(run.whole)
+    different: list[OptionDiffers] = []
+    for name in sorted({name for options in {id(each): each for each in lines.values()}.values() for name in options}):
         setting = _compared_option(name)
         if setting is None:
             continue
         # A rank that another one has spawned, or that runs another program, has no such option.
-        having_it = {programs[rank] for rank, options in lines.items() if name in options} if name in on_lines else ()
-        having = [rank for rank, one in given.items() if name in one or programs[rank] in having_it]
-        values = differing_in(run, {rank: _plain(given[rank].get(name)) for rank in having})
-        if values is not None and not any(
-            _is_variable_of(name, one.name) and one.culprits == values.odd for one in found
-        ):
-            found.append(_differs(OptionDiffers, name, values, setting))
-    return sorted(found, key=lambda one: (not one.decisive, one.name))
+        having = {programs[rank] for rank, options in lines.items() if name in options}
+        given = {rank: _plain(options.get(name)) for rank, options in lines.items() if programs[rank] in having}
+        if (values := differing_in(run, given)) is not None:
+            different.append(_differs(OptionDiffers, name, values, setting))
+    return sorted(different, key=lambda option: (not option.decisive, option.name))
 
 
 def _variables(run: Run) -> list[VariableDiffers]:
@@ -147,42 +132,9 @@ def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], s
     return kind(name=name, values=values, why=setting.why, decisive=decisive, culprits=values.odd)
 
 
-def _is_variable_of(name: str, option: str) -> bool:
-    """Whether a variable holds an option of the command line: `args.local_epochs` holds `--local-epochs`."""
-    return name.rpartition(".")[2] == option.replace("-", "_")
-
-
 def _plain(value: str | None) -> str | None:
     """A path's last part: nodes may keep the same thing in different places."""
     return value.rstrip("/").rpartition("/")[2] if value is not None and "/" in value else value
-
-
-def _given(rank: Rank, options: dict[str, str], settable: set[str]) -> dict[str, str]:
-    """The options of a rank's command line, and settings among the whole numbers of the script's own frames and of its module.
-    `settable`: the names of all variables that may hold one."""
-    found: dict[str, str] = {}
-    for local in known.variables(rank.process, rank.own) if settable else ():
-        if local.name in settable and integer(local.text) is not None:
-            found.setdefault(local.name, local.text)
-    if not found:
-        return options
-    for counter in counters_in(rank.own):
-        found.pop(counter, None)
-    return found | options
-
-
-def _configuration(ranks: Iterable[Rank]) -> set[str]:
-    """The names of all variables that hold a setting. The ranks of a class have the same few names."""
-    names = {local.name for rank in ranks for frame in rank.own for local in frame.locals}
-    names |= {local.name for rank in ranks for local in known.module(rank.process)}
-    return set(filter(_is_configuration, names))
-
-
-def _is_configuration(name: str) -> bool:
-    """Whether a variable holds a setting, and not how far the work has come: an attribute of what people call their
-    settings, or the length of an accumulation."""
-    owner, dot, _ = name.rpartition(".")
-    return bool(_SETTINGS.search(owner)) if dot else bool(_ACCUMULATION.search(name))
 
 
 def differing_in(run: Run, values: Mapping[int, Value]) -> Agreement[Value, int] | None:

@@ -2,10 +2,10 @@
 
 ## What it finds
 
-A command-line option, or a number of that name in the script's variables, has
-different values on different ranks. It is known to decide how many collectives
-a rank calls, which ones, or their sizes: gradient accumulation, batch size,
-number of steps, evaluation interval, model size, precision.
+A command-line option that has different values on different ranks. It is known
+to decide how many collectives a rank calls, which ones, or their sizes:
+gradient accumulation, batch size, number of steps, evaluation interval, model
+size, precision.
 
 ## Why it hangs
 
@@ -34,14 +34,14 @@ And launch all nodes with the same command.
 
 ## How hangdoc knows
 
-It compares command lines, and the variables of the running scripts, rank by
-rank. A built-in table lists what each option decides.
+It compares command lines, rank by rank. A built-in table lists what each option
+decides.
 
 ## When it can be wrong
 
 A script may use an option for something else than its name suggests, or correct
 it later. Options that are meant to differ (ranks, seeds, output directories) or
-that only tune a rank are not compared.
+that only tune a rank are not compared, and neither are settings from a file.
 
 ## References
 
