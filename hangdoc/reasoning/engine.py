@@ -149,11 +149,11 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             doubt = call_words.doubt(run, ranks) if by_lines else None
             draft = write(run, blockage, blockage.about)
             draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_words.evidence(run, ranks)))
-            one = finding(rule.code, rule.name, draft, blockage, calls, doubt)
+            one = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):
-            facts = [finding(rule.code, rule.name, draft) for draft in rule.check(run)]
+            facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]
             found += [(ids.of_fact(instance, one), one) for one in facts]
     apart = ids.apart(name for name, _ in found)
     findings = [msgspec.structs.replace(one, id=name) for name, (_, one) in zip(apart, found, strict=True)]

@@ -67,13 +67,13 @@ data with an uneven split is HD102.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.loops import DataEnded, NoData, RanOut
-from hangdoc.reasoning.model.amounts import Difference
 from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import counted
-from hangdoc.reasoning.rules import left_loop
+from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.text.command_lines import Command, operand
@@ -89,16 +89,14 @@ def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
     left, strongest = cause.left, cause.left.differences[0]
     short, inside = left.short.first, left.inside.first
     total = counted(inside)[1] if counted(short)[0] is not None else None
-    expected = (
-        f"rank {inside.rank} expects {total}" if total is not None else f"{_amounts(strongest)} on rank {inside.rank}"
-    )
+    unit = f" {strongest.unit}" if strongest.unit else ""
+    amounts_of_both = f"{strongest.fewer}{unit} vs. {strongest.more} on rank {inside.rank}"
     return Draft(
         confidence=0.72 + 0.25 * strongest.weight,
-        summary=f"{words.ranks(left.short.ranks)} ran out of data{left_loop.after(left, addition=expected)} and left the loop; "
-        + words.waiting_in([left.inside], words.them(left.short.ranks)),
-        evidence=left_loop.evidence(run, left, left.differences),
+        summary=_summary(left, f"rank {inside.rank} expects {total}" if total is not None else amounts_of_both),
+        evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
-        commands=_commands(short, inside),
+        commands=_list_directories(short, inside),
     )
 
 
@@ -108,17 +106,15 @@ def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
     why = f"the loop `{left.loop.header}` has no `break`, `return` or `try`: it ends with its data"
     return Draft(
         confidence=0.75,
-        summary=f"{words.ranks(left.short.ranks)} ran out of data{left_loop.after(left)} and left the loop; "
-        + words.waiting_in([left.inside], words.them(left.short.ranks)),
-        evidence=[Evidence(left.short.ranks[0], "source", why), *left_loop.evidence(run, left)],
+        summary=_summary(left),
+        evidence=[Evidence(left.short.ranks[0], "source", why), *sentences.loop_evidence(run, left)],
         remedy=_REMEDY,
-        commands=next_steps.look_again(left.short.first),
     )
 
 
 @about(NoData)
 def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
-    rank, waiting = blockage.awaited[0].first, blockage.waiting[0]
+    rank, waiting = blockage.awaited[0].first, blockage.waiting[0].first
     who = blockage.culprits
     loader = words.verb(who, "its dataloader, which has", "their dataloaders, which have")
     amount = "no" if not cause.fewest else "too little"
@@ -131,16 +127,17 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=_REMEDY,
-        commands=(*_commands(rank, waiting.first), *next_steps.look_again(rank)),
+        commands=(*_list_directories(rank, waiting), *next_steps.look_again(rank)),
     )
 
 
-def _amounts(difference: Difference) -> str:
-    unit = f" {difference.unit}" if difference.unit else ""
-    return f"{difference.fewer}{unit} vs. {difference.more}"
+def _summary(left: LeftLoop, expected: str = "") -> str:
+    who = left.short.ranks
+    others = words.waiting_in([left.inside], words.them(who))
+    return f"{words.ranks(who)} ran out of data{sentences.left_after(left, expected)} and left the loop; {others}"
 
 
-def _commands(short: Rank, more: Rank) -> tuple[Command, ...]:
+def _list_directories(short: Rank, more: Rank) -> tuple[Command, ...]:
     commands = [
         Command(("ls", operand(source.path)), into=("wc", "-l"), host=rank.host if short.host != more.host else "")
         for few, many in amounts.common_sources(short, more)

@@ -64,9 +64,9 @@ from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import rounds
 from hangdoc.reasoning.ranks.place import continued_by, is_ahead
-from hangdoc.reasoning.rules import parties
+from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import words
 
 _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
@@ -88,9 +88,8 @@ def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
         summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
-        evidence=parties.evidence(run, kind.parts),
+        evidence=sentences.call_evidence(run, kind.parts),
         remedy=_remedy(run, blockage, kind),
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 

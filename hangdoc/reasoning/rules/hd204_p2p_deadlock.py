@@ -60,9 +60,9 @@ from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import in_source
-from hangdoc.reasoning.rules import parties
+from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import words
 from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
 from hangdoc.torch_facts import call_names
 
@@ -70,25 +70,21 @@ from hangdoc.torch_facts import call_names
 @about(PointToPoint)
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    stacks = [*words.class_evidence(parts), *parties.under(kind.pair or ()), *_tags(parts)]
+    stacks = [*words.class_evidence(parts), *sentences.condition_evidence(kind.pair or ()), *_tags(parts)]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
         evidence=[*_left_out(kind), *stacks, *words.standstill(run)],
         remedy=_remedy(kind),
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
 def _summary(kind: PointToPoint) -> str:
     if not kind.sure and kind.pair is None:
-        unknown = [one for one in kind.parts if is_p2p(one.first) and peer_of(one.first) is None]
-        rest = [one for one in kind.parts if one not in unknown]
-        calls = "; ".join([*_calls(unknown, " (peer unknown)"), *_calls(rest)])
-        return f"ranks are waiting in calls that do not match: {calls}"
+        return f"ranks are waiting in calls that do not match: {_calls(kind.parts)}"
     if kind.pair is None:
         ring = [number for one in kind.parts for number in one.ranks]
-        return f"{words.ranks(ring)} are waiting for each other: {parties.calls(kind.parts[:4])}"
+        return f"{words.ranks(ring)} are waiting for each other: {sentences.name_calls(kind.parts[:4])}"
     astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
     skipped = f"{words.ranks(astray.ranks)} did not call the matching send: " if _both_receive(kind) else ""
@@ -98,11 +94,10 @@ def _summary(kind: PointToPoint) -> str:
 def _tags(parts: Iterable[Class]) -> list[Evidence]:
     """The tags of the calls, if any has one: a message is received only by a call with its tag."""
     called = [(one.first, one.first.wait.operation.op, one.first.thread) for one in parts if one.first.wait is not None]
-    found = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
-    shown = any(tag for _, _, tag in found)
-    return [
-        Evidence(rank.rank, "stacks", f"its {op} has tag {tag}") for rank, op, tag in found if shown and tag is not None
-    ]
+    tags = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
+    if not any(tag for _, _, tag in tags):
+        return []
+    return [Evidence(rank.rank, "stacks", f"its {op} has tag {tag}") for rank, op, tag in tags if tag is not None]
 
 
 def _left_out(kind: PointToPoint) -> list[Evidence]:
@@ -139,9 +134,13 @@ def _both_receive(kind: PointToPoint) -> bool:
     return kind.pair is not None and all(receives(one.first) for one in kind.pair)
 
 
-def _calls(classes: Iterable[Class], addition: str = "") -> list[str]:
-    """`ranks 0-1 in send`, one text for each operation."""
-    alike: dict[str, list[int]] = {}
-    for one in classes:
-        alike.setdefault(words.operation(one.first), []).extend(one.ranks)
-    return [f"{words.ranks(who)} in {text}{addition}" for text, who in alike.items()]
+def _calls(classes: Iterable[Class]) -> str:
+    """`ranks 0-1 in send (peer unknown); rank 2 in barrier`: those whose peer is unknown first, once for each operation."""
+    alike: dict[tuple[bool, str], list[int]] = {}
+    for each in classes:
+        with_peer = not is_p2p(each.first) or peer_of(each.first) is not None
+        alike.setdefault((with_peer, words.operation(each.first)), []).extend(each.ranks)
+    ordered = sorted(alike.items(), key=lambda item: item[0][0])
+    return "; ".join(
+        f"{words.ranks(who)} in {text}{'' if with_peer else ' (peer unknown)'}" for (with_peer, text), who in ordered
+    )

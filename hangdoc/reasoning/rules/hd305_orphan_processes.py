@@ -60,17 +60,11 @@ from hangdoc.reasoning.text.command_lines import Command, command
 
 @about(Orphaned)
 def say(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
-    first = blockage.awaited[0].first
+    first, who = blockage.awaited[0].first, words.are(blockage.culprits)
     return Draft(
         confidence=0.9,
-        summary=words.and_victims(
-            f"the launcher is gone, and {words.are(blockage.culprits)} {words.doing_at(first)}", blockage
-        ),
-        evidence=[
-            *_processes(run, kind.ranks),
-            *words.class_evidence(blockage.awaited),
-            *words.stacks(run, blockage.waiting),
-        ],
+        summary=words.and_victims(f"the launcher is gone, and {who} {words.doing_at(first)}", blockage),
+        evidence=[*_processes(run, kind.ranks), *words.sides(run, blockage)],
         remedy=f"Nothing can end this wait: terminate {words.ranks(kind.ranks)}, and find out how the launcher ended.",
         commands=_commands(run, kind.ranks),
     )

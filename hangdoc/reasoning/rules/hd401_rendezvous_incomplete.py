@@ -67,7 +67,7 @@ from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.command_lines import Command, to_host
 from hangdoc.reasoning.text.record_words import awaited_keys, ranks_not_there
 from hangdoc.run_identity import is_loopback
@@ -128,7 +128,6 @@ def _apart(run: Run, blockage: Blockage, kind: Apart) -> Draft:
         f"{words.are(past[0].ranks)} {words.doing(past[0].first)}",
         evidence=words.stacks(run, kind.parts),
         remedy="Compare the settings (TORCH_DISTRIBUTED_DEBUG, versions) of the ranks, and the groups that they create.",
-        commands=next_steps.look_again(arrived[0].first),
     )
 
 

@@ -54,10 +54,10 @@ from collections.abc import Iterator
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.settings import OptionDiffers
-from hangdoc.reasoning.rules import differs
+from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Draft, about
 
-_WORDING = differs.Wording(
+_WORDING = sentences.Wording(
     probe="arguments",
     subject="`{name}`",
     evidence="{name}={value}",
@@ -69,7 +69,7 @@ _WORDING = differs.Wording(
 @about(OptionDiffers)
 def say(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
     others = (one for one in _options(run) if one.name != cause.name)
-    return differs.draft(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
+    return sentences.draft_of_settings(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -77,7 +77,9 @@ def check(run: Run) -> Iterator[Draft]:
     found = _options(run)
     if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
         decisive = found[0].decisive
-        yield differs.draft(_WORDING, found, 0.8 if decisive else 0.5, severity="warning" if decisive else "info")
+        yield sentences.draft_of_settings(
+            _WORDING, found, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
+        )
 
 
 def _options(run: Run) -> list[OptionDiffers]:

@@ -53,7 +53,7 @@ from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import call_words, next_steps, words
+from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.command_lines import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
 
@@ -96,7 +96,6 @@ def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Dra
         summary=summary,
         evidence=words.stacks(run, blockage.awaited),
         remedy=remedy,
-        commands=next_steps.look_again(blockage.awaited[0].first),
     )
 
 
