@@ -1,4 +1,4 @@
-"""What a rule writes about a blockage or a run, and the finding that it becomes."""
+"""What a rule writes about a blockage or a run, and the finding that it becomes. A rule imports from here what all rules need."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -13,6 +13,8 @@ from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.command_lines import Command
 from hangdoc.reasoning.text.next_steps import look_again
+
+__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding"]
 
 _DOUBTED = 0.6
 _SOON_SECONDS = 300.0

@@ -65,16 +65,13 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.loops import DataEnded, NoData, RanOut
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.text.command_lines import Command, operand
 

@@ -51,10 +51,8 @@ limit.
 """
 
 from hangdoc.reasoning.causes.loops import UnevenSplit
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
 
 _REMEDY = (
@@ -64,7 +62,7 @@ _REMEDY = (
 
 
 @about(UnevenSplit)
-def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
     left, inside = cause.left, cause.left.inside
     return Draft(
         confidence=0.85,

@@ -53,12 +53,10 @@ Directories whose path contains the rank's own number are not compared.
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.agreement import Agreement, agreement
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import DataSource
 

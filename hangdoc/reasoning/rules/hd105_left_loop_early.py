@@ -59,17 +59,15 @@ The data did end earlier, but no counter, length or directory showed it.
 """
 
 from hangdoc.reasoning.causes.loops import Began, exit_evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import LeftLoop
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
 
 
 @about(Began)
-def say_where_they_began(run: Run, blockage: Blockage, cause: Began) -> Draft:
+def describe_beginnings(run: Run, blockage: Blockage, cause: Began) -> Draft:
     left, inside = cause.left, cause.left.inside
     values = "; ".join(f"{value} on {words.ranks(group)}" for value, group in cause.values.values[:4])
     return Draft(
@@ -83,7 +81,7 @@ def say_where_they_began(run: Run, blockage: Blockage, cause: Began) -> Draft:
 
 
 @about(LeftLoop)
-def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     short, inside = kind.short.first, kind.inside
     done = counted(short)[0]
     total = short.loop.total if short.loop is not None else None

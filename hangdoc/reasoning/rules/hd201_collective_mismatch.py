@@ -53,12 +53,9 @@ call that the others make (HD203).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 
 

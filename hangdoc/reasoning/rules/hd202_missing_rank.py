@@ -70,12 +70,10 @@ shows what ends the rank's loop.
 
 from collections.abc import Sequence
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration
 from hangdoc.program import around
 from hangdoc.reasoning.causes.loops import describe_exit
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -92,8 +90,7 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.record_words import recorded_waits
 

@@ -59,13 +59,11 @@ early (HD101, HD102, HD105) may look like one that skipped a call.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Subset
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import rounds
 from hangdoc.reasoning.ranks.place import continued_by, is_ahead
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
 
 _CALL_ON_ALL = (
@@ -83,7 +81,7 @@ _GRADIENTS = (
 
 
 @about(Subset)
-def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,

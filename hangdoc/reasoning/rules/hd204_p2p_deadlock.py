@@ -53,22 +53,19 @@ peer is doing.
 
 from collections.abc import Iterable
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.evidence.frames import short
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import in_source
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
 from hangdoc.torch_facts import call_names
 
 
 @about(PointToPoint)
-def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
     stacks = [*words.class_evidence(parts), *sentences.condition_evidence(kind.pair or ()), *_tags(parts)]
     return Draft(

@@ -51,18 +51,15 @@ hangdoc looks only at ranks that wait.
   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
 """
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import numbers
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import GroupOrder
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 
 
 @about(GroupOrder)
-def say(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
     return Draft(
         confidence=0.9,
         summary=f"ranks entered the collectives of their groups in conflicting order: {sentences.name_calls(kind.parts[::-1])}",

@@ -49,11 +49,8 @@ hangdoc does not compare these.
 - TORCH_DISTRIBUTED_DEBUG: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Tensors
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 
 

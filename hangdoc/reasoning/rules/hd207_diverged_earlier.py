@@ -61,12 +61,9 @@ same if there are only two ranks.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.disagreements import DivergedEarlier
 from hangdoc.reasoning.ledger.history import FirstDifference
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.views import call_views
 

@@ -47,19 +47,16 @@ Someone detached the run on purpose and wants it to continue.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
 from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.command_lines import Command, command
 
 
 @about(Orphaned)
-def say(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
     first, who = blockage.awaited[0].first, words.are(blockage.culprits)
     return Draft(
         confidence=0.9,

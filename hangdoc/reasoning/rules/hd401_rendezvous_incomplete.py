@@ -57,15 +57,12 @@ and then start the missing ranks. Other hosts are not observed for this.
 from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning.evidence import known, meeting_call
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import in_words
 from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model.rank import Class, numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.command_lines import Command, to_host

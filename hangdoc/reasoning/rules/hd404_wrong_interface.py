@@ -46,13 +46,10 @@ that cannot work between hosts.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.launches import UnusableInterface, named_interface
 from hangdoc.reasoning.causes.network import UnreachableAddress
 from hangdoc.reasoning.evidence import addresses
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.command_lines import command, to_host
 from hangdoc.snapshot import Host

@@ -51,11 +51,9 @@ that only tune a rank are not compared, and neither are settings from a file.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.settings import OptionDiffers
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 
 _WORDING = sentences.Wording(
     probe="arguments",
@@ -67,7 +65,7 @@ _WORDING = sentences.Wording(
 
 
 @about(OptionDiffers)
-def say(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
     others = (one for one in _options(run) if one.name != cause.name)
     return sentences.draft_of_settings(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
 

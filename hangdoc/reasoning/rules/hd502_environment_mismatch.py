@@ -49,11 +49,9 @@ logs, are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.settings import VariableDiffers
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 
 _WORDING = sentences.Wording(
     probe="environment",
@@ -65,7 +63,7 @@ _WORDING = sentences.Wording(
 
 
 @about(VariableDiffers)
-def say(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
     return sentences.draft_of_settings(_WORDING, [cause], 0.9, run.waiting)
 
 

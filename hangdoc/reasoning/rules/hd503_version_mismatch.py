@@ -41,11 +41,9 @@ equal. Even such a mix is unusual.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.settings import VersionDiffers
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 
 _WORDING = sentences.Wording(
     probe="machine",
@@ -57,7 +55,7 @@ _WORDING = sentences.Wording(
 
 
 @about(VersionDiffers)
-def say(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
     return sentences.draft_of_settings(_WORDING, [cause], 0.8, run.waiting)
 
 

@@ -52,13 +52,11 @@ a step shows only one phase of it, so the finding needs several iterations.
 
 from collections.abc import Iterable, Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.snapshot import Clocks, Progress, Stack
 

@@ -55,10 +55,8 @@ calls NCCL itself) may be the one that hangs.
   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
 """
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import LaunchedNotFinished
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import call_words, words
 
 _REMEDY = (

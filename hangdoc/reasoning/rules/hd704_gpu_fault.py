@@ -65,10 +65,8 @@ from msgspec.structs import replace
 
 from hangdoc.reasoning.causes.hardware import CardFault, Fault, find_faults
 from hangdoc.reasoning.evidence.xids import Weight
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.command_lines import Command, command
 

@@ -45,14 +45,11 @@ evidence does not matter.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
 from hangdoc.reasoning.model.kinds import SameCall, Standstill
 from hangdoc.reasoning.model.rank import Class, numbers_of
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.command_lines import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
