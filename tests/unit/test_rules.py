@@ -349,7 +349,7 @@ def test_calls_whose_peers_are_unknown_are_said_one_by_one() -> None:
     found = job(snapshot(posted(0, "SendWork"), posted(1, "SendWork"), posted(2, "RecvWork")))
     assert [(f.code, f.culprits) for f in found.findings] == [("HD204", (0, 1, 2))]
     assert found.findings[0].summary == (
-        "ranks are waiting in calls that do not match: ranks 0-1 in send (peer unknown); rank 2 in recv (peer unknown)"
+        "ranks are waiting in calls that do not match: ranks 0-1 in send; rank 2 in recv"
     )
 
 

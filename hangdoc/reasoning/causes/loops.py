@@ -76,8 +76,7 @@ def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | 
         return None
     if not kind.differences:
         return DataEnded(left=kind) if _ends_only_by_itself(kind) else None
-    broke_off = amounts.broke_off(kind.short.first) and not _takes_next(kind.short.first, kind.inside.first)
-    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not broke_off else None
+    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.broke_off(kind.short.first) else None
 
 
 def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
@@ -103,12 +102,6 @@ def _is_uneven_split(kind: LeftLoop) -> bool:
     if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
         return remainder <= max(2, strongest.more * 0.2)
     return remainder <= 1 or remainder < strongest.more * 0.1
-
-
-def _takes_next(*ranks: Rank) -> bool:
-    """Whether a loop over numbers takes its data by hand, so that the data may end before the numbers."""
-    frames = (frame for rank in ranks for frame in rank.own)
-    return any("next(" in text or "StopIteration" in text for f in frames for text in (f.source or "", f.context or ""))
 
 
 # --- where they began ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ _SECONDS = 7
 """Without a reply; a congested link loses only a SYN or two."""
 _BACKOFF = 3
 """Doublings of the retransmission timer: several seconds without a reply."""
-_SILENT_MS = 2000
 
 
 class Listener(NamedTuple):
@@ -180,33 +179,17 @@ def find_dead_link(run: Run, blockage: Blockage) -> DeadLink | None:
     """All connections of a run that no longer deliver data."""
     if not isinstance(blockage.kind, Cycle | SameCall | Unseen):
         return None
-    window = max((host.window_seconds for host in run.hosts), default=0.0)
-    dead = [(rank.rank, c) for rank in run.ranks.values() for c in rank.connections if _is_dead(c, window)]
-    if not dead or _has_stopped_rank(run):
+    dead = {number: tuple(filter(_is_dead, rank.connections)) for number, rank in run.ranks.items()}
+    lost = {number: connections for number, connections in dead.items() if connections}
+    if not lost or _has_stopped_rank(run):
         return None
-    # Data that the kernel has not sent is lost if the other end could receive more.
-    room = {end(c) for rank in run.ranks.values() for c in rank.connections if not c.receive_queue_bytes}
-    lost: dict[int, tuple[Connection, ...]] = {}
-    for number, c in dead:
-        if _is_unanswered(c) or other_end(c) in room:
-            lost[number] = (*lost.get(number, ()), c)
-    return DeadLink(lost=lost, culprits=tuple(_cut_off(run, lost)), ends="never") if lost else None
+    return DeadLink(lost=lost, culprits=tuple(_cut_off(run, lost)), ends="never")
 
 
-def _is_dead(c: Connection, window: float) -> bool:
-    """Whether no byte moved, and the peer acknowledged none, or data waited to be sent for the whole window."""
-    return c.state == "ESTABLISHED" and not c.bytes_moved and (_is_unanswered(c) or _is_unsent(c, window))
-
-
-def _is_unsent(c: Connection, window: float) -> bool:
-    """Whether data waited to be sent for the whole window."""
-    waited = (c.busy_ms or 0) >= 900 * window and (c.last_received_ms or 0) >= _SILENT_MS
-    return c.send_queue_bytes > 0 and window >= _SILENT_MS / 4000 and waited
-
-
-def _is_unanswered(c: Connection) -> bool:
-    """Whether the kernel retransmits repeatedly without a reply."""
-    return (c.unacked or 0) > 0 and max(c.backoff or 0, c.retransmits or 0) >= _BACKOFF
+def _is_dead(c: Connection) -> bool:
+    """Whether no byte moved, and the kernel retransmits repeatedly without a reply."""
+    retransmits = (c.unacked or 0) > 0 and max(c.backoff or 0, c.retransmits or 0) >= _BACKOFF
+    return c.state == "ESTABLISHED" and not c.bytes_moved and retransmits
 
 
 def _cut_off(run: Run, dead: dict[int, tuple[Connection, ...]]) -> list[int]:

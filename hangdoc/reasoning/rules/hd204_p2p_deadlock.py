@@ -60,7 +60,7 @@ from hangdoc.reasoning.ranks import in_source
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
+from hangdoc.reasoning.waiting.waits import is_p2p, receives
 from hangdoc.torch_facts import call_names
 
 
@@ -78,7 +78,7 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
 
 def _summary(kind: PointToPoint) -> str:
     if not kind.sure and kind.pair is None:
-        return f"ranks are waiting in calls that do not match: {_calls(kind.parts)}"
+        return f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts)}"
     if kind.pair is None:
         ring = [number for one in kind.parts for number in one.ranks]
         return f"{words.ranks(ring)} are waiting for each other: {sentences.name_calls(kind.parts[:4])}"
@@ -129,15 +129,3 @@ def _remedy(kind: PointToPoint) -> str:
 def _both_receive(kind: PointToPoint) -> bool:
     """Whether a rank that waits to receive is to blame for not having sent before."""
     return kind.pair is not None and all(receives(one.first) for one in kind.pair)
-
-
-def _calls(classes: Iterable[Class]) -> str:
-    """`ranks 0-1 in send (peer unknown); rank 2 in barrier`: those whose peer is unknown first, once for each operation."""
-    alike: dict[tuple[bool, str], list[int]] = {}
-    for each in classes:
-        with_peer = not is_p2p(each.first) or peer_of(each.first) is not None
-        alike.setdefault((with_peer, words.operation(each.first)), []).extend(each.ranks)
-    ordered = sorted(alike.items(), key=lambda item: item[0][0])
-    return "; ".join(
-        f"{words.ranks(who)} in {text}{'' if with_peer else ' (peer unknown)'}" for (with_peer, text), who in ordered
-    )
