@@ -77,7 +77,7 @@ def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run)
     idle = blockages.is_idle(run) and blockages.is_seen(run)
-    run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
+    run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
     quiet = waits.silence(run, standstill=idle)
     run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
     blocked = run.concluding(blockages=blockages.of(run, drawn))
@@ -149,11 +149,11 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             doubt = call_words.doubt(run, ranks) if by_lines else None
             draft = write(run, blockage, blockage.about)
             draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_evidence(run, ranks)))
-            one = finding(rule.code, rule.name, draft, blockage, calls, doubt)
+            one = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):
-            facts = [finding(rule.code, rule.name, draft) for draft in rule.check(run)]
+            facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]
             found += [(ids.of_fact(instance, one), one) for one in facts]
     apart = ids.apart(name for name, _ in found)
     findings = [msgspec.structs.replace(one, id=name) for name, (_, one) in zip(apart, found, strict=True)]

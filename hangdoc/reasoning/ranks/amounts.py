@@ -7,7 +7,6 @@ from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import counted, counters_in
-from hangdoc.reasoning.ranks.loader import consumers
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
 
@@ -165,15 +164,3 @@ def other_files(one: Rank, other: Rank) -> bool:
         return True
     a, b = known.beacon(one.process), known.beacon(other.process)
     return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards
-
-
-def empty_lists(rank: Rank) -> list[str]:
-    """Names of empty variables that are named after data, in the iterator that a rank is fetching from."""
-    outside = consumers(rank.thread)
-    return [
-        local.name
-        for frame in rank.own
-        if frame not in outside
-        for local in frame.locals
-        if (local.length == 0 or local.text in ("[]", "()", "{}")) and _DATA_WORDS.search(local.name)
-    ]

@@ -91,7 +91,8 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
             *(Evidence(first.rank, "stacks", _describe(one)) for one in kind.shown[: 4 if alone else 1]),
             *words.standstill(run),
         ],
-        remedy=words.RUN_AGAIN if blockage.severity == "info" else remedy,
+        remedy=remedy,
+        may_end=True,
         commands=commands,
     )
 

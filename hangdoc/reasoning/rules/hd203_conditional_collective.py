@@ -59,12 +59,10 @@ early (HD101, HD102, HD105) may look like one that skipped a call.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Subset
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import parties
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.text import words
 
 _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
@@ -81,14 +79,13 @@ _GRADIENTS = (
 
 
 @about(Subset)
-def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
         summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
-        evidence=parties.evidence(run, kind.parts),
+        evidence=sentences.call_evidence(run, kind.parts),
         remedy=_remedy(run, blockage, kind),
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 

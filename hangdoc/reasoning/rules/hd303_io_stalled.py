@@ -108,14 +108,11 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
                 "kernel",
                 f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; {_described(file) or first.why}",
             ),
-            *words.class_evidence(blockage.awaited),
-            *words.stacks(run, blockage.waiting),
+            *words.sides(run, blockage),
         ],
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
-        commands=(*stat, *_kernel_stack(first.pid, state))
-        or next_steps.show(_readers(file, first.pid))
-        or next_steps.look_again(first),
+        commands=(*stat, *_kernel_stack(first.pid, state)) or next_steps.show(_readers(file, first.pid)) or None,
     )
 
 
@@ -125,14 +122,10 @@ def say_who_does_not_read(run: Run, blockage: Blockage, kind: BlocksItsChild) ->
     return Draft(
         confidence=0.9,
         summary=words.awaited(run, blockage),
-        evidence=[
-            *words.class_evidence(blockage.awaited),
-            *children.places(run, first),
-            *words.stacks(run, blockage.waiting),
-        ],
+        evidence=words.sides(run, blockage, children.places(run, first)),
         remedy="Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
         "Popen.communicate(), or redirect it to a file.",
-        commands=children.look(run, first) or next_steps.look_again(first),
+        commands=children.look(run, first) or None,
     )
 
 

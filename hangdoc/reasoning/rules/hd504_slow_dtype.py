@@ -50,11 +50,9 @@ then.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import precision
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Machine, Runtime
 
