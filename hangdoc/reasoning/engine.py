@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
@@ -75,17 +75,17 @@ def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
 
 def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
-    drawn = waits.draw(run)
+    drawn = waits.draw_waits(run)
     idle = blockages.is_idle(run) and blockages.is_seen(run)
     run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
-    quiet = waits.silence(run, standstill=idle)
-    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
-    blocked = run.concluding(blockages=blockages.of(run, drawn))
+    quiet = waits.seconds_silent(run, standstill=idle)
+    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
+    blocked = run.concluding(blockages=blockages.find_blockages(run, drawn))
     return blocked.concluding(blockages=tuple(replace(one, cause=explain(blocked, one)) for one in blocked.blockages))
 
 
 def _job(run: Run, problems: list[str]) -> Job:
-    verdict, waited = blockages.verdict(run), past.waited_shares(run)
+    verdict, waited = blockages.conclude(run), past.waited_shares(run)
     limit = next_timeout(unfinished_calls(run))
     return Job(
         id=run.id,
@@ -128,7 +128,7 @@ def _hung_for(run: Run) -> float | None:
     """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
     exchanged data."""
     first = run.blockages[0]
-    recorded = waits.recorded_seconds(run, first.waiting or first.awaited)
+    recorded = waits.seconds_recorded(run, first.waiting or first.awaited)
     if recorded is not None:
         return recorded
     silent = [one.first.silent_seconds for one in first.waiting or first.awaited]
@@ -202,7 +202,7 @@ def _with_places(run: Run, one: Finding) -> Finding:
 
 
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
-    count = batches(rank)
+    count = count_batches(rank)
     calls = job_views.calls(run.ledger, rank.rank)
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(

@@ -75,14 +75,14 @@ def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | 
         return None
     if not kind.differences:
         return DataEnded(left=kind) if _ends_only_by_itself(kind) else None
-    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.broke_off(kind.short.first) else None
+    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.left_by_break(kind.short.first) else None
 
 
 def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
     """How little data a rank has that gets no batch, beside one that waits for it."""
     if not isinstance(blockage.kind, Starves) or not blockage.waiting:
         return None
-    differences = amounts.differences(blockage.awaited[0].first, blockage.waiting[0].first)
+    differences = amounts.compare_amounts(blockage.awaited[0].first, blockage.waiting[0].first)
     if not differences:
         return None
     fewest = min(difference.fewer for difference in differences)

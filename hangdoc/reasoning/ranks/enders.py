@@ -73,7 +73,7 @@ def _ended_by_threads(wait: ThreadWait, others: Iterable[Other]) -> ThreadWait |
         if not user_frames(thread) or kernel.syscall not in system_calls.SLEEP:
             continue
         # A short sleep between two pieces of work, not one between two checks of a condition.
-        if (sleep := sleeps.asleep(thread, kernel)).ends == "by-itself":
+        if (sleep := sleeps.describe_sleep(thread, kernel)).ends == "by-itself":
             soon = f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
             return _by_itself(wait, soon)
     return None
@@ -103,7 +103,7 @@ def _after_sleeps(waiter: Waiter, wait: ThreadWait, others: Iterable[Other]) -> 
         wait = wait._replace(why=f"{wait.why}; {soon}", hold=replace(hold, period_of_others=seconds))
     if isinstance(hold, Elsewhere) and hold.period is None:
         threads = [one for one in others if one.owner is waiter.process]
-        periods = (sleeps.turn(one.thread, one.kernel) for one in threads)
+        periods = (sleeps.seconds_of_turn(one.thread, one.kernel) for one in threads)
         longest = max((one for one in periods if one is not None and one <= SHORTEST_TIMEOUT), default=None)
         if longest is not None:
             soon = f"another thread sleeps for {duration(longest)}, and may then end it"

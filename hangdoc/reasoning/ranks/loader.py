@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
     ends: Ends
 
 
-def hold_of(
+def find_loader_wait(
     thread: PythonThread, helpers: Sequence[Process], waiting: Callable[[Process, PythonThread], Waiting | None]
 ) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `waiting` says what a thread
@@ -34,7 +34,7 @@ def hold_of(
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     alive = (worker for worker in workers if worker not in dead + stopped)
-    stuck = [(worker, frame) for worker in alive if (frame := place_of(worker)) is not None]
+    stuck = [(worker, frame) for worker in alive if (frame := find_place(worker)) is not None]
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
     starved = [
         w for w in workers if w.state == "R" or ((main := kernel_thread(w, None)) is not None and main.state == "R")
@@ -75,7 +75,7 @@ def hold_of(
 
 def _at_dead_lock(worker: Process) -> bool:
     """Whether a worker is at a lock of its own process, and none of its other threads runs."""
-    waiting = {thread.tid or worker.pid for thread, _ in locks.waiting_threads(worker)}
+    waiting = {thread.tid or worker.pid for thread, _ in locks.threads_at_locks(worker)}
     return bool(waiting) and locks.others_are_idle(worker, waiting)
 
 
@@ -98,7 +98,7 @@ def worker_thread(helper: Process) -> PythonThread | None:
     return None
 
 
-def place_of(helper: Process) -> Frame | None:
+def find_place(helper: Process) -> Frame | None:
     """The innermost frame of the user's code above the worker loop, or of a package the function that torch called for the data;
     None if the worker waits for work in its queue."""
     thread = worker_thread(helper)
@@ -114,12 +114,12 @@ def _above_the_loop(thread: PythonThread) -> tuple[Frame, ...]:
     return tuple(takewhile(lambda frame: not frame.file.endswith(file_names.DATALOADER_WORKER.file), thread.frames))
 
 
-def fetching(thread: PythonThread | None) -> bool:
+def is_fetching(thread: PythonThread | None) -> bool:
     """Whether the thread is inside the iterator of a `for`, or a `next(...)`: it is getting its next batch."""
-    return bool(consumers(thread))
+    return bool(find_consumers(thread))
 
 
-def consumers(thread: PythonThread | None) -> list[Frame]:
+def find_consumers(thread: PythonThread | None) -> list[Frame]:
     """The frame that waits for an iterator's next element and the frames around it, outermost last; none where the
     thread is in no iterator. Of iterators within iterators, the outermost: what it feeds is the training."""
     frames = [] if thread is None else [f for f in thread.frames if not f.native]
@@ -131,10 +131,10 @@ def consumers(thread: PythonThread | None) -> list[Frame]:
     return []
 
 
-def starves(process: Process, thread: PythonThread | None) -> bool:
+def is_starving(process: Process, thread: PythonThread | None) -> bool:
     """Whether a thread was fetching the same next element in both stacks: its consumers are at the same lines, and none of their
     counters changed. Counters of the iterator itself may change, because it may run in an endless loop."""
-    now = consumers(thread)
+    now = find_consumers(thread)
     if not now or thread is None or counters_moved(process, among=now):
         return False
     earlier = [t for t in known.threads_before(process) if t.tid == thread.tid and t.name == thread.name]

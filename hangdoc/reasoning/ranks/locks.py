@@ -24,7 +24,7 @@ _Lock = tuple[int | str, str]
 """The object that a lock belongs to by its address, or the file of a global one; and the lock's name in it."""
 
 
-def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | None) -> PythonThread | None:
+def find_gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | None) -> PythonThread | None:
     """Another thread that held the GIL at both looks, at the same line, without letting `thread` run; None for none.
 
     A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
@@ -49,7 +49,7 @@ def keeps_gil(process: Process, thread: PythonThread) -> bool:
     )
 
 
-def waiting_threads(process: Process) -> list[At]:
+def threads_at_locks(process: Process) -> list[At]:
     """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
     before = {t.tid: t for t in known.threads_before(process)}
     found = []
@@ -77,9 +77,9 @@ def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
     return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
 
 
-def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
+def find_gil_wait(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
     """Another thread of the process holds the GIL that `thread` needs; None if none does."""
-    holder = gil_holder(process, thread, kernel)
+    holder = find_gil_holder(process, thread, kernel)
     if holder is None:
         return None
     return AtLock(
@@ -89,19 +89,19 @@ def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread
     )
 
 
-def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
+def find_lock(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
     """The lock that blocks a thread; None if none is known."""
-    if (by_the_gil := held_by_the_gil(process, thread, kernel)) is not None:
+    if (by_the_gil := find_gil_wait(process, thread, kernel)) is not None:
         return by_the_gil
     if keeps_gil(process, thread):
         what = f"a C call {_at(thread)} does not release the GIL{_c_call(process, thread)}"
         return AtLock(what=what, certainty=0.75, threads=(_line(thread, "holds the GIL"),))
-    waiting = waiting_threads(process)
+    waiting = threads_at_locks(process)
     here = next((at for at in waiting if at[0].tid == thread.tid), None)
     return _at_lock(process, thread, here, waiting) if here is not None else None
 
 
-def of_own_file(process: Process, thread: PythonThread, file: AwaitedFile) -> AtLock | None:
+def find_own_file_lock(process: Process, thread: PythonThread, file: AwaitedFile) -> AtLock | None:
     """The lock on a file that the process holds itself, through another open file (flock(2)); None for any other. Only another of
     its threads may release it."""
     if {one.pid for one in file.holders or ()} != {process.pid}:
@@ -120,7 +120,7 @@ def _at_lock(process: Process, thread: PythonThread, here: At, waiting: list[At]
     if len(waiting) == 1 and threads_at_work(process, thread):
         return None  # one of them may hold the lock
     lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
-    if (known_holder := holder_of(process, here, waiting)) is not None:
+    if (known_holder := find_holder(process, here, waiting)) is not None:
         idle = others_are_idle(process, {thread.tid, *(one.tid for one, _ in waiting)})
         name, holder, frame = _name(known_holder.thread), known_holder.thread, known_holder.frame
         inside = f"thread {name} is inside `with {known_holder.lock}` {_shown(frame)}"
@@ -193,7 +193,7 @@ class Holder(NamedTuple):
     """Whether the chain leads back to a thread in it: threads that hold each other's locks."""
 
 
-def holder_of(process: Process, at: At, waiting: list[At]) -> Holder | None:
+def find_holder(process: Process, at: At, waiting: list[At]) -> Holder | None:
     """The thread at the end of a chain: `at` waits for a lock whose holder may itself be in `waiting`, and so on. Of a cycle of
     several threads, one of them. None where the source does not show who holds a lock."""
     seen: list[PythonThread] = []

@@ -7,8 +7,8 @@ from hangdoc.parse import are_opposite
 from hangdoc.program import around
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.conditions import changes
-from hangdoc.reasoning.ranks.counters import number
+from hangdoc.reasoning.ranks.conditions import may_change
+from hangdoc.reasoning.ranks.counters import read_number
 from hangdoc.snapshot import Frame, Loop
 
 Frames = Sequence[Frame]
@@ -92,7 +92,7 @@ def _is_conditional(stack: Frames, frame: Frame) -> bool:
     tests = [test for one in inner if not one.library for test in one.conditions]
     if not frame.library:
         tests += frame.conditions[len(frame.conditions) - frame.repeated :] if around(frame) else frame.conditions
-    return any(map(changes, tests))
+    return any(map(may_change, tests))
 
 
 def _at(frame: Frame) -> float:
@@ -148,15 +148,15 @@ def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if _holds(loop, a, b):
-            received = [iterators.in_loop(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
+            received = [iterators.iterator_in_loop(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
             counts = [iterator.done for iterator in received if iterator is not None and iterator.done is not None]
             if len(counts) == 2:
                 if counts[0] != counts[1]:
                     return counts[0] - counts[1]
                 continue
             names = loop.counters[: loop.every or None]
-            ours = [number(one.process, a, name) for name in names]
-            theirs = [number(other.process, b, name) for name in names]
+            ours = [read_number(one.process, a, name) for name in names]
+            theirs = [read_number(other.process, b, name) for name in names]
             ahead = [x - y for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
             if not ahead:
                 return None

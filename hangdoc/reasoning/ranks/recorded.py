@@ -8,7 +8,7 @@ from hangdoc.snapshot import Frame, Process, Recorded
 from hangdoc.torch_facts import call_names
 
 
-def stuck(process: Process, wait: Wait) -> Recorded | None:
+def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
     """The first incomplete collective of the group that a rank waits in, if it matches what the rank waits for."""
     groups = recorded_groups(process)
     group = wait.operation.group
@@ -21,7 +21,7 @@ def stuck(process: Process, wait: Wait) -> Recorded | None:
     return None
 
 
-def only_pending(process: Process) -> tuple[str, str | None] | None:
+def find_only_pending(process: Process) -> tuple[str, str | None] | None:
     """(operation, group or None for the default one) of all incomplete collectives, if they are the same."""
     pending = {
         (_op(entry), None if group.default else group.name)
@@ -39,11 +39,11 @@ def _op(entry: Recorded) -> str:
 TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
 
 
-def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
+def find_tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
     """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
     if wait is None or wait.kind != "collective":
         return None
-    entry = stuck(process, wait)
+    entry = find_pending_call(process, wait)
     tensor = _tensor(frames, read) or _recorded_tensor(entry, wait)
     lines = tuple(frames[at].line for at in read.c10d[1:])
     return None if tensor is None else Given(lines, tensor, None if entry is None else entry.seq)

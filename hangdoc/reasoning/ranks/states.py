@@ -15,7 +15,7 @@ from hangdoc.reasoning.model.rank import BUSY, Rank, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
-from hangdoc.reasoning.ranks.loader import fetching, starves
+from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.thread_waits import Waiter, find_wait
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
@@ -46,9 +46,9 @@ class Training(Struct, frozen=True, gc=False):
     """The call in which its card waits; then `thread` is where it made that call."""
 
 
-def training(process: Process) -> Training:
+def find_training(process: Process) -> Training:
     """Where a process that is a rank trains."""
-    thread = operations.training_thread(process) if process.state not in "ZX" else None
+    thread = operations.find_training_thread(process) if process.state not in "ZX" else None
     kernel, read = movement.kernel_thread(process, thread), reading(thread) if thread is not None else None
     card = find_card_call(process, thread, read) if process.state not in "ZX" else None
     if card is not None and card.thread is not None:
@@ -91,7 +91,7 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
         beacon = known.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
-    moved = counters_moved(process) or movement.transferred(process, pairs)
+    moved = counters_moved(process) or movement.has_transferred(process, pairs)
     # A rank that waits for its card is as busy as one that works.
     if share is not None and share >= BUSY and (moved or not known.uses_nccl(process)):
         why = f"uses {share:.0%} of a core; its stack could not be read"
@@ -111,22 +111,22 @@ def _with_stack(
     others: Iterable[Connection],
 ) -> State:
     """The state of a rank whose stack was read and that can run."""
-    wait = operations.wait_of(process, thread, read)
+    wait = operations.find_operation(process, thread, read)
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(process, pairs)
+    same, bytes_moved = movement.same_place(process, thread, read), movement.has_transferred(process, pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
     spun = busy and same and not counters and not works_on_card(process, thread)
-    if spun and (spin := operations.gpu_spin(process, thread)) is not None:
+    if spun and (spin := operations.find_gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="busy-waits in the GPU driver", wait=spin, moving=False)
-    if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
+    if not (busy or moved) and (lock := locks.find_gil_wait(process, thread, kernel)) is not None:
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
     if wait is not None and not busy:
-        if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
+        if counters or not same or (bytes_moved and movement.keeps_waking(process, kernel)):
             return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
         if wait.operation.op in call_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
@@ -213,7 +213,7 @@ def _working(process: Process, thread: PythonThread) -> str:
         return "compiling"
     if any(part in f.file for f in frames for part in file_names.SAVING):
         return "checkpointing"
-    if fetching(thread) or any(f.file.endswith(file_names.DATALOADER) for f in frames):
+    if is_fetching(thread) or any(f.file.endswith(file_names.DATALOADER) for f in frames):
         return "loading-data"
     names = [file_names.bare_name(f.function).lower() for f in user_frames(thread)]
     if any("checkpoint" in name for name in names):
@@ -232,7 +232,7 @@ _LONG = {
 }
 
 
-def announced(rank: Rank) -> Works | None:
+def find_announced(rank: Rank) -> Works | None:
     """A phase that the trainer announced, with a patience that has not run out."""
     beacon = known.beacon(rank.process)
     if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
@@ -243,7 +243,7 @@ def announced(rank: Rank) -> Works | None:
     return Works(what=f"it announced phase {beacon.phase} {age} ago, with a patience of {patience}")
 
 
-def hold_of(rank: Rank) -> Hold:
+def find_work(rank: Rank) -> Hold:
     """What a computing rank is doing, for the ranks that wait for it.
 
     A rank that uses CPU or transfers bytes is working until the opposite is shown: that it runs a loop that has no end, counts
@@ -258,9 +258,9 @@ def hold_of(rank: Rank) -> Hold:
         return Works(what=rank.why)
     counted = comes_on(process, thread)
     what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
-    beside = rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread))
+    beside = rank.state in _BY_TORCH or (rank.work is not None and not is_fetching(thread))
     if not beside and goes_round(process, thread):
-        return Starves() if starves(process, thread) else Busy()
+        return Starves() if is_starving(process, thread) else Busy()
     if what is not None:
         return Works(what=what, certain=counted)
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)

@@ -32,7 +32,7 @@ from hangdoc.reasoning.model.holds import (
     WaitsForLoader,
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
-from hangdoc.reasoning.ranks.loader import fetching
+from hangdoc.reasoning.ranks.loader import is_fetching
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
@@ -174,7 +174,7 @@ def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
     """A thread that reads from its own process and keeps the GIL: the thread that should write cannot run."""
     if not _is_abandoned(waiter) or not locks.keeps_gil(waiter.process, waiter.thread):
         return None
-    gil = locks.hold_of(waiter.process, waiter.thread, waiter.kernel)
+    gil = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)
     why = f"reading {describe_file(waiter.file)} while holding the GIL"
     return ThreadWait("waiting-io", why, gil) if gil is not None else None
 
@@ -251,7 +251,7 @@ def _for_file_lock(waiter: Waiter) -> ThreadWait | None:
     if file is None:
         return None
     what = f"waiting for a lock on {file.name}"
-    if (own := locks.of_own_file(waiter.process, waiter.thread, file)) is not None:
+    if (own := locks.find_own_file_lock(waiter.process, waiter.thread, file)) is not None:
         return ThreadWait("waiting-lock", what, own)
     hold = AtFileLock.of(file.holders, "never" if file.holders == () else "unknown", path=file.name)
     return ThreadWait("waiting-lock", what, hold)
@@ -262,7 +262,7 @@ def _polled_lock(waiter: Waiter) -> AwaitedFile | None:
     file = waiter.process.polled_lock
     if file is None or waiter.call not in system_calls.SLEEP or waiter.thread.tid != waiter.process.pid:
         return None
-    return file if file.kind == "lock" or sleeps.asleep(waiter.thread, waiter.kernel).polls else None
+    return file if file.kind == "lock" or sleeps.describe_sleep(waiter.thread, waiter.kernel).polls else None
 
 
 def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
@@ -277,7 +277,7 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
 
 def _for_lock(waiter: Waiter) -> ThreadWait | None:
     """A lock of its own process, or the GIL."""
-    lock = locks.hold_of(waiter.process, waiter.thread, waiter.kernel)
+    lock = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)
     return ThreadWait("waiting-lock", lock.what, lock) if lock is not None else None
 
 
@@ -285,9 +285,9 @@ def _for_lock(waiter: Waiter) -> ThreadWait | None:
 
 
 def _for_time(waiter: Waiter) -> ThreadWait | None:
-    nap = sleeps.nap(waiter.process, waiter.thread, waiter.kernel)
+    nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
     if nap is None and waiter.call in system_calls.SLEEP:
-        nap = sleeps.asleep(waiter.thread, waiter.kernel)
+        nap = sleeps.describe_sleep(waiter.thread, waiter.kernel)
     return ThreadWait("sleeping", str(nap), nap) if nap is not None else None
 
 
@@ -359,7 +359,7 @@ def _unread_output(waiter: Waiter, child: Process) -> str | None:
 
 def _longest_sleep(children: Sequence[Process]) -> float | None:
     """How long the longest sleep of a child process is, such as that of a shell script between two attempts. None for none."""
-    wholes = (sleeps.whole(thread_of(child, child.pid)) for child in children)
+    wholes = (sleeps.seconds_of_sleep(thread_of(child, child.pid)) for child in children)
     return max((seconds for seconds in wholes if seconds is not None), default=None)
 
 
@@ -376,7 +376,7 @@ def _for_loader(waiter: Waiter) -> ThreadWait | None:
     if waiter.kernel is None:
         return ThreadWait("waiting-data", "loading data itself", Unreadable())
     if waiter.call in system_calls.SLEEP:
-        ends = sleeps.asleep(waiter.thread, waiter.kernel).ends
+        ends = sleeps.describe_sleep(waiter.thread, waiter.kernel).ends
         return ThreadWait("waiting-data", "loading data itself", replace(waits, ends=ends))
     return None
 
@@ -398,11 +398,11 @@ def _loading(waiter: Waiter) -> WaitsForLoader | None:
         wait = find_wait(Waiter(worker, thread, kernel, (), waiter.connections))
         return loader.Waiting(wait.why, wait.hold.ends)
 
-    return loader.hold_of(waiter.thread, waiter.helpers, wait_of_worker)
+    return loader.find_loader_wait(waiter.thread, waiter.helpers, wait_of_worker)
 
 
 def _for_iterator(waiter: Waiter) -> ThreadWait | None:
-    if not fetching(waiter.thread):
+    if not is_fetching(waiter.thread):
         return None
     return ThreadWait("waiting-data", "inside its data iterator", find_peer(waiter) or waiter.unknown)
 

@@ -66,7 +66,7 @@ _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, El
 """What may keep a rank from the rendezvous without being a finding of its own."""
 
 
-def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
+def find_blockages(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     """What blocks a run, the most severe first."""
     idle = is_idle(run)
     found = [_aged(run, one) for one in [*_with_rendezvous(run, _at_ends(run, waits)), *_of_launchers(run)]]
@@ -92,18 +92,18 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
             same = None if end.cycle else different_calls.find_tensors(run, classes)
             same = same or different_calls.find_on_cards(run, classes)
             same = same or (None if end.cycle else different_calls.compare_arguments(classes))
-            kind, culprits = same or cycles.kind_of(run, waits, classes)
+            kind, culprits = same or cycles.classify_cycle(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
                 classes = tuple(one for one in classes if one not in upstream)
             found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
         else:
-            hold = hold_of(classes[0]) if classes else Unseen()
+            hold = find_hold(classes[0]) if classes else Unseen()
             if isinstance(hold, OnNetwork) and hold.peer is None and classes[0].first.host in blind:
                 hold = Unreadable()  # it may wait for requests, as a server does
             still = [far for far in upstream if not far.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
-                hold = cycles.left_loop_among(run, classes, still, waits) or hold
+                hold = cycles.find_left_loop(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
     for hold, alike in sinks.values():
@@ -123,16 +123,16 @@ def _classes(waits: Waits, parts: Iterable[frozenset[int]]) -> tuple[Class, ...]
     return tuple(one for at in sorted(frozenset().union(*parts)) for one in waits.nodes[at].classes)
 
 
-def hold_of(one: Class) -> Hold:
+def find_hold(one: Class) -> Hold:
     """What blocks a class that does not wait for another rank."""
     rank = one.first
-    if (announced := states.announced(rank)) is not None:
+    if (announced := states.find_announced(rank)) is not None:
         return announced
     if rank.label == "dead":
         return rank.hold or Dead(traced=rank.process is not None)
     if rank.label is None:
         return rank.hold or Unreadable()
-    return rank.hold or (states.hold_of(rank) if rank.label == "computing" else Elsewhere())
+    return rank.hold or (states.find_work(rank) if rank.label == "computing" else Elsewhere())
 
 
 def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
@@ -275,13 +275,13 @@ def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
             or (kind.ends == "never" and not isinstance(kind, Dead | BetweenCalls))
             or (isinstance(kind, UNOBSERVED) and still)
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
-            or (quiet and explains(kind))
+            or (quiet and explains_standstill(kind))
         ):
             kept.append(replace(blockage, waiting=mine))
     return kept
 
 
-def verdict(run: Run) -> Verdict:
+def conclude(run: Run) -> Verdict:
     """The verdict that follows from the blockages of a run."""
     if any(one.severity == "error" for one in run.blockages):
         return "hung"
@@ -320,7 +320,7 @@ def is_idle(run: Run) -> bool:
     return is_quiet(run) and not any(_ends_by_itself(rank.hold) and rank.cpu_percent is not None for rank in run.living)
 
 
-def explains(hold: Hold) -> bool:
+def explains_standstill(hold: Hold) -> bool:
     """Whether it explains why a rank of a quiet run makes no progress."""
     return isinstance(hold, _TELLING) or (isinstance(hold, Asleep) and hold.polls and hold.ends == "by-itself")
 

@@ -24,7 +24,7 @@ from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
 
 
-def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
+def classify_cycle(run: Run, waits: Waits, classes: Parts) -> Found:
     """Which kind of cycle some classes form."""
     if (locked := _holds_lock(run, classes)) is not None:
         return locked
@@ -32,7 +32,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
         return Apart(parts=_parts(classes)), ranks_of(classes)
     if (sizes := different_calls.find_tensors(run, classes)) is not None:
         return sizes
-    left = left_loop_among(run, classes, classes, waits)
+    left = find_left_loop(run, classes, classes, waits)
     if left is None and (arguments := different_calls.different_arguments(classes, complete=False)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
@@ -88,7 +88,7 @@ def _wait_for_each_other(waits: Waits, one: Class, other: Class) -> bool:
 # --- a loop left early -------------------------------------------------------------------------------------------------
 
 
-def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
+def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
     """The first pair of classes of which one has left a loop in which the other waits for it."""
     for behind in sorted(waiting, key=_largest_first):
         for ahead in sorted(short, key=_largest_first):
@@ -112,7 +112,7 @@ def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], 
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
                 skippable=left.skippable and not early_exits(loop),
-                differences=tuple(amounts.differences(out, within)),
+                differences=tuple(amounts.compare_amounts(out, within)),
                 begins_differ=begins_differ(loop, out, within),
             )
     return None

@@ -231,7 +231,7 @@ def _explained(
     if conditions.in_other_arm(mine.first, theirs.first):
         reason = f"the call of {who} is in the other branch of a condition"
         return Mismatch(parts=parts, reason=reason, ends=ends)
-    if (event := conditions.now_and_then(mine.first, theirs.first)) is not None:
+    if (event := conditions.find_occasional(mine.first, theirs.first)) is not None:
         test, frame = event
         reason = f"only {who} called {called}, in {frame.function} under `{test}`"
         return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
@@ -242,7 +242,7 @@ def _explained(
     if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
         reason = f"{who} did not call {_awaited(theirs)}"
         return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
-    if (condition := conditions.its_own(mine.first, [theirs.first])) is not None:
+    if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
         reason = f"only {who} called {called} (under `{condition}`)"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     by_past = record is not None and record.by_past
@@ -319,7 +319,7 @@ def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None
         (one, thread.name or "another thread", other.operation.op)
         for one in classes
         if one.first.process is not None and not one.first.moving
-        for thread, other in operations.beside(one.first.process, one.first.thread, one.first.wait)
+        for thread, other in operations.find_calls_beside(one.first.process, one.first.thread, one.first.wait)
     ]
     if not calls:
         return None
