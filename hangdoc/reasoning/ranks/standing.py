@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import known, system_calls
 from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence.reading import reading
 from hangdoc.reasoning.model.holds import (
     AtFileLock,
     AtLock,
@@ -17,6 +18,7 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     InFile,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Serves,
     Unreadable,
@@ -36,6 +38,7 @@ from hangdoc.torch_facts import file_names
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _WAKES_BY_OBSERVERS = 4
+_SHOWN_THREADS = 3
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
@@ -108,6 +111,9 @@ def standing_of(
         if call in system_calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
             return Standing("waiting-data", "loading data itself", waits)
+    if reading(thread).is_over:
+        over = ProgramOver(what=f"at the end of its program: its main thread is over, and {_keepers(process, thread)}")
+        return Standing("waiting-lock", over.what or "", over)
     if (halted := stopped_child(process, thread, helpers)) is not None:
         return Standing("waiting-child", str(halted), halted)
     if file is not None and file.kind == "shared-memory":
@@ -139,6 +145,21 @@ def standing_of(
     if waits is not None and lock is None:
         return Standing("waiting-data", "loading data itself", waits)
     return _by_name(thread, kernel, lock, network.of(process, kernel, connections))
+
+
+def _keepers(process: Process, main: PythonThread) -> str:
+    """The threads that keep a process alive after the end of its main thread, with their lines, as a clause."""
+    others = [one for one in known.python_threads(process) if one is not main]
+    names = known.keeps_alive(process)
+    keepers = [one for one in others if one.name in names] or sorted(others, key=lambda one: not user_frames(one))
+    if not keepers:
+        return f"thread {names[0]} keeps the process alive" if names else "another thread keeps the process alive"
+    which = ", ".join(locks.name_at(one) for one in keepers[:_SHOWN_THREADS])
+    if len(keepers) == 1:
+        return f"thread {which} keeps the process alive"
+    if names:
+        return f"threads {which} keep the process alive"
+    return f"one of its other threads keeps the process alive ({which})"
 
 
 def _loading(

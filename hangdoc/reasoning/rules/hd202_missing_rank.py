@@ -87,6 +87,7 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     InStore,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Starves,
 )
@@ -99,6 +100,10 @@ from hangdoc.reasoning.text.record_words import recorded_waits
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
+_PROGRAM_OVER = (
+    "Look at its log: an exception may have ended the program, or it did not make the call. Make the thread a daemon, or end it "
+    "with the program, so that the launcher notices the end of the rank."
+)
 _HELD_WHILE_WAITING = (
     "Release the lock before the ranks meet: commit the transaction, or leave the `with` block, before the collective."
 )
@@ -108,7 +113,9 @@ _WAITS_TOO_LONG = (
 )
 
 
-@about(Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
+@about(
+    Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ProgramOver, ReadsPipe, Busy, Starves
+)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
@@ -211,6 +218,8 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return f"Find out what stopped pid {pid}. Continue it with `kill -CONT {pid}`, or end it."
         case InStore():
             return _KEY_NOT_SET
+        case ProgramOver():
+            return _PROGRAM_OVER
         case AtFileLock(ends="never", holders=()):
             return (
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "
