@@ -58,6 +58,20 @@ def test_a_thread_trains_in_place_of_the_main_thread(main: tuple[Frame, ...]) ->
     assert view.where.function == "train_loop"
 
 
+def test_a_program_that_is_over_and_the_thread_that_keeps_its_process() -> None:
+    """It raised an exception, and a thread that is no daemon still runs. Which threads are daemons is read from memory."""
+    ended = threads(1, ("MainThread", SHUTDOWN), ("heartbeat", SLEEPS), ("logs", SLEEPS))
+    over = "at the end of its program: its main thread is over, and "
+    assert f"which is {over}one of its other threads keeps the process alive (" in where(ended).findings[0].summary
+    read = replace(ended, interpreter=Interpreter(environment={}, globals=(), keeps_alive=("heartbeat",)))
+    (finding,) = where(read).findings
+    assert (finding.code, finding.culprits) == ("HD202", (1,))
+    assert (
+        f"which is {over}thread heartbeat at train.py:7 `time.sleep(9999)` keeps the process alive" in finding.summary
+    )
+    assert "unknown line" not in " ".join(evidence.text for evidence in finding.evidence)
+
+
 @pytest.mark.parametrize(
     ("main", "others"),
     [

@@ -21,6 +21,7 @@ from hangdoc.reasoning.model.holds import (
     ChildStopped,
     Elsewhere,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Serves,
     in_words,
@@ -141,6 +142,8 @@ def doing(rank: Rank) -> str:
 
 def doing_at(rank: Rank) -> str:
     """The same, and where."""
+    if isinstance(rank.hold, ProgramOver):  # which is at no line of the user's
+        return doing(rank)
     return f"{doing(rank)}{', last call' if rank.at_last_call else ''} {place(rank)}"
 
 
