@@ -62,7 +62,7 @@ def only(*hosts: Host) -> RasGroup:
 
 
 def counts(now: int, grew: bool | None) -> MemberCounts:
-    return MemberCounts((0, 0, 0, 0, now), None, grew)
+    return MemberCounts((0, 0, 0, 0, now), grew)
 
 
 def test_processes_of_the_host_and_of_one_that_was_not_observed() -> None:
@@ -72,7 +72,7 @@ def test_processes_of_the_host_and_of_one_that_was_not_observed() -> None:
         Member("a", 100, observed=True): counts(12, False),
         Member("10.0.0.2", 55, observed=False): counts(11, True),
     }
-    assert (group.size, group.missing, group.nameless) == (2, (), 0)
+    assert group.size == 2
 
 
 def test_one_reading_says_nothing_of_growth() -> None:
@@ -84,21 +84,12 @@ def test_one_reading_says_nothing_of_growth() -> None:
     assert only(host("a", "10.0.0.1", service(without_before))).members[Member("a", 100, observed=True)].grew is None
 
 
-def test_counts_of_all_kinds_together() -> None:
-    """Of NCCL 2.24, and of ranks that a text answer does not name."""
-    named = RasRank(rank=0, host="10.0.0.1", pid=7, process=100, launched=9, launched_before=8)
-    group = only(host("a", "10.0.0.1", service(communicator(named, RasRank(rank=1, launched=10), size=3))))
-    assert group.members == {Member("a", 100, observed=True): MemberCounts((), 9, True)}
-    assert group.nameless == 1
-
-
-def test_missing_ranks() -> None:
-    gone = RasMissingRank(rank=1, host="10.0.0.1", pid=8, process=101, unresponsive=True)
-    far = RasMissingRank(rank=2, host="10.0.0.9", pid=5, dead=True)
+def test_ranks_without_a_process_or_counts() -> None:
+    """Ranks that a text answer does not name, and missing ones."""
     mine = told(0, 3, 3, host="10.0.0.1", pid=7, process=100)
-    group = only(host("a", "10.0.0.1", service(communicator(mine, missing=(gone, far), size=3))))
+    gone = RasMissingRank(rank=1, host="10.0.0.1", pid=8, process=101, unresponsive=True)
+    group = only(host("a", "10.0.0.1", service(communicator(mine, RasRank(rank=2), missing=(gone,), size=3))))
     assert set(group.members) == {Member("a", 100, observed=True)}
-    assert group.missing == (Member("a", 101, observed=True), Member("10.0.0.9", 5, observed=False))
 
 
 def test_a_second_host_that_was_not_asked() -> None:
@@ -156,7 +147,7 @@ def test_counts_of_another_length() -> None:
     """A bundle may say anything."""
     odd = RasRank(rank=0, host="10.0.0.9", pid=3, counts=(1,), counts_before=(0, 0, 0, 0, 0, 0, 0))
     group = only(host("a", "10.0.0.1", service(communicator(odd))))
-    assert group.members == {Member("10.0.0.9", 3, observed=False): MemberCounts((1,), None, True)}
+    assert group.members == {Member("10.0.0.9", 3, observed=False): MemberCounts((1,), True)}
 
 
 def test_no_answer() -> None:

@@ -153,8 +153,6 @@ def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: 
     """One line for all ranks that are in one call, and one for those that have come out of it; those that most ranks are not in
     come first."""
     for side in sorted(sides, key=lambda side: (len(side.ranks), side.ranks)):
-        if side.call is None:
-            continue
         what = name_call(side.call, tensors=tensors)
         if side.inferred:
             made = group.ranks[side.ranks[0]].made
