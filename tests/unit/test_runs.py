@@ -119,21 +119,6 @@ def test_a_launcher_that_is_rank_0_has_no_world_size() -> None:
     assert "HD406" not in {finding.code for finding in job.findings}
 
 
-@pytest.mark.parametrize(("remote", "verdict"), [("10.0.0.1", "hung"), ("10.0.0.2", "unknown")])
-def test_a_rank_to_which_no_connection_leads_is_dead(remote: str, verdict: str) -> None:
-    """No launcher says how many ranks are on this host. A connection to another host may lead to the missing rank."""
-    identity = RankIdentity(rank=0, source="arguments", world_size=3, master_address="10.0.0.1", master_port=29500)
-    ranks = [
-        told(n, *c10d("all_reduce"), train(15), world=3, identity=msgspec.structs.replace(identity, rank=n))
-        for n in (0, 1)
-    ]
-    between = silent(2, 60.0).connections
-    away = msgspec.structs.replace(between[0], local_port=41_000, remote_address=remote)
-    connections = Connections(connections=(*between, *((away,) if remote != "10.0.0.1" else ())))
-    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
-    assert (job.verdict, job.findings[0].culprits) == (verdict, (2,) if verdict == "hung" else ())
-
-
 # --- the name --------------------------------------------------------------------------------------------------------
 
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
@@ -299,6 +284,16 @@ def test_two_agents_on_one_host_with_different_ports() -> None:
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD406", (1,))
     twice = snapshot(agent(0, 10, 29661), agent(0, 11, 29662), silence=None, connections=listening(29661))
     assert len(diagnose(twice).jobs) == 2  # both are node 0: two runs
+
+
+def test_two_agents_on_one_host_with_one_endpoint_and_different_run_ids() -> None:
+    line = Launch(tool="torchrun", nnodes="2", nproc_per_node="1", endpoint="127.0.0.1:29661")
+    agents = [
+        msgspec.structs.replace(agent(0, 10 + n, 29661), launch=msgspec.structs.replace(line, run_id=f"job{n}"))
+        for n in (0, 1)
+    ]
+    (job,) = diagnose(snapshot(*agents, silence=None, connections=listening(29661))).jobs
+    assert (job.verdict, job.findings[0].code) == ("hung", "HD406")
 
 
 # --- launchers without living ranks ------------------------------------------------------------------------------------

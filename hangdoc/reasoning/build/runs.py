@@ -23,7 +23,7 @@ from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import gather, launch
-from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds, store_waits
+from hangdoc.reasoning.runs.links import Connected, Links, links_of, silent_seconds, store_waits
 from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
@@ -73,7 +73,7 @@ def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, 
     hosts = {host.name for host, _ in run.processes}
     own = {(host.name, process.pid) for host, process in members.values()}
     below = known_hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, pairs_of(members, run.master, below))
+    ranks = _ranks(members, below, links_of(members, run.master, below))
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=called.shown,

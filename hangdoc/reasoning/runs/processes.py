@@ -60,6 +60,8 @@ class Gathered(msgspec.Struct):
 # --- ids of jobs ------------------------------------------------------------------------------------------------------
 
 
+CLUSTER_RUNS = ("mpi:", "slurm:", "dumps:")
+"""How the names of runs begin that a cluster's launcher, or hangdoc for dumps, has given."""
 _LIKE_AN_ENDING = regex(r"#(?:\d+$|uid)")
 
 
@@ -103,7 +105,7 @@ def ids_of(parts: Sequence[Gathered]) -> list[JobId]:
 
 def name_of(part: Gathered) -> str:
     """What its launcher and variables say: `slurm:7.0`, `none@10.0.0.1:29500`."""
-    if part.run_id is not None and part.run_id.startswith(("mpi:", "slurm:", "dumps:")):
+    if part.run_id is not None and part.run_id.startswith(CLUSTER_RUNS):
         return part.run_id
     return f"{part.run_id or 'run'}@{part.master}" if part.master is not None else part.name
 
