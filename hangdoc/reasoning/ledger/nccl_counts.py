@@ -19,10 +19,8 @@ from hangdoc.snapshot import (
     Communicators,
     FlightRecorder,
     Host,
-    Machine,
     Process,
     RasAnswer,
-    RasCommunicator,
     RasRank,
 )
 from hangdoc.torch_facts import call_names
@@ -32,7 +30,7 @@ class Member(NamedTuple):
     """A process in a communicator."""
 
     host: str
-    """The name of its host, or, if it was not observed, an address."""
+    """The name of its host, or an address if the process is not among the observed ranks."""
     pid: int
     observed: bool
 
@@ -59,7 +57,7 @@ def ras_groups(hosts: Iterable[Host]) -> tuple[RasGroup, ...]:
     pid. Of an observed process, what its own host was told counts: no host speaks for another. Of the others, the newest answer
     counts."""
     hosts = tuple(hosts)
-    processes = _RasProcesses(hosts)
+    claims = _claimed_ranks(hosts)
     answers = sorted(
         ((host, service.answer) for host in hosts for service in host.ras if isinstance(service.answer, RasAnswer)),
         key=lambda each: each[1].age_seconds,
@@ -70,7 +68,7 @@ def ras_groups(hosts: Iterable[Host]) -> tuple[RasGroup, ...]:
         for communicator in answer.communicators:
             group = groups.setdefault(communicator.hash, RasGroup(communicator.size, {}))
             for rank in communicator.ranks if group.size == communicator.size else ():
-                member = processes.member(communicator.hash, rank)
+                member = claims.get((communicator.hash, rank.rank)) or _far_member(rank)
                 if member is None:
                     continue
                 before = told.get((communicator.hash, member))
@@ -91,56 +89,24 @@ def _has_grown(rank: RasRank) -> bool | None:
     return any(now > before for now, before in pairs) if pairs else None
 
 
-class _RasProcesses:
-    """Which process a rank in an answer is."""
+def _claimed_ranks(hosts: Iterable[Host]) -> dict[tuple[str, int], Member | None]:
+    """By communicator and rank in it, the observed process that it is: what the host of the process says; None if two hosts say
+    that it is theirs."""
+    claims: dict[tuple[str, int], Member | None] = {}
+    for host in hosts:
+        pids = {process.pid for process in host.processes if process.role == "rank"}
+        answers = [service.answer for service in host.ras if isinstance(service.answer, RasAnswer)]
+        for communicator in (communicator for answer in answers for communicator in answer.communicators):
+            for rank in communicator.ranks:
+                if rank.process is not None and rank.process in pids:
+                    key, member = (communicator.hash, rank.rank), Member(host.name, rank.process, observed=True)
+                    claims[key] = member if claims.get(key, member) == member else None
+    return claims
 
-    def __init__(self, hosts: tuple[Host, ...]) -> None:
-        self._ranks = {(host.name, one.pid) for host in hosts for one in host.processes if one.role == "rank"}
-        self._by_answer: dict[tuple[str, int], Member | None] = {}
-        """By communicator and rank in it: what the host of the process says; None if two hosts say that it is theirs."""
-        self._by_address: dict[tuple[str, int], Member] = {}
-        """By address of a host and pid, for processes whose pid is the same in the whole host."""
-        for host in hosts:
-            for service in host.ras:
-                if isinstance(service.answer, RasAnswer):
-                    for communicator in service.answer.communicators:
-                        self._add_answer(host, communicator)
-            self._add_addresses(host)
 
-    def member(self, hash_: str, rank: RasRank) -> Member | None:
-        """The process; None if the answer does not name one."""
-        by_answer = self._by_answer.get((hash_, rank.rank))
-        if by_answer is not None:
-            return by_answer
-        if rank.host is None or rank.pid is None:
-            return None
-        return self._by_address.get((rank.host, rank.pid)) or Member(rank.host, rank.pid, observed=False)
-
-    def _add_answer(self, host: Host, communicator: RasCommunicator) -> None:
-        for rank in communicator.ranks:
-            if rank.process is not None and (host.name, rank.process) in self._ranks:
-                key, member = (communicator.hash, rank.rank), Member(host.name, rank.process, observed=True)
-                self._by_answer[key] = member if self._by_answer.get(key, member) == member else None
-
-    def _add_addresses(self, host: Host) -> None:
-        machine = host.machine
-        if not isinstance(machine, Machine) or host.machine_id is None:
-            return
-        addresses = [
-            address
-            for interface in machine.interfaces
-            for address in interface.addresses
-            if not address.startswith("127.") and address != "::1"
-        ]
-        for process in host.processes:
-            spaces = process.namespaces
-            if (
-                process.role == "rank"
-                and spaces.get("net") == machine.net_namespace
-                and spaces.get("pid") == host.machine_id.rpartition(" ")[2]
-            ):
-                for address in addresses:
-                    self._by_address[address, process.pid] = Member(host.name, process.pid, observed=True)
+def _far_member(rank: RasRank) -> Member | None:
+    """A process on a host that was not observed or not asked; None if the answer does not name one."""
+    return Member(rank.host, rank.pid, observed=False) if rank.host is not None and rank.pid is not None else None
 
 
 # --- uneven counts ----------------------------------------------------------------------------------------------------
@@ -153,7 +119,7 @@ class Launches(NamedTuple):
     """By rank: collectives, or kernels if it is used in CUDA graphs."""
     graphs: bool
     unobserved: dict[tuple[str, int], int]
-    """The same of processes that were not observed, by host and pid."""
+    """The same of other processes, by address of their host and pid."""
 
     @property
     def behind(self) -> tuple[int, ...]:

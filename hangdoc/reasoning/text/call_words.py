@@ -112,7 +112,7 @@ def launched(run: Run, ranks: Collection[int]) -> list[Evidence]:
         for number, same in sorted(by_count.items()):
             lines.append(Evidence(same[0], PROBE_OF_NCCL, f"has launched {number} {what}, {where}{also(same)}"))
         for (host, pid), number in sorted(launches.unobserved.items())[:_SHOWN]:
-            text = f"pid {pid} on {host}, which was not observed, has launched {number} {what} there"
+            text = f"pid {pid} on {host} has launched {number} {what} there"
             lines.append(Evidence(None, PROBE_OF_NCCL, text))
     return lines[:_SHOWN]
 
