@@ -129,10 +129,10 @@ def meaning_of(event: CardEvent) -> Xid:
     if event.kind == "SXid":
         weight: Weight = "link" if event.text.startswith("Fatal") else "hint"
         return Xid(weight, "a switch between the cards has an error")
-    known = _XIDS.get(event.number, _OTHER)
-    if known.weight == "link" and any(word in event.text.split() for word in _NOT_FATAL):
-        return known._replace(weight="hint")
-    return known
+    xid = _XIDS.get(event.number, _OTHER)
+    if xid.weight == "link" and any(word in event.text.split() for word in _NOT_FATAL):
+        return xid._replace(weight="hint")
+    return xid
 
 
 def concerns_process_alone(event: CardEvent) -> bool:

@@ -118,8 +118,8 @@ def _is_in(frames: Sequence[Frame], *functions: file_names.Function) -> bool:
 def _rpc(frames: Sequence[Frame]) -> int | None:
     """The outermost wait in calls of torch.distributed.rpc."""
     waits = {*call_names.RPC_CALLS, *call_names.RPC_MEETINGS}
-    found = (at for at, f in enumerate(frames) if f.file.endswith(file_names.RPC) and f.function in waits)
-    return max(found, default=None)
+    positions = [at for at, f in enumerate(frames) if f.file.endswith(file_names.RPC) and f.function in waits]
+    return max(positions, default=None)
 
 
 def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
@@ -141,8 +141,8 @@ def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
 
 def origin(frames: Sequence[Frame]) -> str:
     """Who called: the part of torch nearest to the innermost frame, else the user."""
-    found = (file_names.origin_of_call(frame.file, frame.function) for frame in frames)
-    return next((one for one in found if one is not None), "user")
+    origins = (file_names.origin_of_call(frame.file, frame.function) for frame in frames)
+    return next((origin for origin in origins if origin is not None), "user")
 
 
 # --- where a rank is --------------------------------------------------------------------------------------------------
