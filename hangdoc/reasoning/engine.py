@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
@@ -26,7 +26,7 @@ from hangdoc.reasoning.text.call_words import card_evidence
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
 from hangdoc.reasoning.views.job_views import has_ended
-from hangdoc.reasoning.waiting import blockages, standstill, waits
+from hangdoc.reasoning.waiting import blockages, waits
 from hangdoc.snapshot import Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
@@ -75,18 +75,18 @@ def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
 
 def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
-    drawn = waits.draw(run)
-    idle = standstill.is_idle(run) and standstill.is_seen(run)
-    run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
-    quiet = waits.silence(run, standstill=idle)
-    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
-    run = run.concluding(blockages=blockages.of(run, drawn))
+    drawn = waits.draw_waits(run)
+    idle = blockages.is_idle(run) and blockages.is_seen(run)
+    run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
+    quiet = waits.seconds_silent(run, standstill=idle)
+    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
+    run = run.concluding(blockages=blockages.find_blockages(run, drawn))
     explained = tuple(replace(blockage, cause=explain(run, blockage)) for blockage in run.blockages)
     return run.concluding(blockages=explained)
 
 
 def _job(run: Run, problems: list[str]) -> Job:
-    verdict, waited = blockages.verdict(run), past.waited_shares(run)
+    verdict, waited = blockages.conclude(run), past.waited_shares(run)
     limit = next_timeout(unfinished_calls(run))
     return Job(
         id=run.id,
@@ -126,7 +126,7 @@ def _hung_for(run: Run) -> float | None:
     """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
     exchanged data."""
     classes = run.blockages[0].waiting or run.blockages[0].awaited
-    recorded = waits.recorded_seconds(run, classes)
+    recorded = waits.seconds_recorded(run, classes)
     if recorded is not None:
         return recorded
     silent = [alike.first.silent_seconds for alike in classes if alike.first.silent_seconds is not None]
@@ -146,11 +146,11 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             doubt = call_words.doubt(run, ranks) if by_lines else None
             draft = write(run, blockage, blockage.about)
             draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_evidence(run, ranks)))
-            about = finding(rule.code, rule.name, draft, blockage, calls, doubt)
+            about = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
             identified.append((ids.of_blockage(instance, blockage), about))
     for rule in all_rules():
         with _reported(problems, rule):
-            facts = [finding(rule.code, rule.name, draft) for draft in rule.check(run)]
+            facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]
             identified += [(ids.of_fact(instance, fact), fact) for fact in facts]
     unique = ids.apart(name for name, _ in identified)
     findings = [msgspec.structs.replace(found, id=name) for name, (_, found) in zip(unique, identified, strict=True)]
@@ -195,7 +195,7 @@ def _with_hosts(run: Run, about: Finding) -> Finding:
 
 
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
-    count = batches(rank)
+    count = count_batches(rank)
     calls = job_views.calls(run.ledger, rank.rank)
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(

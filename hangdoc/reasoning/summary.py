@@ -75,4 +75,4 @@ def _agree(run: Run, one: Rank, other: Rank) -> bool:
     must be at the same point of every loop."""
     mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (one, other))
     names = [variables.variables.keys() for variables in (mine, theirs) if isinstance(variables, Environment)]
-    return names[0] == names[-1] and positions(one) == positions(other) and disagreements.agree(run, one, other)
+    return names[0] == names[-1] and positions(one) == positions(other) and disagreements.agree(one, other)

@@ -153,34 +153,6 @@ def test_the_rank_that_left_the_way_of_most_is_to_blame() -> None:
     assert blamed(found) == [("point-to-point", "HD204", (3,), (0, 1, 2))]
 
 
-def test_ranks_of_different_programs_have_different_options() -> None:
-    """They separate the ranks in different calls, and explain nothing."""
-    argv = [("python3", "learner.py", "--replay", "9"), *[("python3", "actor.py", "--episodes", "4")] * 2]
-    calls = [("reduce", 12), ("all_gather", 9), ("all_gather", 9)]
-    ranks = (
-        rank(n, *c10d(op), frame("round", line, conditions=(f"self.kind == {op!r}",)), world=3, argv=argv[n])
-        for n, (op, line) in enumerate(calls)
-    )
-    assert job(*ranks).findings[0].code != "HD501"
-
-
-@pytest.mark.parametrize("third, explains", [("scaffold", True), ("fedprox", False)])
-def test_an_option_that_separates_the_ranks_in_different_calls(third: str, explains: bool) -> None:
-    """Nothing is known of `--aggregation`. It explains the hang if it is the same on all ranks that wait in one call."""
-
-    def at(number: int, op: str, line: int, aggregation: str, batch: int) -> Process:
-        argv = ("python3", "client.py", "--aggregation", aggregation, "--batch", str(batch))
-        branch = (f"self.kind == {op!r}",)
-        return rank(number, *c10d(op), frame("round", line, conditions=branch), world=3, argv=argv)
-
-    found = job(
-        at(0, "all_gather", 9, "scaffold", 32), at(1, "reduce", 12, "fedavg", 16), at(2, "all_gather", 9, third, 64)
-    )
-    leading = found.findings[0]
-    assert ((leading.code, leading.culprits) == ("HD501", (1,))) is explains
-    assert ("`aggregation` differs" in leading.summary) is explains
-
-
 def test_a_list_of_losses_is_no_data() -> None:
     """Its length is the number of the iterations. The loop trains, and only its data can end it, so the data ended first."""
     batches = Loop(

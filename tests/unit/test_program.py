@@ -82,20 +82,6 @@ def fit(line: int, batches: int) -> Frame:
     return frame("FitLoop.run", line, FIT, loops=(loop,), locals=(local("self.max_batches", batches),))
 
 
-def test_a_frameworks_loop_that_does_not_show_who_left() -> None:
-    """One validates within the loop while the other trains: how many batches each has tells who was through first."""
-    finding = found(rank(0, *c10d("broadcast"), fit(12, 20), user()), rank(1, *c10d("all_gather"), fit(13, 3), user()))
-    assert (finding.code, finding.culprits) == ("HD101", (1,))
-    assert "(3 batches vs. 20)" in finding.summary
-
-
-def test_a_remainder_is_no_mismatch_of_data() -> None:
-    """20 batches and 21 are what a split leaves."""
-    finding = found(rank(0, *c10d("broadcast"), fit(12, 21), user()), rank(1, *c10d("all_gather"), fit(13, 20), user()))
-    assert (finding.code, finding.culprits) == ("HD102", (1,))
-    assert "rank 1 has 20 batches, but rank 0 has 21" in finding.summary
-
-
 def test_a_packages_loop_below_the_users_call_is_not_left() -> None:
     """Rank 0 gathers in a helper that goes through a list; rank 1 is at the user's next line. Nobody left a loop."""
     loop = Loop(line=10, end_line=20, header="for key, value in data.items()")

@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.build import runs as build
-from hangdoc.reasoning.causes import meeting
+from hangdoc.reasoning.causes import launches
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import SameCall
 from hangdoc.snapshot import (
     Connection,
     Connections,
@@ -117,5 +119,5 @@ def test_a_pid_of_another_host_of_the_run_does_not_make_a_stranger_its_own() -> 
         processes=tuple(replace(process, namespaces={"net": "net:[1]"}) for process in other.processes),
     )  # fmt: skip
     (run,) = build.runs(Snapshot(hangdoc="test", hosts=(held, waiting)), 30.0)
-    taken = meeting.port_taken(run)
+    taken = launches.find_taken_port(run, Blockage(kind=SameCall(), awaited=(), culprits=()))
     assert taken is not None and taken.listener == stranger

@@ -18,11 +18,11 @@ from hangdoc.reasoning.ledger.nccl_counts import waiting_for_launches
 from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
-from hangdoc.reasoning.ranks.counters import common_loop, loop_view
+from hangdoc.reasoning.ranks.counters import find_common_loop, loop_view
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
-from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
-from hangdoc.reasoning.ranks.states import Training, state_of, training
+from hangdoc.reasoning.ranks.recorded import find_tensor
+from hangdoc.reasoning.ranks.states import Training, find_training, state_of
 from hangdoc.reasoning.runs import gather, launch
 from hangdoc.reasoning.runs.links import Connected, Links, links_of, silent_seconds, store_waits
 from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
@@ -143,12 +143,12 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
     trains = {
-        number: training_at_dump(process) if host.dumps is not None else training(process)
+        number: training_at_dump(process) if host.dumps is not None else find_training(process)
         for number, (host, process) in whole.items()
     }
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
     votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
-    loop, of_batches = common_loop(votes)
+    loop, of_batches = find_common_loop(votes)
     ranks: dict[int, Rank] = {}
     for number in sorted(whole):
         host, process = whole[number]
@@ -200,7 +200,7 @@ def _own_values(process: Process, links: Links) -> dict[str, Any]:
 
 def _bare(first: Rank, alike: Process) -> Rank:
     """A rank with the stack of one that is like it."""
-    trains = training(alike)
+    trains = find_training(alike)
     _, frame = where(trains.thread, trains.read, trains.own)
     return structs.replace(first, thread=trains.thread, own=trains.own, program=_program(trains), frame=frame)
 
@@ -255,6 +255,6 @@ def _rank(
         frame=frame,
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,
-        given=given(process, frames, read, state.wait) if read is not None else None,
+        given=find_tensor(process, frames, read, state.wait) if read is not None else None,
         **_own_values(process, links),
     )

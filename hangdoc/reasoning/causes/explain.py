@@ -1,84 +1,75 @@
-"""Step 6: what explains a blockage. One list for each kind of blockage; the first cause that is found leads the finding."""
+"""Step 6: what explains a blockage: of the causes for which there is evidence, that with the strongest."""
 
 from collections.abc import Callable
+from enum import IntEnum
 
-from hangdoc.reasoning.causes import (
-    beginnings,
-    card_faults,
-    data,
-    dead_link,
-    disagreements,
-    divergence,
-    meeting,
-    orphaned,
-)
+from hangdoc.reasoning.causes import disagreements, hardware, launches, loops, network
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.cause import Cause, Differs, VariableDiffers, VersionDiffers
-from hangdoc.reasoning.model.holds import ReadsPipe, Starves, Stopped, Unseen, WaitsForInput
-from hangdoc.reasoning.model.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall, Subset
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Stopped, WaitsForInput
 from hangdoc.reasoning.model.run import Run
+
+Provider = Callable[[Run, Blockage], Cause | None]
+"""Looks for the evidence of one cause; None if there is none, or if the cause cannot block ranks in this way."""
+
+
+class Strength(IntEnum):
+    """How directly evidence shows that a cause keeps ranks waiting. Causes of the same strength are each about another thing that
+    is broken, or about another kind of blockage."""
+
+    POSSIBLE = 1
+    """It would explain the blockage, and nothing shows another reason: data that may have ended, or been split unevenly."""
+    LIKELY = 2
+    """The two sides visibly had different amounts to do, and nothing shows that this is what parted them."""
+    SETTING = 3
+    """A setting differs that is known to decide what ranks call, or whether they meet."""
+    PARTED = 4
+    """The two sides have parted as the cause predicts: those with less data left, or an option separates them."""
+    RECORDED = 5
+    """The record of calls shows the call in which they parted."""
+    NO_REPLY = 6
+    """Packets get no reply. What drops them was not observed."""
+    FAULT = 7
+    """What is broken was observed itself: a port, an interface, a card, a loader without data, a dead launcher."""
+    CONTRADICTION = 8
+    """What each side was told excludes that they meet, whatever else is broken: other settings, or an address without a way."""
+
+
+_ANYWHERE: dict[Provider, Strength] = {
+    hardware.find_card_fault: Strength.FAULT,
+    loops.find_no_data: Strength.FAULT,
+    launches.find_orphans: Strength.FAULT,
+    network.find_dead_link: Strength.NO_REPLY,
+    disagreements.find_divergence: Strength.RECORDED,
+    loops.find_less_data: Strength.PARTED,
+    disagreements.find_setting: Strength.SETTING,
+    loops.find_beginnings: Strength.LIKELY,
+    loops.find_end_of_data: Strength.POSSIBLE,
+}
+_IN_A_RENDEZVOUS: dict[Provider, Strength] = {
+    launches.find_different_launches: Strength.CONTRADICTION,
+    network.find_unreachable_address: Strength.CONTRADICTION,
+    launches.find_taken_port: Strength.FAULT,
+    launches.find_unusable_interface: Strength.FAULT,
+    network.find_no_answer: Strength.NO_REPLY,
+    launches.find_loopback_name: Strength.PARTED,
+    disagreements.find_environment: Strength.SETTING,
+}
 
 
 def explain(run: Run, blockage: Blockage) -> Cause | None:
     """The cause of a blockage; None if its kind is all that is known."""
-    kind = blockage.kind
-    if isinstance(kind, Stopped | WaitsForInput):
+    if isinstance(blockage.kind, Stopped | WaitsForInput):
         return None
-    if _meets(blockage) and (cause := _of_a_meeting(run)) is not None:
-        return cause
-    if (fault := card_faults.find(run, blockage)) is not None:
-        return fault
-    if isinstance(kind, Starves) and blockage.waiting:
-        return data.of_starved(blockage.awaited[0].first, blockage.waiting[0].first)
-    if isinstance(kind, ReadsPipe):
-        return orphaned.find(run, kind, blockage.awaited)
-    if isinstance(kind, Cycle | SameCall | Unseen) and (link := dead_link.find(run)) is not None:
-        return link
-    if (diverged := divergence.find(run, blockage)) is not None:
-        return diverged
-    if isinstance(kind, LeftLoop):
-        split = data.of_left_loop(kind)
-        if isinstance(split, data.RanOut):
-            return split
-        return _setting_of_a_cycle(run) or beginnings.of(run, kind) or split
-    if isinstance(kind, Mismatch | Subset) and (option := disagreements.separating(run, kind.parts)) is not None:
-        return option
-    if isinstance(kind, Mismatch):
-        return _setting_of_a_cycle(run) or data.of_mismatch(kind)
-    found = _setting_of_a_cycle(run) if isinstance(kind, Cycle | SameCall) else None
-    if found is not None and isinstance(kind, PointToPoint) and kind.pair is not None:
-        # A setting of other ranks than the one that did not send or receive does not explain that.
-        return found if set(found.values.odd) & set(kind.pair[0].ranks) else None
-    return found
+    providers = (_IN_A_RENDEZVOUS if _in_a_rendezvous(blockage) else {}) | _ANYWHERE
+    for find in sorted(providers, key=providers.__getitem__, reverse=True):
+        if (cause := find(run, blockage)) is not None:
+            return cause
+    return None
 
 
-def _meets(blockage: Blockage) -> bool:
+def _in_a_rendezvous(blockage: Blockage) -> bool:
     """Whether ranks, or the launchers of ranks, wait in a rendezvous."""
     classes = (*blockage.awaited, *blockage.waiting)
-    kinds = {one.first.wait.kind for one in classes if one.first.wait is not None}
+    kinds = {each.first.wait.kind for each in classes if each.first.wait is not None}
     return not classes or not kinds.isdisjoint(("rendezvous", "store"))
-
-
-def _of_a_meeting(run: Run) -> Cause | None:
-    """The first cause that keeps ranks from completing their rendezvous."""
-    finders: tuple[Callable[[Run], Cause | None], ...] = (
-        meeting.port_taken,
-        meeting.unreachable_address,
-        meeting.unusable_interface,
-        meeting.no_answer,
-        meeting.loopback_name,
-    )
-    if run.launches is not None and not run.launches.met:
-        return run.launches
-    found = next((cause for find in finders if (cause := find(run)) is not None), None)
-    return found or _setting(run, VariableDiffers, VersionDiffers)
-
-
-def _setting_of_a_cycle(run: Run) -> Differs | None:
-    """A setting that makes ranks call different collectives. Directories that visibly differ are a better explanation than the
-    options that name them."""
-    return _setting(run, *((VariableDiffers, VersionDiffers) if disagreements.other_files(run) else (Differs,)))
-
-
-def _setting(run: Run, *kinds: type[Differs]) -> Differs | None:
-    return next((one for one in run.differing if isinstance(one, kinds) and one.decisive), None)

@@ -1,18 +1,61 @@
-"""Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
+"""What is wrong with a launch: different settings, a port or an interface that cannot be used, a launcher that is gone."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from hangdoc.parse import natural
+from hangdoc.reasoning.causes.network import spans_hosts
 from hangdoc.reasoning.evidence import observed as addresses
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.stack import MeetingCall, meeting_call_of
-from hangdoc.reasoning.model.cause import LaunchesDiffer, Part
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
+from hangdoc.reasoning.model.holds import ReadsPipe
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.snapshot import Environment, Host, Launch, Process
+from hangdoc.snapshot import Environment, Host, Launch, Listener, Machine, Process
 from hangdoc.torch_facts import environment_names
+
+
+class PortTaken(Cause, frozen=True, kw_only=True):
+    """A process of another run or program listens on the master port."""
+
+    NAME = "port-taken"
+    host: str
+    listener: Listener
+
+
+class UnusableInterface(Cause, frozen=True, kw_only=True):
+    """A rank uses an interface that no peer on another host can reach."""
+
+    NAME = "unusable-interface"
+    host: Host
+    ranks: tuple[Rank, ...]
+    variable: str
+    value: str
+    why: str
+
+
+class LoopbackName(Cause, frozen=True, kw_only=True):
+    """A host resolves its own name to loopback."""
+
+    NAME = "loopback-name"
+    host: str
+    addresses: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+
+
+class Orphaned(Cause, frozen=True, kw_only=True):
+    """The launcher of a run is gone, and a rank reads from a pipe that no process writes to any more."""
+
+    NAME = "orphaned"
+    ranks: tuple[int, ...]
+    """All orphans of the run."""
+
+
+# --- settings of the nodes -----------------------------------------------------------------------------------------------
 
 # (its usual name, its value, whether it matters only before the rendezvous is complete)
 _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
@@ -25,12 +68,19 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
 )
 
 
-def find(run: Run) -> LaunchesDiffer | None:
+def find_different_launches(run: Run, blockage: Blockage) -> LaunchesDiffer | None:
+    """The settings that differ, if they keep the nodes from meeting."""
+    return run.launches if run.launches is not None and not run.launches.met else None
+
+
+def compare_launches(run: Run) -> LaunchesDiffer | None:
     """All settings that differ between the nodes, else those that differ between the ranks."""
     stuck = _stuck(run)
     agents = _agents(run)
-    found = _differences(run, agents, stuck)
-    return _differences(run, _ranks(run, stuck), stuck) if found is None and (stuck or not agents) else found
+    different = _differences(run, agents, stuck)
+    if different is None and (stuck or not agents):
+        return _differences(run, _ranks(run, stuck), stuck)
+    return different
 
 
 def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | None:
@@ -126,3 +176,113 @@ def _reference(run: Run, parts: list[Part]) -> Part:
         None,
     )
     return owner or min(parts, key=lambda part: part.number or 0)
+
+
+# --- the port of the rendezvous ------------------------------------------------------------------------------------------
+
+
+def find_taken_port(run: Run, blockage: Blockage) -> PortTaken | None:
+    """A process of another run or program that listens at the rendezvous endpoint."""
+    _, port = run.endpoint
+    for host in _meeting_hosts(run) if port is not None else ():
+        listeners = [each for each in known.listeners(host) if each.port == port and each.pid is not None]
+        if not listeners:
+            continue
+        ours = _own_pids(run, host)
+        namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours or host is run.meeting_host}
+        for listener in listeners:
+            if listener.pid not in ours and listener.namespace in namespaces:
+                # Rank 0 serves the store, unless its launcher does. A rank that cannot bind the port ends.
+                gone = 0 in run.unseen or (0 in run.ranks and run.ranks[0].label == "dead")
+                culprits = (0,) if gone and run.ranks else ()
+                return PortTaken(host=host.name, listener=listener, culprits=culprits, ends="never")
+    return None
+
+
+def _meeting_hosts(run: Run) -> tuple[Host, ...]:
+    """The hosts of the run, and the host of the rendezvous endpoint, even without a process of the run."""
+    meeting = run.meeting_host
+    return run.hosts if meeting is None or meeting in run.hosts else (*run.hosts, meeting)
+
+
+def _own_pids(run: Run, host: Host) -> set[int]:
+    """Pids of a host that are the run's: ranks, what started them, and what they started."""
+    mine = {launcher.pid for place, launcher in run.launchers if place.name == host.name}
+    mine |= {p for r in run.on(host.name) if r.process is not None for p in (r.pid, r.process.owner) if p is not None}
+    return mine | {process.pid for process in host.processes if process.owner in mine}
+
+
+# --- the interface of a rank ---------------------------------------------------------------------------------------------
+
+
+def find_unusable_interface(run: Run, blockage: Blockage) -> UnusableInterface | None:
+    """The first host whose ranks were given such an interface."""
+    for host, ranks in _meeting_ranks(run):
+        for rank in ranks:
+            named = named_interface(rank)
+            if named is None:
+                continue
+            if (why := _unusable(rank, host, named[1])) is None:
+                break  # one rank speaks for its host
+            culprits = tuple(rank.rank for rank in ranks)
+            return UnusableInterface(
+                host=host, ranks=ranks, variable=named[0], value=named[1], why=why, culprits=culprits
+            )
+    return None
+
+
+def find_loopback_name(run: Run, blockage: Blockage) -> LoopbackName | None:
+    """The first host whose ranks publish the loopback address of its name."""
+    for host, ranks in _meeting_ranks(run):
+        named = host.machine.hostname_addresses if isinstance(host.machine, Machine) else None
+        exposed = tuple(rank for rank in ranks if named_interface(rank) is None)
+        if exposed and isinstance(named, tuple) and named and all(map(addresses.loopback, named)):
+            culprits = tuple(rank.rank for rank in exposed)
+            return LoopbackName(host=host.name, addresses=named, ranks=exposed, culprits=culprits)
+    return None
+
+
+def named_interface(rank: Rank) -> tuple[str, str] | None:
+    """The variable that sets the interface of a rank, and its value."""
+    variables = known.environment(rank.process)
+    return next(((name, variables[name]) for name in environment_names.INTERFACES if variables.get(name)), None)
+
+
+def _meeting_ranks(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
+    """The ranks of each host that wait in a rendezvous of several hosts."""
+    for host in run.hosts if spans_hosts(run) else ():
+        if ranks := tuple(rank for rank in run.on(host.name) if rank.in_rendezvous and not rank.moving):
+            yield host, ranks
+
+
+def _unusable(rank: Rank, host: Host, name: str) -> str | None:
+    """Why no peer on another host can reach this interface; None if it may, or if a list or a prefix is given."""
+    there = addresses.interfaces(host, addresses.namespace_of(rank.process))
+    if not there or any(c in name for c in ",^="):
+        return None
+    interface = next((each for each in there if each.name == name), None)
+    if interface is None:
+        return None if any(each.name.startswith(name) for each in there) else "does not exist there"
+    if interface.addresses and all(addresses.loopback(address) for address in interface.addresses):
+        return "is a loopback interface"
+    if not interface.up:
+        return "is down"
+    return None if interface.addresses else "has no address"
+
+
+# --- a launcher that is gone ---------------------------------------------------------------------------------------------
+
+
+def find_orphans(run: Run, blockage: Blockage) -> Orphaned | None:
+    """The cause of a read from a pipe without a writer; None if the launcher of a rank that reads is alive."""
+    kind = blockage.kind
+    if not isinstance(kind, ReadsPipe) or kind.ends != "never" or kind.fifo is not None:
+        return None
+    orphans = orphans_of(run)
+    readers = {rank for reading in blockage.awaited for rank in reading.ranks}
+    return Orphaned(ranks=orphans) if readers <= set(orphans) else None
+
+
+def orphans_of(run: Run) -> tuple[int, ...]:
+    """The ranks whose launcher is gone."""
+    return tuple(sorted(rank for rank, process in run.processes.items() if process.launcher_gone))

@@ -1,16 +1,18 @@
-"""The pace of a run by the records of its ranks, and the ranks that set it."""
+"""What sets the pace of a run: late ranks, and why they are; more threads than cores; a slow link."""
 
 from statistics import median
 from typing import NamedTuple
 
-from hangdoc.reasoning.causes.crowding import find_crowd
-from hangdoc.reasoning.causes.slow_link import find_slow_link
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.ledger.past import past_of, shares_of
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.snapshot import Loops
+from hangdoc.reasoning.ranks.card import card_of, slowed_by
+from hangdoc.reasoning.ranks.movement import cores_used
+from hangdoc.snapshot import Clocks, Connection, Host, Loops, Machine, Process, Runtime
+from hangdoc.torch_facts.thread_names import is_of_library
 
 _LAST, _WAITED = 0.75, 0.25
 """Stragglers are the last in this share of the calls, and for this share of the time the others wait for a later rank."""
@@ -24,6 +26,14 @@ _MOVES = 10
 _TELLING_CALLS = 10
 _LAST_SECONDS = 5.0
 """Before the last call of all ranks."""
+PUSHED = 40
+"""Involuntary context switches per second of a thread that others preempt."""
+_AT_WORK = 0.03
+_BUSY, _COMPUTING = 0.6, 0.4
+_LEAST_WINDOW = 0.3
+_FAST_BYTES = 1_000_000_000
+"""A link that delivers this many bytes per second is not slow, however busy it is."""
+_STAGES = ("data", "forward", "backward", "optimizer")
 
 
 class Stragglers(NamedTuple):
@@ -94,3 +104,135 @@ def _rate(rank: Rank) -> float | None:
     moved = (done - before for done, before in both if done is not None and before is not None and done > before)
     steps = next(moved, 0)
     return steps / process.loops.between_seconds if steps >= _MOVES else None
+
+
+# --- why a rank is late ---------------------------------------------------------------------------------------------------
+
+
+def describe_slowness(run: Run, slow: Rank, other: Rank) -> str:
+    """What makes a rank slower, as clauses; empty if nothing differs."""
+    return "; ".join(filter(None, (_card(run, slow, other), _resources(slow, other), _stage(slow, other))))
+
+
+def _card(run: Run, slow: Rank, other: Rank) -> str:
+    """What holds down the clocks of the slow rank's card, and not those of the other one's."""
+    mine, theirs = (card_of(run.host[rank.host], rank) if rank.host in run.host else None for rank in (slow, other))
+    if mine is None or theirs is None or slowed_by(theirs) or not slowed_by(mine):
+        return ""
+    clocks = f": {mine.sm_clock_mhz} MHz, rank {other.rank}'s {theirs.sm_clock_mhz}" if mine.sm_clock_mhz else ""
+    return f"its card slows itself down ({', '.join(slowed_by(mine))}{clocks})"
+
+
+def _stage(slow: Rank, other: Rank) -> str:
+    """The stage of the step in which the slow rank takes longer, if both ranks publish their stages. A fast rank waits for the
+    others inside its backward, so its backward is not compared."""
+    mine, theirs = _stages(slow), _stages(other)
+    later = {name: mine[name] - theirs[name] for name in mine if name in theirs}
+    name = max(later, key=lambda stage: later[stage], default=None)
+    if name is None or later[name] <= 0.1 * sum(mine.values()):
+        return ""
+    return (
+        f"its {name} stage takes {mine[name] * 1000:.1f} ms per step, rank {other.rank}'s {theirs[name] * 1000:.1f} ms"
+    )
+
+
+def _stages(rank: Rank) -> dict[str, float]:
+    beacon = known.beacon(rank.process)
+    published = beacon.stages if beacon is not None else ()
+    return dict(zip(_STAGES, published, strict=True)) if len(published) == len(_STAGES) else {}
+
+
+def _resources(slow: Rank, other: Rank) -> str:
+    """Which setting gives the slow rank less of its CPU."""
+    mine, theirs = (known.environment(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
+    if mine != theirs:
+        return (
+            f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"
+        )
+    few, many = _cores(slow.process), _cores(other.process)
+    return f"rank {slow.rank} may use {few} cores, rank {other.rank} {many}" if few and many and few < many else ""
+
+
+def _cores(process: Process | None) -> int | None:
+    runtime = process.runtime if process is not None else None
+    return runtime.cpus_allowed if isinstance(runtime, Runtime) else None
+
+
+# --- more threads than cores ----------------------------------------------------------------------------------------------
+
+
+class Crowd(NamedTuple):
+    """Compute threads that preempt each other."""
+
+    threads: dict[int, int]
+    """How many, by rank."""
+    cores: int
+    ranks: int
+    """Moving ranks of the host."""
+
+
+def find_crowd(run: Run, host: Host) -> Crowd | None:
+    """The crowd on a host; None if its moving ranks have no more busy threads than cores."""
+    here = {r.rank: r.process for r in run.on(host.name) if r.process is not None and r.moving}
+    if not here or not isinstance(host.machine, Machine):
+        return None
+    pushed = {rank: _preempted(process) for rank, process in here.items()}
+    allowed = [p.runtime.cpus_allowed for p in here.values() if isinstance(p.runtime, Runtime)]
+    cores = min([host.machine.cores, *(number for number in allowed if number is not None)])
+    # Training needs one thread per rank; oversubscription comes from thread pools. If the run itself leaves half of the cores
+    # idle, other programs preempt its threads.
+    if sum(pushed.values()) <= cores or max(pushed.values()) < 2 or sum(map(cores_used, here.values())) < cores / 2:
+        return None
+    return Crowd({rank: number for rank, number in pushed.items() if number}, cores, len(here))
+
+
+def _preempted(process: Process) -> int:
+    """How many of its busy compute threads other threads preempt. The threads of a pool run no Python; other threads that the
+    program started itself do, and no setting of a pool changes their number."""
+    clocks = process.clocks
+    if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
+        return 0
+    started = {thread.tid for thread in known.python_threads(process)} - {process.pid}
+    return sum(
+        thread.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
+        and thread.tid not in started
+        and not is_of_library(thread.name)
+        and (thread.involuntary_switches or 0) / clocks.window_seconds >= PUSHED
+        for thread in clocks.threads
+    )
+
+
+# --- a slow link ----------------------------------------------------------------------------------------------------------
+
+
+class SlowLink(NamedTuple):
+    """The busiest connection of a run that mostly waits for it. Data that arrive late make a rank late too, so no rank sets the
+    pace then."""
+
+    rank: Rank
+    connection: Connection
+    busy_share: float
+    """Share of the window in which data were in flight or waited to be sent."""
+    bytes_per_second: float
+    computing_share: float
+    """Share of the time that the ranks computed at most."""
+
+
+def find_slow_link(run: Run) -> SlowLink | None:
+    """None if the ranks compute, or no link is busy and slow."""
+    window = max((host.window_seconds for host in run.hosts), default=0.0)
+    computing = max((rank.training_share for rank in run.living if rank.training_share is not None), default=1.0)
+    links = [(rank, c) for rank in run.living for c in rank.connections if _is_slow(c)]
+    if window < _LEAST_WINDOW or computing > _COMPUTING or not links:
+        return None
+    rank, busiest = max(links, key=lambda link: link[1].busy_ms or 0)
+    share = (busiest.busy_ms or 0) / 1000 / window
+    if share < _BUSY:
+        return None
+    return SlowLink(rank, busiest, share, (busiest.bytes_moved or 0) / window, computing)
+
+
+def _is_slow(c: Connection) -> bool:
+    """Whether it transferred bytes over a network link, and slowly."""
+    over_link = bool(c.bytes_moved) and not c.local_address.startswith(("127.", "::1"))
+    return over_link and (c.delivery_rate_bytes or 0) < _FAST_BYTES

@@ -35,7 +35,7 @@ class Differs(Cause, frozen=True, kw_only=True):
 
 
 class OptionDiffers(Differs, frozen=True, kw_only=True):
-    """An option of the command line, or a number of that name in the scripts' own variables."""
+    """An option of the command line."""
 
     NAME = "option"
 

@@ -19,7 +19,7 @@ _DEFAULT = "bfloat16"
 """Of torch.autocast on a CPU."""
 
 
-def half(rank: Rank) -> tuple[str, str] | None:
+def find_half_precision(rank: Rank) -> tuple[str, str] | None:
     """(bfloat16 or float16, the evidence as text); None if nothing shows that the rank computes in either."""
     return next(_uses(rank), None)
 

@@ -1,4 +1,4 @@
-"""What a rule writes about a blockage or a run, and the finding that it becomes."""
+"""What a rule writes about a blockage or a run, and the finding that it becomes. A rule imports from here what all rules need."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -11,8 +11,9 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.text.next_steps import Command
-from hangdoc.reasoning.text.words import RUN_AGAIN
+from hangdoc.reasoning.text.next_steps import Command, look_again
+
+__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding"]
 
 _DOUBTED = 0.6
 _SOON_SECONDS = 300.0
@@ -24,17 +25,22 @@ _UNDATED = (
     "The files do not show when torch wrote them. Copy them with their times (`cp -p`, `rsync -t`): then hangdoc knows whether "
     "the timeout of this call had passed."
 )
+_RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
+_NO_AGE = "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
 Subject = TypeVar("Subject", bound=Hold | Cause)
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """A finding without its rule. What is None is that of the blockage; without one, no rank, and the severity `warning`."""
+    """A finding without its rule. What is None is that of the blockage, and the command shows the stack of its first culprit.
+    Without a blockage, it is no rank, no command, and the severity `warning`."""
 
     confidence: float
     summary: str
     evidence: Iterable[Evidence]
     remedy: str
-    commands: Iterable[Command] = ()
+    may_end: bool = False
+    """Whether the remedy can wait while the blockage is too young for a hang: then a second look shows more."""
+    commands: Iterable[Command] | None = None
     severity: Severity | None = None
     culprits: Iterable[int] | None = None
     victims: Iterable[int] | None = None
@@ -62,14 +68,24 @@ def finding(
     code: str,
     name: str,
     draft: Draft,
+    run: Run,
     blockage: Blockage | None = None,
     calls: Iterable[Evidence] = (),
     doubt: Evidence | None = None,
 ) -> Finding:
     """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99. What the
     record of calls shows (`calls`) is its first evidence. With a `doubt` about it, the confidence is low."""
-    severity: Severity = blockage.severity if blockage is not None else "warning"
-    blamed, waiting = (blockage.blamed, blockage.victims) if blockage is not None else ((), ())
+    summary, remedy, commands = draft.summary, draft.remedy, draft.commands or ()
+    severity: Severity = "warning"
+    blamed: Iterable[int] = ()
+    waiting: Iterable[int] = ()
+    cause = None
+    if blockage is not None:
+        severity, blamed, waiting = blockage.severity, blockage.blamed, blockage.victims
+        cause = blockage.cause.NAME if blockage.cause is not None else None
+        summary, remedy = draft.summary + _still_young(blockage), _remedy(blockage, draft)
+        if draft.commands is None:
+            commands = _look_at(run, blockage)
     culprits = set(blamed if draft.culprits is None else draft.culprits)
     return Finding(
         code=code,
@@ -78,35 +94,36 @@ def finding(
         confidence=round(min(0.99 if doubt is None else _DOUBTED, draft.confidence), 2),
         culprits=tuple(sorted(culprits)),
         victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
-        summary=draft.summary + (_still_young(blockage) if blockage is not None else ""),
+        summary=summary,
         evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
-        remedy=(_unfinished_remedy(blockage) or _next_look(blockage, draft) if blockage is not None else None)
-        or draft.remedy,
-        commands=tuple(one.line for one in draft.commands),
+        remedy=remedy,
+        commands=tuple(command.line for command in commands),
         first_difference=draft.first_difference,
-        cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
+        cause=cause,
     )
 
 
-def _unfinished_remedy(blockage: Blockage) -> str | None:
-    """What to do if dumps leave it open whether a call finished later."""
-    if not blockage.after_the_fact or blockage.severity != "info":
-        return None
-    return _UNDATED if blockage.age_seconds is None else _TOO_EARLY
+def _look_at(run: Run, blockage: Blockage) -> Iterable[Command]:
+    """The command that shows the stack of the first culprit, or else of the first rank that others wait for."""
+    culprits = [run.ranks[number] for number in blockage.culprits if number in run.ranks]
+    return next(map(look_again, culprits or [awaited.first for awaited in blockage.awaited]), ())
 
 
-def _next_look(blockage: Blockage, draft: Draft) -> str | None:
-    """When to look again, if time will show whether a wait ends."""
-    if draft.remedy != RUN_AGAIN or blockage.ends == "by-itself":
-        return None
+def _remedy(blockage: Blockage, draft: Draft) -> str:
+    """What to do; where time will show whether a wait ends, when to look again."""
+    if blockage.severity != "info":
+        return draft.remedy
+    if blockage.after_the_fact:
+        return _UNDATED if blockage.age_seconds is None else _TOO_EARLY
+    if not draft.may_end:
+        return draft.remedy
+    if blockage.ends == "by-itself":
+        return _RUN_AGAIN
     if blockage.age_seconds is None:
-        return (
-            "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
-        )
-    limit = blockage.hung_from_seconds
-    left = limit - blockage.age_seconds if limit is not None else None
-    if left is None or not 0 < left < _SOON_SECONDS:
-        return None
+        return _NO_AGE
+    left = (blockage.hung_from_seconds or 0.0) - blockage.age_seconds
+    if not 0 < left < _SOON_SECONDS:
+        return _RUN_AGAIN
     return f"Run hangdoc again in {minutes(left)}: if nothing has changed by then, the run hangs."
 
 

@@ -65,16 +65,13 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
-from hangdoc.reasoning.model.agreement import Difference
-from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.causes.loops import DataEnded, NoData, RanOut
+from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import counted
-from hangdoc.reasoning.rules import left_loop
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.ranks.counters import count_rounds
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.text.next_steps import Command, operand
 
@@ -88,17 +85,15 @@ _REMEDY = (
 def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
     left, strongest = cause.left, cause.left.differences[0]
     short, inside = left.short.first, left.inside.first
-    total = counted(inside)[1] if counted(short)[0] is not None else None
-    expected = (
-        f"rank {inside.rank} expects {total}" if total is not None else f"{_amounts(strongest)} on rank {inside.rank}"
-    )
+    total = count_rounds(inside)[1] if count_rounds(short)[0] is not None else None
+    unit = f" {strongest.unit}" if strongest.unit else ""
+    amounts_of_both = f"{strongest.fewer}{unit} vs. {strongest.more} on rank {inside.rank}"
     return Draft(
         confidence=0.72 + 0.25 * strongest.weight,
-        summary=f"{words.ranks(left.short.ranks)} ran out of data{left_loop.after(left, addition=expected)} and left the loop; "
-        + words.waiting_in([left.inside], words.them(left.short.ranks)),
-        evidence=left_loop.evidence(run, left, left.differences),
+        summary=_summary(left, f"rank {inside.rank} expects {total}" if total is not None else amounts_of_both),
+        evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
-        commands=_commands(short, inside),
+        commands=_list_directories(short, inside),
     )
 
 
@@ -108,39 +103,20 @@ def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
     why = f"the loop `{left.loop.header}` has no `break`, `return` or `try`: it ends with its data"
     return Draft(
         confidence=0.75,
-        summary=f"{words.ranks(left.short.ranks)} ran out of data{left_loop.after(left)} and left the loop; "
-        + words.waiting_in([left.inside], words.them(left.short.ranks)),
-        evidence=[Evidence(left.short.ranks[0], "source", why), *left_loop.evidence(run, left)],
+        summary=_summary(left),
+        evidence=[Evidence(left.short.ranks[0], "source", why), *sentences.loop_evidence(run, left)],
         remedy=_REMEDY,
-        commands=next_steps.look_again(left.short.first),
-    )
-
-
-@about(FewerData)
-def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Draft:
-    short, more, strongest = cause.short, cause.more, cause.differences[0]
-    return Draft(
-        confidence=0.5 + 0.4 * strongest.weight,
-        summary=f"{words.have(short.ranks)} less data than {words.ranks(more.ranks)} ({_amounts(strongest)}); "
-        f"{words.waiting_in([short])}, {words.waiting_in([more])}",
-        evidence=[
-            *(line for difference in cause.differences[:3] for line in difference.evidence),
-            *words.stacks(run, [short, more]),
-        ],
-        remedy=_REMEDY,
-        commands=_commands(short.first, more.first),
     )
 
 
 @about(NoData)
 def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
-    rank, waiting = blockage.awaited[0].first, blockage.waiting[0]
+    rank, waiting = blockage.awaited[0].first, blockage.waiting[0].first
     who = blockage.culprits
     loader = words.verb(who, "its dataloader, which has", "their dataloaders, which have")
     amount = "no" if not cause.fewest else "too little"
     return Draft(
-        # Little data, or a list that happens to be empty, may also mean a slow loader.
-        confidence=0.93 if blockage.ends == "never" else 0.75 if cause.compared else 0.7,
+        confidence=0.93 if blockage.ends == "never" else 0.75,  # with little data, the loader may only be slow
         summary=words.and_victims(f"{words.do(who, 'spins', 'spin')} in {loader} {amount} data", blockage),
         evidence=[
             Evidence(rank.rank, "cpu", f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives"),
@@ -148,16 +124,17 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=_REMEDY,
-        commands=(*_commands(rank, waiting.first), *next_steps.look_again(rank)),
+        commands=(*_list_directories(rank, waiting), *next_steps.look_again(rank)),
     )
 
 
-def _amounts(difference: Difference) -> str:
-    unit = f" {difference.unit}" if difference.unit else ""
-    return f"{difference.fewer}{unit} vs. {difference.more}"
+def _summary(left: LeftLoop, expected: str = "") -> str:
+    who = left.short.ranks
+    others = words.waiting_in([left.inside], words.them(who))
+    return f"{words.ranks(who)} ran out of data{sentences.left_after(left, expected)} and left the loop; {others}"
 
 
-def _commands(short: Rank, more: Rank) -> tuple[Command, ...]:
+def _list_directories(short: Rank, more: Rank) -> tuple[Command, ...]:
     commands = [
         Command(("ls", operand(source.path)), into=("wc", "-l"), host=rank.host if short.host != more.host else "")
         for few, many in amounts.common_sources(short, more)

@@ -50,12 +50,10 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.data import FewerBatches, UnevenSplit
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import left_loop
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.causes.loops import UnevenSplit
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.text import words
 
 _REMEDY = (
     "Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree on the minimum "
@@ -64,26 +62,12 @@ _REMEDY = (
 
 
 @about(UnevenSplit)
-def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
     left, inside = cause.left, cause.left.inside
     return Draft(
         confidence=0.85,
-        summary=f"{words.ranks(left.short.ranks)} left the loop{left_loop.after(left)}; {words.have(inside.ranks)} "
+        summary=f"{words.ranks(left.short.ranks)} left the loop{sentences.left_after(left)}; {words.have(inside.ranks)} "
         f"at least one more batch and {words.be(inside.ranks)} waiting in {words.operation(inside.first)}",
-        evidence=left_loop.evidence(run, left, left.differences),
+        evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
-        commands=next_steps.look_again(left.short.first),
-    )
-
-
-@about(FewerBatches)
-def say_how_many(run: Run, blockage: Blockage, cause: FewerBatches) -> Draft:
-    short, more, found = cause.short, cause.more, cause.difference
-    return Draft(
-        confidence=0.7,
-        summary=f"{words.have(short.ranks)} {found.fewer} batches, but {words.have(more.ranks)} {found.more}; "
-        f"{words.waiting_in([short])}, {words.waiting_in([more])}",
-        evidence=[*found.evidence, *words.stacks(run, [short, more])],
-        remedy=_REMEDY,
-        commands=next_steps.look_again(short.first),
     )

@@ -53,12 +53,10 @@ Directories whose path contains the rank's own number are not compared.
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.agreement import Agreement, agreement
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import DataSource
 
@@ -67,7 +65,7 @@ def check(run: Run) -> Iterator[Draft]:
     """One finding for the first setting that points to different data."""
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
         return
-    sources = {rank.rank: amounts.sources(rank) for rank in run.ranks.values()}
+    sources = {rank.rank: amounts.list_sources(rank) for rank in run.ranks.values()}
     for origin in sorted({origin for mine in sources.values() for origin in mine}):
         mine = {rank: named[origin] for rank, named in sources.items() if origin in named}
         # A file that happens to be open is not a directory that a loader lists.
@@ -84,23 +82,20 @@ def _own_part(rank: Rank, source: DataSource) -> bool:
 
 
 def _draft(origin: str, values: Agreement[str, int], mine: dict[int, DataSource]) -> Draft:
-    shown = [(mine[group[0]], group) for _, group in values.values[:4]]
+    shown = [(mine[ranks[0]], ranks) for _, ranks in values.values[:4]]
     same_number = len({source.files for source, _ in shown}) == 1
-    listed = "; ".join(f"{source.files} files in {source.path} on {words.ranks(group)}" for source, group in shown)
+    listed = "; ".join(f"{source.files} files in {source.path} on {words.ranks(ranks)}" for source, ranks in shown)
+    text = "{} files, {} bytes, digest {} in {} ({})"
+    lines = [
+        Evidence(ranks[0], "data", text.format(d.files, d.bytes, d.digest[:12], d.path, origin) + words.also(ranks))
+        for d, ranks in shown
+    ]
     return Draft(
         confidence=0.7 if same_number else 0.6,
         culprits=values.odd,
         summary=f"{origin} points to different files on different ranks: {listed}"
         + (" (same number of files, different names or sizes)" if same_number else ""),
-        evidence=[
-            Evidence(
-                group[0],
-                "data",
-                f"{source.files} files, {source.bytes} bytes, digest {source.digest[:12]} in {source.path} ({origin})"
-                + words.also(group),
-            )
-            for source, group in shown
-        ],
+        evidence=lines,
         remedy="Compare the directories of the nodes and sync them. If each node is meant to have its own part, split the "
         "data by local rank.",
     )

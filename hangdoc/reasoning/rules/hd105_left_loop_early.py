@@ -58,43 +58,38 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes import exits
-from hangdoc.reasoning.causes.beginnings import Began
-from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.causes.loops import Began, exit_evidence
 from hangdoc.reasoning.model.kinds import LeftLoop
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import counted
-from hangdoc.reasoning.rules import left_loop
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.ranks.counters import count_rounds
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.text import words
 
 
 @about(Began)
-def say_where_they_began(run: Run, blockage: Blockage, cause: Began) -> Draft:
+def describe_beginnings(run: Run, blockage: Blockage, cause: Began) -> Draft:
     left, inside = cause.left, cause.left.inside
     values = "; ".join(f"{value} on {words.ranks(group)}" for value, group in cause.values.values[:4])
     return Draft(
         confidence=0.9,
         summary=f"{words.ranks(left.short.ranks)} left the loop `{left.loop.header}`; {words.are(inside.ranks)} still inside it, "
         f"waiting in {words.operation(inside.first)}: `{left.loop.begin}`, at which the loop begins, is {values}",
-        evidence=left_loop.evidence(run, left),
+        evidence=sentences.loop_evidence(run, left),
         remedy="Let all ranks begin at the same iteration: load the same checkpoint on every rank, or broadcast the iteration "
         "from rank 0.",
-        commands=next_steps.look_again(left.short.first),
     )
 
 
 @about(LeftLoop)
-def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     short, inside = kind.short.first, kind.inside
-    done = counted(short)[0]
+    done = count_rounds(short)[0]
     total = short.loop.total if short.loop is not None else None
     of = total if done is not None and total is not None and total > done else None
     return Draft(
         confidence=0.8 if of is not None else 0.7,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{left_loop.after(kind, of=of)}; "
+        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{sentences.left_after(kind, of=of)}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
-        evidence=[*exits.of(kind), *left_loop.evidence(run, kind)],
+        evidence=[*exit_evidence(kind), *sentences.loop_evidence(run, kind)],
         remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
-        commands=next_steps.look_again(short),
     )

@@ -53,12 +53,9 @@ call that the others make (HD203).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import parties
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 
 
@@ -68,11 +65,10 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
     return Draft(
         # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
-        summary=f"ranks are waiting in calls that do not match: {parties.calls(kind.parts[::-1])}{reason}",
-        evidence=parties.evidence(run, kind.parts),
+        summary=f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts[::-1])}{reason}",
+        evidence=sentences.call_evidence(run, kind.parts),
         remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
         "around them.",
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
@@ -106,5 +102,4 @@ def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Draft:
         ],
         remedy="Give the second thread a process group of its own (dist.new_group), or call the collective in the main "
         "thread. Calls of two threads in one group may have a different order on each rank.",
-        commands=next_steps.look_again(run.ranks[who[0]]),
     )

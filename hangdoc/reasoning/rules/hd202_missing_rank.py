@@ -70,12 +70,10 @@ shows what ends the rank's loop.
 
 from collections.abc import Sequence
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration
 from hangdoc.program import around
-from hangdoc.reasoning.causes import exits
-from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.causes.loops import describe_exit
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -92,16 +90,11 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
-_KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
-_HELD_WHILE_WAITING = (
-    "Release the lock before the ranks meet: commit the transaction, or leave the `with` block, before the collective."
-)
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -109,40 +102,41 @@ _WAITS_TOO_LONG = (
 
 
 @about(Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
-def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
+def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
-    why = first.why if first.why != words.doing(first) else ""
-    cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
-    dead = children.ended(run, first)
+    dead, inside = children.ended(run, first), children.places(run, first)
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
-    idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
-    still = (
-        "none of its counters changed"
-        if idle is None
-        else f"it had not run for {duration(idle)} when the observation began"
-    )
-    progress = "its counters changed" if first.counters_moved else still
-    used = f"{cpu}, {progress}" if cpu else progress
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
-    inside = children.places(run, first)
+    between = [
+        *recorded_waits(run, blockage.awaited),
+        Evidence(first.rank, "cpu", _progress(first)),
+        *_polled_for(first, kind),
+        *_arrival(first, blockage),
+        *dead,
+        *inside,
+    ]
     return Draft(
         confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
         summary=words.awaited(run, blockage) + because,
-        evidence=[
-            *words.class_evidence(blockage.awaited),
-            *recorded_waits(run, blockage.awaited),
-            Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
-            *_polled_for(first, kind),
-            *_arrival(first, blockage),
-            *dead,
-            *inside,
-            *words.stacks(run, blockage.waiting),
-        ],
+        evidence=words.sides(run, blockage, between),
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
-        commands=children.look(run, first)
-        or next_steps.show(one.pid for one in holders)
-        or next_steps.look_again(first),
+        may_end=not because,
+        commands=children.look(run, first) or next_steps.show(holder.pid for holder in holders) or None,
     )
+
+
+def _progress(rank: Rank) -> str:
+    """How much of its CPU a rank used, whether its counters changed, and why it is in its state."""
+    why = rank.why if rank.why != words.doing(rank) else ""
+    cpu = f"{rank.cpu_percent:.0f}% CPU" if rank.cpu_percent is not None and "core" not in why else ""
+    idle = rank.idle_seconds or 0.0
+    still = (
+        f"it had not run for {duration(idle)} when the observation began"
+        if idle >= 1.0
+        else "none of its counters changed"
+    )
+    progress = "its counters changed" if rank.counters_moved else still
+    return "; ".join(filter(None, (", ".join(filter(None, (cpu, progress))), why)))
 
 
 def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
@@ -150,12 +144,11 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     loops = around(rank.frame) if rank.frame is not None and isinstance(kind, Asleep) and kind.polls else []
     if not loops or rank.frame is None:
         return []
-    ends = [one for one in loops[-1].exits if one.conditions][:2]
-    tests = " ".join([loops[-1].header, *(test for one in ends for test in one.conditions)])
-    names = set(names_in(tests))
-    tested = (one for one in rank.frame.locals if one.name in names and one.length is None)
-    known = [f"`{one.name}` is {one.text[:80]}" for one in tested if not shows_address(one.text[:80])]
-    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(exits.statement, ends), *known[:3]])
+    ends = [end for end in loops[-1].exits if end.conditions][:2]
+    tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
+    tested = [local for local in rank.frame.locals if local.name in names_in(tests) and local.length is None]
+    values = [f"`{local.name}` is {local.text[:80]}" for local in tested if not shows_address(local.text[:80])]
+    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
     return [Evidence(rank.rank, "source", text)]
 
 
@@ -164,33 +157,30 @@ def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
     newest = rank.process.arrival if rank.process is not None else None
     if newest is None or blockage.age_seconds is None or newest.seconds_ago > blockage.age_seconds:
         return []
-    return [
-        Evidence(
-            rank.rank,
-            "processes",
-            f"files still appear in {newest.folder}, the last {duration(newest.seconds_ago)} ago",
-        )
-    ]
+    text = f"files still appear in {newest.folder}, the last {duration(newest.seconds_ago)} ago"
+    return [Evidence(rank.rank, "processes", text)]
 
 
 @about(BetweenCalls)
 def describe_dump(run: Run, blockage: Blockage, kind: BetweenCalls) -> Draft:
     """A rank that was in no call when torch wrote its dump."""
     who, first = blockage.culprits, blockage.awaited[0].first
-    did = words.verb(who, "had not made it", "had not made it")
+    its = words.verb(who, "its", "their")
+    dumps = words.verb(who, "its dump", "their dumps")
     last = f"; its last call is {words.place(first)}" if first.where is not None else ""
     waiting = words.waiting_in(blockage.waiting, words.ranks(who))
     return Draft(
         confidence=0.85,
-        summary=f"{waiting}, which {did} when torch wrote {words.verb(who, 'its dump', 'their dumps')}{last}",
+        summary=f"{waiting}, which had not made it when torch wrote {dumps}{last}",
         evidence=words.class_evidence(blockage.waiting),
-        remedy=f"Find out what {words.ranks(who)} did after {words.verb(who, 'its', 'their')} last call: look at the log, and at "
-        "the code that follows. If this work is expected, raise the timeout of the process group.",
+        remedy=f"Find out what {words.ranks(who)} did after {its} last call: look at the log, and at the code that follows. If "
+        "this work is expected, raise the timeout of the process group.",
+        commands=(),
     )
 
 
 @about(HoldsLock)
-def say_who_holds(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
+def describe_lock(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
     holder, needs = kind.holder, kind.needs
     held = f"a lock on {kind.path} that {words.do(holder.ranks, 'holds', 'hold')}"
     return Draft(
@@ -198,19 +188,18 @@ def say_who_holds(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
         summary=f"{words.are(needs.ranks)} waiting for {held}, and {words.are(holder.ranks)} waiting for "
         f"{words.ranks(needs.ranks)} in {words.operation(holder.first)}",
         evidence=[*words.class_evidence([needs, holder]), *words.standstill(run)],
-        remedy=words.RUN_AGAIN if blockage.severity == "info" else _HELD_WHILE_WAITING,
-        commands=next_steps.look_again(holder.first),
+        remedy="Release the lock before the ranks meet: commit the transaction, or leave the `with` block, before the "
+        "collective.",
+        may_end=True,
     )
 
 
 def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
-    if blockage.severity == "info":
-        return words.RUN_AGAIN
     match kind:
         case ChildStopped(pid=pid):
             return f"Find out what stopped pid {pid}. Continue it with `kill -CONT {pid}`, or end it."
         case InStore():
-            return _KEY_NOT_SET
+            return "Find out which process should set the key, and compare the names of the key on both sides."
         case AtFileLock(ends="never", holders=()):
             return (
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "
@@ -220,7 +209,7 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
         case AtFileLock(path=path):
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
-        case OnNetwork(holders=holders) if holders is not None and any(one.state in "Tt" for one in holders):
+        case OnNetwork(holders=holders) if holders is not None and any(holder.state in "Tt" for holder in holders):
             return "The server is stopped. Continue it with `kill -CONT`, or end it."
         case AtSharedLock(ends="never"):
             return "The processes that could release the lock have ended. Find out why."

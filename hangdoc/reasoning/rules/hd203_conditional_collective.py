@@ -59,14 +59,10 @@ early (HD101, HD102, HD105) may look like one that skipped a call.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Subset
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import rounds
-from hangdoc.reasoning.ranks.place import continued_by, is_ahead
-from hangdoc.reasoning.rules import parties
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.text import words
 
 _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
@@ -83,14 +79,13 @@ _GRADIENTS = (
 
 
 @about(Subset)
-def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
         summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
-        evidence=parties.evidence(run, kind.parts),
+        evidence=sentences.call_evidence(run, kind.parts),
         remedy=_remedy(run, blockage, kind),
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
@@ -98,9 +93,6 @@ def _remedy(run: Run, blockage: Blockage, kind: Subset) -> str:
     who = words.ranks(blockage.culprits)
     if kind.asked is not None:
         return _SET_ON_ALL.format(kind.asked, who)
-    blamed = run.ranks[blockage.culprits[0]]
-    others = (
-        part.first for part in kind.parts if is_ahead(blamed, part.first) and rounds(part.first) == rounds(blamed)
-    )
-    backward = any(one.wait is not None and one.wait.operation.origin == "ddp-backward" for one in others)
-    return _GRADIENTS.format(who) if backward and not any(map(continued_by, blamed.own)) else _CALL_ON_ALL
+    others = [part.first.wait for part in kind.parts if not set(part.ranks) & set(blockage.culprits)]
+    backward = any(wait is not None and wait.operation.origin == "ddp-backward" for wait in others)
+    return _GRADIENTS.format(who) if backward else _CALL_ON_ALL

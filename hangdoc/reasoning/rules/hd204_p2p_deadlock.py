@@ -51,83 +51,41 @@ peer is doing.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterable
-
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence.stack import short
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import PointToPoint
-from hangdoc.reasoning.model.rank import Class
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks import in_source
-from hangdoc.reasoning.rules import parties
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.waiting.waits import is_p2p, peer_of, receives
-from hangdoc.torch_facts import call_names
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.text import words
+from hangdoc.reasoning.waiting.waits import is_p2p, receives
 
 
 @about(PointToPoint)
-def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    stacks = [*words.class_evidence(parts), *parties.under(kind.pair or ()), *_tags(parts)]
+    stacks = [*words.class_evidence(parts), *sentences.condition_evidence(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=[*_left_out(kind), *stacks, *words.standstill(run)],
+        evidence=[*stacks, *words.standstill(run)],
         remedy=_remedy(kind),
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
 def _summary(kind: PointToPoint) -> str:
     if not kind.sure and kind.pair is None:
-        unknown = [one for one in kind.parts if is_p2p(one.first) and peer_of(one.first) is None]
-        rest = [one for one in kind.parts if one not in unknown]
-        calls = "; ".join([*_calls(unknown, " (peer unknown)"), *_calls(rest)])
-        return f"ranks are waiting in calls that do not match: {calls}"
+        return f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts)}"
     if kind.pair is None:
         ring = [number for one in kind.parts for number in one.ranks]
-        return f"{words.ranks(ring)} are waiting for each other: {parties.calls(kind.parts[:4])}"
+        return f"{words.ranks(ring)} are waiting for each other: {sentences.name_calls(kind.parts[:4])}"
     astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
     skipped = f"{words.ranks(astray.ranks)} did not call the matching send: " if _both_receive(kind) else ""
     return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
 
 
-def _tags(parts: Iterable[Class]) -> list[Evidence]:
-    """The tags of the calls, if any has one: a message is received only by a call with its tag."""
-    called = [(one.first, one.first.wait.operation.op, one.first.thread) for one in parts if one.first.wait is not None]
-    found = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
-    shown = any(tag for _, _, tag in found)
-    return [
-        Evidence(rank.rank, "stacks", f"its {op} has tag {tag}") for rank, op, tag in found if shown and tag is not None
-    ]
-
-
-def _left_out(kind: PointToPoint) -> list[Evidence]:
-    if kind.left_out is None or kind.pair is None:
-        return []
-    call, rank = kind.left_out, kind.pair[0].first
-    frame = next(one for one in rank.own if call in one.transfers)
-    what = "receive" if call.call in call_names.RECEIVES else "send"
-    text = (
-        f"its {what} at {short(frame.file)}:{call.line} runs only under the condition `{' and '.join(call.conditions)}`"
-    )
-    return [Evidence(kind.pair[0].ranks[0], "stacks", text)]
-
-
 def _remedy(kind: PointToPoint) -> str:
     if kind.pair is None:
         return "In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
     astray, waits = kind.pair
-    if kind.left_out is not None:
-        return f"Make the call of {words.ranks(astray.ranks)} in every iteration, for example with an empty message."
-    if waits.first.wait is not None and waits.first.wait.answered_by is not None:
-        return (
-            f"The worker answers when enough requests have arrived. Let {words.ranks(astray.ranks)} send as many as the other "
-            "ranks, or let the worker answer without them."
-        )
     return (
         f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
         "receive was skipped, or it names another rank."
@@ -137,11 +95,3 @@ def _remedy(kind: PointToPoint) -> str:
 def _both_receive(kind: PointToPoint) -> bool:
     """Whether a rank that waits to receive is to blame for not having sent before."""
     return kind.pair is not None and all(receives(one.first) for one in kind.pair)
-
-
-def _calls(classes: Iterable[Class], addition: str = "") -> list[str]:
-    """`ranks 0-1 in send`, one text for each operation."""
-    alike: dict[str, list[int]] = {}
-    for one in classes:
-        alike.setdefault(words.operation(one.first), []).extend(one.ranks)
-    return [f"{words.ranks(who)} in {text}{addition}" for text, who in alike.items()]

@@ -51,25 +51,20 @@ hangdoc looks only at ranks that wait.
   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
 """
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import numbers
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import GroupOrder
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import parties
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 
 
 @about(GroupOrder)
-def say(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
     return Draft(
         confidence=0.9,
-        summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts[::-1])}",
-        evidence=[*(_membership(part.first) for part in kind.parts[:4]), *parties.evidence(run, kind.parts)],
+        summary=f"ranks entered the collectives of their groups in conflicting order: {sentences.name_calls(kind.parts[::-1])}",
+        evidence=[*(_membership(part.first) for part in kind.parts[:4]), *sentences.call_evidence(run, kind.parts)],
         remedy="Make all ranks call the collectives of their groups in the same fixed order.",
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 

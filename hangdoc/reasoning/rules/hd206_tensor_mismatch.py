@@ -49,34 +49,24 @@ hangdoc does not compare these.
 - TORCH_DISTRIBUTED_DEBUG: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Tensors
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
-
-
-def _number(kind: Tensors) -> str:
-    return f" number {kind.earlier}, which NCCL does not check" if kind.earlier is not None else ""
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.text import words
 
 
 @about(Tensors)
-def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
-    shown = [(kind.shown[group[0]], group) for _, group in kind.values.values[:4]]
+def describe_tensors(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
+    shown = [(kind.shown[ranks[0]], ranks) for _, ranks in kind.values.values[:4]]
     operation = kind.op or words.operation(run.ranks[shown[0][1][0]])
+    earlier = f" number {kind.earlier}, which NCCL does not check" if kind.earlier is not None else ""
     passed = (
-        Evidence(group[0], "interpreter", f"passed {tensor} to {operation}{words.also(group)}")
-        for tensor, group in (shown if kind.op is None else ())  # else the lines about the record show it
+        Evidence(ranks[0], "interpreter", f"passed {tensor} to {operation}{words.also(ranks)}")
+        for tensor, ranks in (shown if kind.op is None else ())  # else the lines about the record show it
     )
     return Draft(
         confidence=0.93,
-        summary=f"ranks passed different tensors to {operation}{_number(kind)}: "
-        + "; ".join(f"{tensor} on {words.ranks(group)}" for tensor, group in shown),
-        evidence=[
-            *passed,
-            *words.stacks(run, run.waiting),
-        ],
+        summary=f"ranks passed different tensors to {operation}{earlier}: "
+        + "; ".join(f"{tensor} on {words.ranks(ranks)}" for tensor, ranks in shown),
+        evidence=[*passed, *words.stacks(run, run.waiting)],
         remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
-        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )

@@ -61,29 +61,23 @@ same if there are only two ranks.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.divergence import DivergedEarlier
+from hangdoc.reasoning.causes.disagreements import DivergedEarlier
 from hangdoc.reasoning.ledger.history import FirstDifference
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.ledger import Call
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import call_words, next_steps, words
-from hangdoc.reasoning.views import job_views as call_views
-
-_REMEDY = "Make every rank call the same collectives in the same order. Do not use what was trained since."
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.text import call_words, words
+from hangdoc.reasoning.views import job_views
 
 
 @about(DivergedEarlier)
-def explain_shift(run: Run, blockage: Blockage, cause: DivergedEarlier) -> Draft:
+def describe_shift(run: Run, blockage: Blockage, cause: DivergedEarlier) -> Draft:
     difference = cause.difference
     return Draft(
         confidence=0.96 if difference.number is not None else 0.85,
         summary=_summary(cause),
         evidence=[*_evidence(cause), *words.stacks(run, (*blockage.awaited, *blockage.waiting))],
-        remedy=f"{_find_out(difference)} {_REMEDY}",
-        commands=next_steps.look_again(run.ranks[difference.ranks[0]]),
-        first_difference=call_views.first_difference(cause.group, difference),
+        remedy=f"{_find_out(difference)} Make every rank call the same collectives in the same order. Do not use what was "
+        "trained since.",
+        first_difference=job_views.first_difference(cause.group, difference),
     )
 
 
@@ -92,19 +86,20 @@ def _find_out(difference: FirstDifference) -> str:
     if difference.number is None:
         what = "skipped" if difference.shift > 0 else "made in addition"
         return f"Find out which call {who} {what} before {call_words.place_of(difference.call)}."
-    if difference.first_shift > 0:
-        return f"Find out why {who} did not make the {_name(difference.others_call)}."
-    return f"Find out why {who} made the {_name(difference.call)}, and the others did not."
+    skipped = difference.first_shift > 0
+    call = difference.others_call if skipped else difference.call
+    name = f"{call.op} at {call_words.place_of(call)}"
+    return (
+        f"Find out why {who} {f'did not make the {name}' if skipped else f'made the {name}, and the others did not'}."
+    )
 
 
 def _summary(cause: DivergedEarlier) -> str:
     difference, group = cause.difference, call_words.group_name(cause.group)
-    off = abs(difference.shift)
-    others = words.ranks(difference.others)
-    earlier = "earlier" if difference.shift > 0 else "later"
     paired = (
-        f"{words.verb(difference.ranks, 'its calls are', 'their calls are')} paired with {earlier} ones of {others} "
-        f"({call_words.count(off)} off)"
+        f"{words.verb(difference.ranks, 'its calls are', 'their calls are')} paired with "
+        f"{'earlier' if difference.shift > 0 else 'later'} ones of {words.ranks(difference.others)} "
+        f"({call_words.count(abs(difference.shift))} off)"
     )
     if difference.number is None:
         who = words.ranks(difference.ranks)
@@ -114,45 +109,33 @@ def _summary(cause: DivergedEarlier) -> str:
     return f"{_event(difference)} at number {difference.number} of {group}, {ago}; since then {paired}"
 
 
-def _name(call: Call) -> str:
-    return f"{call.op} at {call_words.place_of(call)}"
-
-
 def _event(difference: FirstDifference) -> str:
     """What happened first. If as many ranks did one thing as the other, nothing shows which is wrong."""
     who, others = words.ranks(difference.ranks), words.ranks(difference.others)
-    tied = len(difference.ranks) == len(difference.others)
-    times = abs(difference.first_shift)
-    if difference.first_shift > 0:
-        call = call_words.name_call(difference.others_call)
-        what = call if times == 1 else f"{call_words.count(times)}, first {call},"
-        return f"{who} skipped {what}" + (
-            f", or {others} made {words.verb(range(times), 'it', 'them')} in addition," * tied
-        )
-    call = call_words.name_call(difference.call)
+    times, skipped = abs(difference.first_shift), difference.first_shift > 0
+    call = call_words.name_call(difference.others_call if skipped else difference.call)
     what = call if times == 1 else f"{call_words.count(times)}, first {call},"
-    return f"{who} made {what} in addition" + (
-        f", or {others} skipped {words.verb(range(times), 'it', 'them')}," * tied
-    )
+    event = f"{who} skipped {what}" if skipped else f"{who} made {what} in addition"
+    if len(difference.ranks) != len(difference.others):
+        return event
+    them = words.verb(range(times), "it", "them")
+    return f"{event}, or {others} " + (f"made {them} in addition," if skipped else f"skipped {them},")
 
 
 def _evidence(cause: DivergedEarlier) -> list[Evidence]:
     difference = cause.difference
-    first = difference.ranks[0]
     text = (
         f"{difference.matched:.0%} of the calls since then match those of {words.ranks(difference.others)} if shifted by "
         f"{abs(difference.shift)}, and {difference.matched_unshifted:.0%} without the shift"
     )
-    lines = [Evidence(first, call_words.PROBE, text + words.also(difference.ranks))]
-    if difference.number is not None:
-        lines = [*(_calls_around(cause, ranks) for ranks in (difference.ranks, difference.others)), *lines]
-    return lines
+    sides = (difference.ranks, difference.others) if difference.number is not None else ()
+    around = (_calls_around(cause, difference.number or 0, ranks) for ranks in sides)
+    return [*around, Evidence(difference.ranks[0], call_words.PROBE, text + words.also(difference.ranks))]
 
 
-def _calls_around(cause: DivergedEarlier, ranks: tuple[int, ...]) -> Evidence:
+def _calls_around(cause: DivergedEarlier, number: int, ranks: tuple[int, ...]) -> Evidence:
     """`calls 201 to 203: all_reduce (train.py:12), all_reduce (train.py:15), barrier (train.py:20)`."""
-    at = cause.difference.number or 0
     calls = cause.group.ranks[ranks[0]].by_number()
-    shown = [number for number in range(at - 1, at + 2) if number in calls]
-    names = ", ".join(f"{calls[number].op} ({call_words.place_of(calls[number])})" for number in shown)
+    shown = [at for at in range(number - 1, number + 2) if at in calls]
+    names = ", ".join(f"{calls[at].op} ({call_words.place_of(calls[at])})" for at in shown)
     return Evidence(ranks[0], call_words.PROBE, f"calls {shown[0]} to {shown[-1]}: {names}" + words.also(ranks))

@@ -48,13 +48,10 @@ not have been started yet. It is then reported as "dead or not started".
 - proc_pid_stat(5), waitpid(2); Control Group v2, memory.events
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.kinds import Ended
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.text.next_steps import constant
 

@@ -80,7 +80,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=next_steps.RESUME.get(by, _ANSWER),
-        commands=next_steps.resume(beside, by) or next_steps.look_again(first),
+        commands=next_steps.resume(beside, by) or None,
     )
 
 

@@ -63,7 +63,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import BlocksItsChild, InFile
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.open_files import is_fifo
+from hangdoc.reasoning.ranks.thread_waits import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.next_steps import Command, command, operand
@@ -94,7 +94,10 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     reason = ", ".join(filter(None, (meant, _holders(file, first.pid))))
     holds = (run.ranks[number].hold for number in blockage.culprits)
     several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
-    stuck = f"{words.are(blockage.culprits)} stuck on {'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    what = f"{'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    stuck = f"{words.are(blockage.culprits)} stuck on {what}"
+    if kind.ends == "by-itself":
+        stuck = f"{words.are(blockage.culprits)} writing to {what}, and another process reads it"
     stat = (command("timeout", "5", "stat", operand(file.name)),) if file is not None and file.kind == "path" else ()
     return Draft(
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
@@ -105,14 +108,11 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
                 "kernel",
                 f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; {_described(file) or first.why}",
             ),
-            *words.class_evidence(blockage.awaited),
-            *words.stacks(run, blockage.waiting),
+            *words.sides(run, blockage),
         ],
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
-        commands=(*stat, *_kernel_stack(first.pid, state))
-        or next_steps.show(_readers(file, first.pid))
-        or next_steps.look_again(first),
+        commands=(*stat, *_kernel_stack(first.pid, state)) or next_steps.show(_readers(file, first.pid)) or None,
     )
 
 
@@ -122,14 +122,10 @@ def say_who_does_not_read(run: Run, blockage: Blockage, kind: BlocksItsChild) ->
     return Draft(
         confidence=0.9,
         summary=words.awaited(run, blockage),
-        evidence=[
-            *words.class_evidence(blockage.awaited),
-            *children.places(run, first),
-            *words.stacks(run, blockage.waiting),
-        ],
+        evidence=words.sides(run, blockage, children.places(run, first)),
         remedy="Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
         "Popen.communicate(), or redirect it to a file.",
-        commands=children.look(run, first) or next_steps.look_again(first),
+        commands=children.look(run, first) or None,
     )
 
 

@@ -69,7 +69,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import AtLock
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import words
 
 
 @about(AtLock)
@@ -85,5 +85,4 @@ def say(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
         ],
         remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
         "the GIL around blocking C calls.",
-        commands=next_steps.look_again(first),
     )

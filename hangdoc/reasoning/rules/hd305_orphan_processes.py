@@ -47,30 +47,21 @@ Someone detached the run on purpose and wants it to continue.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning.causes.orphaned import Orphaned
+from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
 from hangdoc.reasoning.evidence import observed as known
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import Command, command
 
 
 @about(Orphaned)
-def say(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
-    first = blockage.awaited[0].first
+def describe(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
+    first, who = blockage.awaited[0].first, words.are(blockage.culprits)
     return Draft(
         confidence=0.9,
-        summary=words.and_victims(
-            f"the launcher is gone, and {words.are(blockage.culprits)} {words.doing_at(first)}", blockage
-        ),
-        evidence=[
-            *_processes(run, kind.ranks),
-            *words.class_evidence(blockage.awaited),
-            *words.stacks(run, blockage.waiting),
-        ],
+        summary=words.and_victims(f"the launcher is gone, and {who} {words.doing_at(first)}", blockage),
+        evidence=[*_processes(run, kind.ranks), *words.sides(run, blockage)],
         remedy=f"Nothing can end this wait: terminate {words.ranks(kind.ranks)}, and find out how the launcher ended.",
         commands=_commands(run, kind.ranks),
     )
@@ -78,7 +69,7 @@ def say(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run, if their state does not explain a blockage."""
-    orphans = tuple(rank for rank, process in run.processes.items() if process.launcher_gone)
+    orphans = orphans_of(run)
     if not orphans or any(isinstance(one.cause, Orphaned) for one in run.blockages):
         return
     pids = {run.processes[rank].pid for rank in orphans}

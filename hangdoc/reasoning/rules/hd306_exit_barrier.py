@@ -51,12 +51,10 @@ The ranks of the other nodes may still be doing legitimate work.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import observed as known
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import next_steps
 from hangdoc.snapshot import Process
 from hangdoc.torch_facts import file_names

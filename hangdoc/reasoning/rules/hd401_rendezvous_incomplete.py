@@ -57,18 +57,15 @@ and then start the missing ranks. Other hosts are not observed for this.
 from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.stack import meeting_call_of
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import in_words
 from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model.rank import Class, numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.call_words import awaited_keys, ranks_not_there
 from hangdoc.reasoning.text.next_steps import Command, to_host
 from hangdoc.run_identity import is_loopback
@@ -129,7 +126,6 @@ def _apart(run: Run, blockage: Blockage, kind: Apart) -> Draft:
         f"{words.are(past[0].ranks)} {words.doing(past[0].first)}",
         evidence=words.stacks(run, kind.parts),
         remedy="Compare the settings (TORCH_DISTRIBUTED_DEBUG, versions) of the ranks, and the groups that they create.",
-        commands=next_steps.look_again(arrived[0].first),
     )
 
 

@@ -46,12 +46,9 @@ A port forwarder or a service mesh listens in front of the real master.
 
 from collections.abc import Collection
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning.causes.meeting import PortTaken
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.causes.launches import PortTaken
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command
 
@@ -64,7 +61,7 @@ def _waits(blockage: Blockage, who: Collection[int]) -> str:
 
 
 @about(PortTaken)
-def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
     listener, host, waiting = cause.listener, cause.host, blockage.victims
     shown = " ".join(listener.argv)[:120] or listener.name
     age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""

@@ -47,19 +47,15 @@ evidence then shows this.
 - gloo/transport/tcp: https://github.com/pytorch/gloo
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.meeting import NoAnswer
-from hangdoc.reasoning.causes.network import Call
+from hangdoc.reasoning.causes.network import Call, NoAnswer
 from hangdoc.reasoning.evidence import observed as addresses
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command, to_host
 
 
 @about(NoAnswer)
-def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
     first, outgoing = cause.first, cause.outgoing
     _, master = run.endpoint
     to_master = first.connection.remote_port == master

@@ -46,13 +46,10 @@ that cannot work between hosts.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes import network
-from hangdoc.reasoning.causes.meeting import UnreachableAddress, UnusableInterface
+from hangdoc.reasoning.causes.launches import UnusableInterface, named_interface
+from hangdoc.reasoning.causes.network import UnreachableAddress
 from hangdoc.reasoning.evidence import observed as addresses
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command, to_host
 from hangdoc.snapshot import Host
@@ -80,7 +77,7 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
     callers = addresses.networks(call.host, call.connection.namespace)
     shared = sorted({name for one, name in addresses.networks(host, namespace).items() if one in callers})
     both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
-    named = network.named_interface(run.ranks[rank]) if rank is not None else None
+    named = named_interface(run.ranks[rank]) if rank is not None else None
     return Draft(
         confidence=0.93,
         summary=f"{words.ranks(blockage.blamed)} on {host.name} {words.verb(blockage.blamed, 'listens', 'listen')} on "

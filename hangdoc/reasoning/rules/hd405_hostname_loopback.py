@@ -47,17 +47,14 @@ does not appear.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.meeting import LoopbackName
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.causes.launches import LoopbackName
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command, to_host
 
 
 @about(LoopbackName)
-def say(run: Run, blockage: Blockage, cause: LoopbackName) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: LoopbackName) -> Draft:
     host, addresses = cause.host, ", ".join(cause.addresses)
     return Draft(
         confidence=0.8,

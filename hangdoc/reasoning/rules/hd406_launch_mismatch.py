@@ -49,17 +49,14 @@ different runs may look like one run. If the run trains in spite of different
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import LaunchesDiffer, Part
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text.next_steps import command
 
 
 @about(LaunchesDiffer)
-def say(run: Run, blockage: Blockage, cause: LaunchesDiffer) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: LaunchesDiffer) -> Draft:
     return _draft(cause, 0.92, " and cannot connect")
 
 

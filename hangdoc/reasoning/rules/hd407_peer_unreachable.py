@@ -46,19 +46,16 @@ recovers. The finding needs several retransmits without a reply.
 - ss(8): https://man7.org/linux/man-pages/man8/ss.8.html
 """
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning.causes.dead_link import DeadLink
-from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.causes.network import DeadLink
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import to_host
 from hangdoc.snapshot import Connection
 
 
 @about(DeadLink)
-def say(run: Run, blockage: Blockage, cause: DeadLink) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: DeadLink) -> Draft:
     first = min(cause.lost)
     address = cause.lost[first][0].remote_address
     return Draft(

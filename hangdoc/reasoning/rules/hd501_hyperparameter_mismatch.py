@@ -2,10 +2,10 @@
 
 ## What it finds
 
-A command-line option, or a number of that name in the script's variables, has
-different values on different ranks. It is known to decide how many collectives
-a rank calls, which ones, or their sizes: gradient accumulation, batch size,
-number of steps, evaluation interval, model size, precision.
+A command-line option that has different values on different ranks. It is known
+to decide how many collectives a rank calls, which ones, or their sizes:
+gradient accumulation, batch size, number of steps, evaluation interval, model
+size, precision.
 
 ## Why it hangs
 
@@ -34,14 +34,14 @@ And launch all nodes with the same command.
 
 ## How hangdoc knows
 
-It compares command lines, and the variables of the running scripts, rank by
-rank. A built-in table lists what each option decides.
+It compares command lines, rank by rank. A built-in table lists what each option
+decides.
 
 ## When it can be wrong
 
 A script may use an option for something else than its name suggests, or correct
 it later. Options that are meant to differ (ranks, seeds, output directories) or
-that only tune a rank are not compared.
+that only tune a rank are not compared, and neither are settings from a file.
 
 ## References
 
@@ -51,13 +51,11 @@ that only tune a rank are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import OptionDiffers
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import differs
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 
-_WORDING = differs.Wording(
+_WORDING = sentences.Wording(
     probe="arguments",
     subject="`{name}`",
     evidence="{name}={value}",
@@ -67,9 +65,9 @@ _WORDING = differs.Wording(
 
 
 @about(OptionDiffers)
-def say(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
+def describe(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
     others = (one for one in _options(run) if one.name != cause.name)
-    return differs.draft(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
+    return sentences.draft_of_settings(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -77,7 +75,9 @@ def check(run: Run) -> Iterator[Draft]:
     found = _options(run)
     if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
         decisive = found[0].decisive
-        yield differs.draft(_WORDING, found, 0.8 if decisive else 0.5, severity="warning" if decisive else "info")
+        yield sentences.draft_of_settings(
+            _WORDING, found, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
+        )
 
 
 def _options(run: Run) -> list[OptionDiffers]:

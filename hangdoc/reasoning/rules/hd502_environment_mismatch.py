@@ -49,13 +49,11 @@ logs, are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import VariableDiffers
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import differs
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 
-_WORDING = differs.Wording(
+_WORDING = sentences.Wording(
     probe="environment",
     subject="{name}",
     evidence="{name}={value}",
@@ -65,11 +63,11 @@ _WORDING = differs.Wording(
 
 
 @about(VariableDiffers)
-def say(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
-    return differs.draft(_WORDING, [cause], 0.9, run.waiting)
+def describe(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
+    return sentences.draft_of_settings(_WORDING, [cause], 0.9, run.waiting)
 
 
 def check(run: Run) -> Iterator[Draft]:
     """Every other variable that differs."""
-    for one in differs.unexplained(run, VariableDiffers):
-        yield differs.draft(_WORDING, [one], 0.7 if one.decisive else 0.4)
+    for one in sentences.unexplained(run, VariableDiffers):
+        yield sentences.draft_of_settings(_WORDING, [one], 0.7 if one.decisive else 0.4)

@@ -41,13 +41,11 @@ equal. Even such a mix is unusual.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import VersionDiffers
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules import differs
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules import sentences
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 
-_WORDING = differs.Wording(
+_WORDING = sentences.Wording(
     probe="machine",
     subject="the {name} version",
     evidence="{name} {value}",
@@ -57,11 +55,11 @@ _WORDING = differs.Wording(
 
 
 @about(VersionDiffers)
-def say(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
-    return differs.draft(_WORDING, [cause], 0.8, run.waiting)
+def describe(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
+    return sentences.draft_of_settings(_WORDING, [cause], 0.8, run.waiting)
 
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding each for torch and Python, if it does not explain a blockage."""
-    for one in differs.unexplained(run, VersionDiffers):
-        yield differs.draft(_WORDING, [one], 0.6)
+    for one in sentences.unexplained(run, VersionDiffers):
+        yield sentences.draft_of_settings(_WORDING, [one], 0.6)

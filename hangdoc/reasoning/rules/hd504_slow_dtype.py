@@ -50,11 +50,9 @@ then.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import precision
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Machine, Runtime
 
@@ -68,7 +66,7 @@ def check(run: Run) -> Iterator[Draft]:
             continue
         found: dict[str, dict[int, str]] = {}
         for rank in run.on(host.name):
-            if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.half(rank)):
+            if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.find_half_precision(rank)):
                 found.setdefault(seen[0], {})[rank.rank] = seen[1]
         for dtype, ranks in sorted(found.items()):
             if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):

@@ -49,10 +49,8 @@ The evidence shows the number of threads per rank.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes.crowding import PUSHED, Crowd, find_crowd
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.causes.pace import PUSHED, Crowd, find_crowd
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Host, Machine, Process
 

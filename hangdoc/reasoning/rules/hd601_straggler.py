@@ -52,13 +52,11 @@ a step shows only one phase of it, so the finding needs several iterations.
 
 from collections.abc import Iterable, Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import milliseconds
-from hangdoc.reasoning.causes import pace, slowness
+from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.snapshot import Clocks, Progress, Stack
 
@@ -108,7 +106,7 @@ def _draft(
     run: Run, busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence], confidence: float
 ) -> Draft:
     slow = [rank.rank for rank in busy]
-    why = slowness.reasons(run, busy[0], rest[0])
+    why = pace.describe_slowness(run, busy[0], rest[0])
     return Draft(
         confidence=confidence,
         culprits=slow,

@@ -59,7 +59,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Serves, Works
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import children, next_steps, words
+from hangdoc.reasoning.text import children, words
 
 
 @about(Works)
@@ -82,7 +82,7 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
         ],
         remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "
         "ranks or do it in the background.",
-        commands=children.look(run, first) or next_steps.look_again(first),
+        commands=children.look(run, first) or None,
     )
 
 
@@ -91,7 +91,6 @@ def _serves(run: Run, blockage: Blockage, kind: Serves) -> Draft:
     return Draft(
         confidence=0.75,
         summary=words.awaited(run, blockage),
-        evidence=[*words.class_evidence(blockage.awaited), *words.stacks(run, blockage.waiting)],
+        evidence=words.sides(run, blockage),
         remedy=f"Check that {words.are(blockage.culprits)} meant to serve requests while the other ranks wait.",
-        commands=next_steps.look_again(blockage.awaited[0].first),
     )

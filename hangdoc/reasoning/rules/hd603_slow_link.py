@@ -49,12 +49,10 @@ Connections over loopback are not measured, because they use no network link.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import milliseconds
 from hangdoc.reasoning.causes import pace
-from hangdoc.reasoning.causes.slow_link import SlowLink, find_slow_link
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.causes.pace import SlowLink, find_slow_link
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.next_steps import to_host
 

@@ -61,18 +61,15 @@ all ranks busy-wait, run hangdoc again after a minute and compare the lines.
 
 from collections.abc import Iterable, Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.ledger.nccl_counts import find_uneven
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import Spinning
 from hangdoc.reasoning.model.rank import Class, numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 
 
 @about(Spinning)
-def say(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
     return _draft(run)
 
 

@@ -55,11 +55,9 @@ calls NCCL itself) may be the one that hangs.
   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
 """
 
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import LaunchedNotFinished
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import call_words, next_steps, words
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.text import call_words, words
 
 _REMEDY = (
     "Compare the cards: one that works hard has not come to the collective. Then check the kernel logs and the network of the "
@@ -84,6 +82,6 @@ def describe_blockage(run: Run, blockage: Blockage, kind: LaunchedNotFinished) -
         confidence=0.85,
         summary=_what(run, blockage, kind),
         evidence=[*words.class_evidence(blockage.awaited), *words.standstill(run)],
-        remedy=words.RUN_AGAIN if blockage.severity == "info" else _REMEDY,
-        commands=next_steps.look_again(blockage.awaited[0].first),
+        remedy=_REMEDY,
+        may_end=True,
     )

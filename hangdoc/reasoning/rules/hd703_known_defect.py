@@ -69,11 +69,9 @@ developers; all entries come from the reports below.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes.defects import Shown, find_defects
 from hangdoc.reasoning.model.rank import numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.torch_facts.nccl import version_text
 

@@ -63,12 +63,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.causes.card_faults import CardFault, Fault, find_faults
+from hangdoc.reasoning.causes.hardware import CardFault, Fault, find_faults
 from hangdoc.reasoning.evidence.kernel import Weight
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import Command, command
 

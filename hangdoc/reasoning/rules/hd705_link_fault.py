@@ -55,10 +55,9 @@ documentation below.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.causes.link_faults import LinkFault, find_link_faults
+from hangdoc.reasoning.causes.hardware import LinkFault, find_link_faults
 from hangdoc.reasoning.model.rank import numbers_of
-from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, Run
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command
 

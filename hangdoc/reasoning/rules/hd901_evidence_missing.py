@@ -45,15 +45,12 @@ evidence does not matter.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
 from hangdoc.reasoning.model.kinds import SameCall, Standstill
 from hangdoc.reasoning.model.rank import Class, numbers_of
-from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
-from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import call_words, next_steps, words
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.next_steps import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
 
@@ -96,7 +93,6 @@ def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Dra
         summary=summary,
         evidence=words.stacks(run, blockage.awaited),
         remedy=remedy,
-        commands=next_steps.look_again(blockage.awaited[0].first),
     )
 
 

@@ -33,7 +33,6 @@ from hangdoc.snapshot import Connection, Host, Process
 from hangdoc.torch_facts import call_names
 
 _SIGKILL = 9
-RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
 _STATES = {
     "computing": "computing",
     "loading-data": "loading data",
@@ -201,6 +200,11 @@ def stacks(run: Run, classes: Iterable[Class]) -> list[Evidence]:
     """What the stacks of some classes show, which keys and answers they wait for, and how long the run has exchanged no data."""
     classes = tuple(classes)
     return [*class_evidence(classes), *recorded_waits(run, classes), *standstill(run)]
+
+
+def sides(run: Run, blockage: Blockage, between: Iterable[Evidence] = ()) -> list[Evidence]:
+    """What the stacks show of the ranks that others wait for; what a rule adds about them; and the stacks of the others."""
+    return [*class_evidence(blockage.awaited), *between, *stacks(run, blockage.waiting)]
 
 
 def class_evidence(classes: Iterable[Class]) -> list[Evidence]:

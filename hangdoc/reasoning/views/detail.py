@@ -11,7 +11,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement, agreement
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.views.job_views import has_ended
 from hangdoc.snapshot import Frame
@@ -239,7 +239,7 @@ def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
 def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for rank in run.ranks.values():
-        done, total, _ = batches(rank)
+        done, total, _ = count_batches(rank)
         if done is not None:
             together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank)), []).append(rank.rank)
     counts = [

@@ -1,0 +1,174 @@
+"""Why ranks leave a loop before the others, or get no batch: their data, where they began, or a statement that ends it."""
+
+from collections.abc import Sequence
+
+from hangdoc.diagnosis import Evidence
+from hangdoc.parse import names_in, shows_address
+from hangdoc.program import early_exits
+from hangdoc.reasoning.causes.disagreements import differing_in
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.model.agreement import Agreement
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.holds import Starves
+from hangdoc.reasoning.model.kinds import LeftLoop
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import amounts
+from hangdoc.reasoning.ranks.counters import begin_of, frame_of, is_over_data, is_over_loader
+from hangdoc.snapshot import Exit, Frame
+
+_SHOWN = 3
+
+
+class RanOut(Cause, frozen=True, kw_only=True):
+    """Some ranks left the loop because they visibly have less data than those inside it."""
+
+    NAME = "fewer-data"
+    left: LeftLoop
+
+
+class DataEnded(Cause, frozen=True, kw_only=True):
+    """Some ranks left a loop that ends only with its data. How much data the others have is not visible."""
+
+    NAME = "data-ended"
+    left: LeftLoop
+
+
+class UnevenSplit(Cause, frozen=True, kw_only=True):
+    """The same data, but fewer batches on some ranks."""
+
+    NAME = "uneven-split"
+    left: LeftLoop
+
+
+class NoData(Cause, frozen=True, kw_only=True):
+    """A loader that is starved: it has no data at all, or visibly less than that of another rank."""
+
+    NAME = "no-data"
+    fewest: int
+    evidence: tuple[Evidence, ...]
+
+
+class Began(Cause, frozen=True, kw_only=True):
+    """The ranks began a loop at different values of its counter, so some leave it before others: they were restarted from
+    different checkpoints."""
+
+    NAME = "loop-begin"
+    left: LeftLoop
+    values: Agreement[int, int]
+
+
+# --- data ----------------------------------------------------------------------------------------------------------------
+
+
+def find_less_data(run: Run, blockage: Blockage) -> RanOut | None:
+    """Ranks that left a loop and visibly have other data than those inside it."""
+    kind = blockage.kind
+    return RanOut(left=kind) if isinstance(kind, LeftLoop) and kind.differences and not _is_uneven_split(kind) else None
+
+
+def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | None:
+    """Ranks that left a loop and may have come to the end of their data."""
+    kind = blockage.kind
+    if not isinstance(kind, LeftLoop):
+        return None
+    if not kind.differences:
+        return DataEnded(left=kind) if _ends_only_by_itself(kind) else None
+    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.left_by_break(kind.short.first) else None
+
+
+def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
+    """How little data a rank has that gets no batch, beside one that waits for it."""
+    if not isinstance(blockage.kind, Starves) or not blockage.waiting:
+        return None
+    differences = amounts.compare_amounts(blockage.awaited[0].first, blockage.waiting[0].first)
+    if not differences:
+        return None
+    fewest = min(difference.fewer for difference in differences)
+    evidence = tuple(line for difference in differences[:_SHOWN] for line in difference.evidence)
+    return NoData(fewest=fewest, evidence=evidence, ends="never" if fewest == 0 else None)
+
+
+def _is_uneven_split(kind: LeftLoop) -> bool:
+    """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
+    short, more, strongest = kind.short.first, kind.inside.first, kind.differences[0]
+    if amounts.other_files(short, more) or strongest.unit == "files":
+        return False
+    if amounts.same_data(short, more):
+        return True
+    remainder = strongest.more - strongest.fewer
+    if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
+        return remainder <= max(2, strongest.more * 0.2)
+    return remainder <= 1 or remainder < strongest.more * 0.1
+
+
+# --- where they began ----------------------------------------------------------------------------------------------------
+
+
+def find_beginnings(run: Run, blockage: Blockage) -> Began | None:
+    """The values at which the ranks began the loop that some of them have left."""
+    left = blockage.kind
+    if not isinstance(left, LeftLoop) or not left.begins_differ:
+        return None
+    begins = {rank.rank: begin for rank in run.ranks.values() if (begin := begin_of(left.loop, rank)) is not None}
+    values = differing_in(run, begins)
+    return Began(left=left, values=values, culprits=values.odd) if values is not None else None
+
+
+# --- how a loop may end --------------------------------------------------------------------------------------------------
+
+
+def exit_evidence(kind: LeftLoop) -> list[Evidence]:
+    """One line for each statement that may leave the loop, those whose variables differ between the ranks first."""
+    short, inside = kind.short.first, kind.inside.first
+    lines = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
+    lines.sort(key=lambda line: not line[0])
+    return [
+        Evidence(short.rank, "source", "; ".join([describe_exit(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]
+    ]
+
+
+def describe_exit(exit_: Exit) -> str:
+    """What may end a loop, as a clause."""
+    if exit_.statement == "except":
+        return f"`{exit_.conditions[0]}` at line {exit_.line} catches what the loop raises"
+    under = " and ".join(f"`{test}`" for test in exit_.conditions)
+    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", if {under}" if under else "")
+
+
+def _ends_only_by_itself(kind: LeftLoop) -> bool:
+    """Whether the loop is over a DataLoader, or over anything else and trains, and ends only with it: no statement leaves the
+    loop, and no exception has left it, because the rank is still in its function or no function on the way to it catches any.
+    And whether each iteration makes the call in which the others wait."""
+    short, inside = kind.short.first, kind.inside.first
+    frame, within = (frame_of(kind.loop, rank) for rank in (short, inside))
+    if within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
+        return False
+    if frame is None and any(caller.caught != () for caller in _callers(within, inside)):
+        return False
+    if set(within.conditions) - set(frame.conditions if frame is not None else ()):
+        return False
+    trains = is_over_data(kind.loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
+    return trains or is_over_loader(kind.loop, within)
+
+
+def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:
+    """The frames of the program outside of one of them."""
+    at = next(index for index, each in enumerate(rank.program) if each is frame)
+    return rank.program[at + 1 :]
+
+
+def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
+    texts = []
+    for name in dict.fromkeys(name for test in exit_.conditions for name in names_in(test)):
+        mine, theirs = _value(short, name), _value(inside, name)
+        if mine is not None and theirs is not None and mine != theirs and not shows_address(mine + theirs):
+            texts.append(f"`{name}` is {mine} on rank {short.rank}, {theirs} on rank {inside.rank}")
+    return texts
+
+
+def _value(rank: Rank, name: str) -> str | None:
+    """A variable's text in the innermost frame of the program that has it, or in the user's module."""
+    variables = known.variables(rank.process, rank.program)
+    return next((local.text[:40] for local in variables if local.name == name), None)

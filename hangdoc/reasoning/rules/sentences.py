@@ -1,0 +1,179 @@
+"""What several rules write: about a loop that some ranks have left, about calls that do not meet, about settings that differ."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hangdoc.diagnosis import Evidence, Severity
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import short
+from hangdoc.reasoning.model.agreement import Difference
+from hangdoc.reasoning.model.cause import Differs
+from hangdoc.reasoning.model.kinds import LeftLoop
+from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import conditions
+from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
+from hangdoc.reasoning.ranks.place import continued_by
+from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.text import words
+
+_SHOWN = 4
+_COMPARED = 3
+
+# --- a loop that some ranks have left ------------------------------------------------------------------------------------
+
+
+def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
+    """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
+    listed once: a loop bound, a variable and a beacon often hold the same number."""
+    listed: set[tuple[int | None, ...]] = {tuple(count_rounds(side.first)[1] for side in (left.short, left.inside))}
+    shown: list[Difference] = []
+    for difference in left.differences:
+        amounts = (difference.fewer, difference.more)
+        if amounts not in listed and len(shown) < _SHOWN:
+            listed.add(amounts)
+            shown.append(difference)
+    strongest, others = ([line for each in some for line in each.evidence] for some in (shown[:1], shown[1:]))
+    stacks = words.class_evidence([left.short, left.inside])
+    return [*strongest, *_counters(left), *stacks, *others, *words.standstill(run)]
+
+
+def left_after(left: LeftLoop, addition: str = "", *, of: int | None = None) -> str:
+    """How far the ranks came that left the loop: ` after 3 batches (addition)`, with `of` ` after 3 of 9 batches`. Of several
+    ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
+    done = count_rounds(left.short.first)[0]
+    count = f"after {_iterations(left, done, of)}" if done is not None else ""
+    first, *others = left.short.ranks
+    if not others:
+        return "".join(f" {part}" for part in (count, addition and f"({addition})") if part)
+    parts = ", ".join(filter(None, (count and f"rank {first} {count}", addition)))
+    return parts and f" ({parts})"
+
+
+def _iterations(left: LeftLoop, done: int, total: int | None) -> str:
+    """`3 of 9 batches`."""
+    amount = done if total is None else total
+    return f"{done}{_of(total)} {_unit(left, several=amount != 1)}"
+
+
+def _unit(left: LeftLoop, *, several: bool) -> str:
+    """What an iteration is: a batch, or of a loop over numbers an iteration."""
+    of_data = known.beacon(left.short.first.process) is not None or is_over_data(left.loop)
+    return ("batch" + "es" * several) if of_data else ("iteration" + "s" * several)
+
+
+def _of(total: int | None) -> str:
+    return f" of {total}" if total is not None else ""
+
+
+def _counters(left: LeftLoop) -> list[Evidence]:
+    lines = []
+    for side, text in ((left.short, "left"), (left.inside, "still inside")):
+        done, total = count_rounds(side.first)
+        count = ""
+        if done is not None and left.loop.begin is not None:  # a resumed run did not do them all
+            count = f" at iteration {done}"
+        elif done is not None and side is left.inside and (total is None or done < total):
+            # The batch that it is in, so that it differs from a rank that left after as many.
+            count = f", in {_unit(left, several=False)} {done + 1}{_of(total)}"
+        elif done is not None:
+            count = f" after {_iterations(left, done, total)}"
+        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
+        lines.append(Evidence(side.first.rank, "progress", text))
+    return lines
+
+
+# --- calls that do not meet ----------------------------------------------------------------------------------------------
+
+
+def name_calls(parts: Iterable[Class]) -> str:
+    """`ranks 0-2 in barrier; rank 3 in all_reduce`."""
+    return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in parts)
+
+
+def call_evidence(run: Run, parts: Sequence[Class]) -> list[Evidence]:
+    """Their stacks, the conditions around their calls, and how long they have exchanged no data."""
+    handlers = _handlers(part.first for part in parts[:_COMPARED])
+    return [*words.class_evidence(parts), *condition_evidence(parts), *handlers, *words.standstill(run)]
+
+
+def condition_evidence(parts: Sequence[Class]) -> list[Evidence]:
+    """The conditions around their calls that are not around those of the others."""
+    firsts = [part.first for part in parts[:_COMPARED]]
+    return [
+        Evidence(rank.rank, "source", text)
+        for rank in firsts
+        if (
+            text := next(filter(None, (conditions.describe_conditions(rank, o) for o in firsts if o is not rank)), None)
+        )
+    ]
+
+
+def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
+    """The handlers after which the program continues the loop that a call is in: with one, an exception may skip calls."""
+    handlers = {
+        (short(frame.file), frame.line, handler): rank.rank
+        for rank in ranks
+        for frame in rank.own
+        for handler in continued_by(frame)
+    }
+    return [
+        Evidence(rank, "source", f"`{handler}` around {file}:{line} continues the loop after an exception")
+        for (file, line, handler), rank in list(handlers.items())[:2]
+    ]
+
+
+# --- settings that differ ------------------------------------------------------------------------------------------------
+
+
+class Wording(NamedTuple):
+    """The texts of one rule about settings. They contain `{name}`, and `evidence` also `{value}`."""
+
+    probe: str
+    subject: str
+    evidence: str
+    missing: str
+    """Evidence where the value is not set."""
+    remedy: str
+
+
+def draft_of_settings(
+    wording: Wording,
+    settings: Sequence[Differs],
+    confidence: float,
+    waiting: Iterable[Class] = (),
+    severity: Severity | None = None,
+) -> Draft:
+    """The finding about one or more differences, the most important first. `waiting`: the ranks that it keeps waiting."""
+    first, *others = settings
+    why = f"; it {first.why}" if first.why else ""
+    names = ", ".join(wording.subject.format(name=other.name) for other in others[:_SHOWN])
+    more = f" ({names} {'differs' if len(others) == 1 else 'differ'} too)" if others else ""
+    subject = wording.subject.format(name=first.name)
+    return Draft(
+        confidence=confidence,
+        severity=severity,
+        culprits=first.values.odd,
+        summary=f"{subject} differs between ranks: {words.values_by_rank(first.values)}{why}{more}",
+        evidence=[
+            *(line for setting in settings[:_SHOWN] for line in _values(wording, setting)),
+            *words.class_evidence(waiting),
+        ],
+        remedy=wording.remedy.format(name=first.name),
+        commands=(),
+    )
+
+
+def unexplained(run: Run, what: type[Differs]) -> list[Differs]:
+    """The differences of a kind that do not explain a blockage."""
+    explained = {blockage.cause.name for blockage in run.blockages if isinstance(blockage.cause, Differs)}
+    return [setting for setting in run.differing if isinstance(setting, what) and setting.name not in explained]
+
+
+def _values(wording: Wording, setting: Differs) -> list[Evidence]:
+    lines = []
+    for value, ranks in setting.values.values[:_SHOWN]:
+        text = wording.missing if value is None else wording.evidence
+        shown = text.format(name=setting.name, value=(value or "")[:60])
+        lines.append(Evidence(ranks[0], wording.probe, shown + words.also(ranks)))
+    return lines
