@@ -141,7 +141,7 @@ def _native(rank: Rank) -> tuple[Frame, ...]:
     """The C++ frames above the training thread's innermost Python frame."""
     if rank.process is None or not isinstance(rank.process.native, Stack):
         return ()
-    return tuple(takewhile(lambda frame: frame.native, reversed(tuple(reversed(frames_of(rank, native=True))))))
+    return tuple(takewhile(lambda frame: frame.native, frames_of(rank, native=True)))
 
 
 def _variables(frames: Iterable[Frame], most: int) -> Iterator[Variables]:

@@ -27,7 +27,7 @@ from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
 from hangdoc.reasoning.views.job_views import has_ended
 from hangdoc.reasoning.waiting import blockages, waits
-from hangdoc.snapshot import Process, Snapshot, Stack
+from hangdoc.snapshot import Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
@@ -46,22 +46,22 @@ def examine(
 ) -> tuple[Diagnosis, tuple[Run, ...]]:
     """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
     problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
-    problems += [f"{one.host}: {one.why}" for one in snapshot.unreached]
+    problems += [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
     runs = tuple(map(_examined, asked_for(build.runs(snapshot, patience), job)))
-    found = [_job(run, problems) for run in runs]
-    verdicts = {one.verdict for one in found}
-    answer = Diagnosis(
+    jobs = tuple(_job(run, problems) for run in runs)
+    verdicts = {job.verdict for job in jobs}
+    diagnosis = Diagnosis(
         hangdoc=snapshot.hangdoc,
         taken_at=max((host.taken_at for host in snapshot.hosts), default=""),
         window_seconds=max((host.window_seconds for host in snapshot.hosts), default=0.0),
         elapsed_seconds=snapshot.gathered_seconds
         or max((host.elapsed_seconds for host in snapshot.hosts), default=0.0),
         verdict=next((v for v in _WORST if v in verdicts), "unknown"),
-        jobs=tuple(found),
+        jobs=jobs,
         problems=tuple(dict.fromkeys(problems)),
         dumps=next((host.dumps for host in snapshot.hosts if host.dumps is not None), None),
     )
-    return answer, runs
+    return diagnosis, runs
 
 
 def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
@@ -80,8 +80,9 @@ def _examined(run: Run) -> Run:
     run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
     quiet = waits.seconds_silent(run, standstill=idle)
     run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
-    blocked = run.concluding(blockages=blockages.find_blockages(run, drawn))
-    return blocked.concluding(blockages=tuple(replace(one, cause=explain(blocked, one)) for one in blocked.blockages))
+    run = run.concluding(blockages=blockages.find_blockages(run, drawn))
+    explained = tuple(replace(blockage, cause=explain(run, blockage)) for blockage in run.blockages)
+    return run.concluding(blockages=explained)
 
 
 def _job(run: Run, problems: list[str]) -> Job:
@@ -96,9 +97,9 @@ def _job(run: Run, problems: list[str]) -> Job:
         verdict=verdict,
         hung_for_seconds=_hung_for(run) if verdict == "hung" else None,
         ranks=tuple(_view(run, rank, waited.get(number)) for number, rank in sorted(run.ranks.items())),
-        findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
+        findings=tuple(_with_hosts(run, found) for found in _findings(run, problems)),
         unseen=_unseen(run),
-        blockages=tuple(_blocked(one) for one in run.blockages),
+        blockages=tuple(map(_blocked, run.blockages)),
         script=launch.script(run),
         started_by=_started_by(run),
         groups=job_views.groups(run.ledger),
@@ -111,34 +112,30 @@ def _job(run: Run, problems: list[str]) -> Job:
 
 
 def _started_by(run: Run) -> Starter | None:
-    launchers = ((host.name, process.pid, process) for host, process in run.launchers)
-    ranks = ((rank.host, rank.rank, rank.process) for rank in run.ranks.values() if rank.process is not None)
-    first = min(launchers, default=None, key=_place) or min(ranks, default=None, key=_place)
-    if first is None or run.after_the_fact:
+    launchers = [((host.name, process.pid), process) for host, process in run.launchers]
+    ranks = [((rank.host, rank.rank), rank.process) for rank in run.ranks.values() if rank.process is not None]
+    processes = dict(launchers or ranks)
+    if not processes or run.after_the_fact:
         return None
-    host, _, process = first
-    return Starter(pid=process.pid, host=host, uid=process.uid, directory=process.cwd)
-
-
-def _place(one: tuple[str, int, Process]) -> tuple[str, int]:
-    return one[:2]
+    place = min(processes)
+    process = processes[place]
+    return Starter(pid=process.pid, host=place[0], uid=process.uid, directory=process.cwd)
 
 
 def _hung_for(run: Run) -> float | None:
     """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
     exchanged data."""
-    first = run.blockages[0]
-    recorded = waits.seconds_recorded(run, first.waiting or first.awaited)
+    classes = run.blockages[0].waiting or run.blockages[0].awaited
+    recorded = waits.seconds_recorded(run, classes)
     if recorded is not None:
         return recorded
-    silent = [one.first.silent_seconds for one in first.waiting or first.awaited]
-    known = [seconds for seconds in silent if seconds is not None]
-    return max(min(known), run.age_seconds or 0.0) if known else run.age_seconds
+    silent = [alike.first.silent_seconds for alike in classes if alike.first.silent_seconds is not None]
+    return max(min(silent), run.age_seconds or 0.0) if silent else run.age_seconds
 
 
 def _findings(run: Run, problems: list[str]) -> list[Finding]:
     """All findings, the most likely cause first. A rule that fails is a problem."""
-    found: list[tuple[str, Finding]] = []
+    identified: list[tuple[str, Finding]] = []
     subjects, instance = by_subject(), ids.instance(run)
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
@@ -149,15 +146,15 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             doubt = call_words.doubt(run, ranks) if by_lines else None
             draft = write(run, blockage, blockage.about)
             draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_evidence(run, ranks)))
-            one = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
-            found.append((ids.of_blockage(instance, blockage), one))
+            about = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
+            identified.append((ids.of_blockage(instance, blockage), about))
     for rule in all_rules():
         with _reported(problems, rule):
             facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]
-            found += [(ids.of_fact(instance, one), one) for one in facts]
-    apart = ids.apart(name for name, _ in found)
-    findings = [msgspec.structs.replace(one, id=name) for name, (_, one) in zip(apart, found, strict=True)]
-    return sorted(findings, key=lambda one: (_SEVERITY[one.severity], -one.confidence, one.code, one.culprits))
+            identified += [(ids.of_fact(instance, fact), fact) for fact in facts]
+    unique = ids.apart(name for name, _ in identified)
+    findings = [msgspec.structs.replace(found, id=name) for name, (_, found) in zip(unique, identified, strict=True)]
+    return sorted(findings, key=lambda f: (_SEVERITY[f.severity], -f.confidence, f.code, f.culprits))
 
 
 @contextmanager
@@ -184,21 +181,17 @@ def _blocked(blockage: Blockage) -> Blocked:
     )
 
 
-def _with_places(run: Run, one: Finding) -> Finding:
+def _with_hosts(run: Run, about: Finding) -> Finding:
     """For a run on several hosts, add to each command about a process the host on which to run it."""
     if len(run.hosts) < 2:
-        return one
-    named = (run.ranks[n] for n in (*one.victims, *one.culprits) if n in run.ranks)  # the culprits' pids count
-    words = {command: command.replace("/", " ").split() for command in one.commands}
-    pids = {int(word) for some in words.values() for word in some if word.isdecimal()}
-    hosts = {str(rank.pid): rank.host for rank in named if rank.pid in pids}
+        return about
+    named = (run.ranks[n] for n in (*about.victims, *about.culprits) if n in run.ranks)  # the culprits' pids count
+    hosts = {str(rank.pid): rank.host for rank in named if rank.pid is not None}
     commands = []
-    for command, some in words.items():
-        host = next((hosts[word] for word in some if word in hosts), None)
-        commands.append(
-            f"{command}   # on {host}" if host is not None and is_host(host) and "#" not in command else command
-        )
-    return msgspec.structs.replace(one, commands=tuple(commands))
+    for command in about.commands:
+        host = next((hosts[word] for word in command.replace("/", " ").split() if word in hosts), "")
+        commands.append(f"{command}   # on {host}" if is_host(host) and "#" not in command else command)
+    return msgspec.structs.replace(about, commands=tuple(commands))
 
 
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:

@@ -36,9 +36,9 @@ def of_fact(run: Instance, finding: Finding) -> str:
 def apart(ids: Iterable[str]) -> Iterator[str]:
     """The ids of one run, with a number after those that repeat."""
     seen: Counter[str] = Counter()
-    for one in ids:
-        seen[one] += 1
-        yield one if seen[one] == 1 else f"{one}-{seen[one]}"
+    for name in ids:
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
 def instance(run: Run) -> Instance:

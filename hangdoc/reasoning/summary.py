@@ -24,10 +24,10 @@ def summarized(snapshot: Snapshot) -> Snapshot:
     like: _Like = {}
     moved = {(host.name, c.pid) for host in snapshot.hosts for c in observed.connections(host) if c.bytes_moved}
     for run in build.runs(snapshot, 0.0):
-        for one in run.classes:
-            wait = one.first.wait
-            if wait is not None and wait.kind == "collective" and not one.first.moving:
-                like |= _alike(run, one, moved)
+        for ranks in run.classes:
+            wait = ranks.first.wait
+            if wait is not None and wait.kind == "collective" and not ranks.first.moving:
+                like |= _alike(run, ranks, moved)
     return replace(snapshot, hosts=tuple(_summary(host, like) for host in snapshot.hosts))
 
 
@@ -36,8 +36,8 @@ def _summary(host: Host, like: _Like) -> Host:
     ranks: list[Process] = []
     patterns: dict[int, Pattern] = {}
     for process in host.processes:
-        if (known_as := like.get((host.name, process.pid))) is not None:
-            first, rank = known_as
+        if (host.name, process.pid) in like:
+            first, rank = like[host.name, process.pid]
             pattern = patterns.get(first.pid) or patterns.setdefault(first.pid, Pattern.of(first))
             ranks.append(pattern.rank(replace(own_of(process, first), idle_seconds=rank.idle_seconds)))
         elif process.role != "helper" or process.state != "S" or (host.name, process.owner) not in like:
@@ -45,14 +45,14 @@ def _summary(host: Host, like: _Like) -> Host:
     return replace(host, processes=(*whole, *ranks))
 
 
-def _alike(run: Run, one: Class, moved: Collection[tuple[str, int | None]]) -> _Like:
+def _alike(run: Run, ranks: Class, moved: Collection[tuple[str, int | None]]) -> _Like:
     """The ranks of a class that are like a lower one of their host. Those with a connection on which bytes moved may be at work
     with a rank of another host."""
-    found: _Like = {}
+    like: _Like = {}
     kept: dict[str, list[tuple[Process, Rank, Process]]] = {}
-    for rank in (run.ranks[number] for number in one.ranks):
+    for rank in (run.ranks[number] for number in ranks.ranks):
         process = rank.process
-        if process is None or (rank.host, process.pid) in moved or not _is_known(process):
+        if process is None or (rank.host, process.pid) in moved or not _is_comparable(process):
             continue
         mine = common(process)
         those = kept.setdefault(rank.host, [])
@@ -60,11 +60,11 @@ def _alike(run: Run, one: Class, moved: Collection[tuple[str, int | None]]) -> _
         if first is None:
             those.append((process, rank, mine))
         else:
-            found[rank.host, process.pid] = first, rank
-    return found
+            like[rank.host, process.pid] = first, rank
+    return like
 
 
-def _is_known(process: Process) -> bool:
+def _is_comparable(process: Process) -> bool:
     """Whether enough of a rank was read to compare it with others."""
     read = isinstance(process.clocks, Clocks) and isinstance(process.environment, Environment)
     return read and process.identity is not None and process.like is None
@@ -74,5 +74,5 @@ def _agree(run: Run, one: Rank, other: Rank) -> bool:
     """Whether two ranks agree in what the steps after the classes compare. Another host may have another common loop, so they
     must be at the same point of every loop."""
     mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (one, other))
-    names = [one.variables.keys() for one in (mine, theirs) if isinstance(one, Environment)]
+    names = [variables.variables.keys() for variables in (mine, theirs) if isinstance(variables, Environment)]
     return names[0] == names[-1] and positions(one) == positions(other) and disagreements.agree(one, other)

@@ -64,8 +64,7 @@ def held(state: str, pid: int = 0, *, frozen: bool = False) -> KernelState:
         (process("T", held("S")), None),  # the next look will say
         (process("S", held("S"), frozen=True), None),
         (process("S", held("S", 5), tracer_pid=5), None),  # strace: attached, and the rank runs
-        (process("S", None, tracer_pid=5), "tracer"),  # bundles without the beginning
-        (process("T", None), "signal"),
+        (process("T", None), "signal"),  # of a helper that has started since
     ],
 )
 def test_a_stop_must_last_over_the_window(one: Process, by: str | None) -> None:

@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hangdoc.detail import Branch
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.views.detail import Branch, compare_settings, merge_stacks
+from hangdoc.reasoning.views.detail import compare_settings, merge_stacks
 from tests.unit.builders import frame, rank, snapshot
 
 

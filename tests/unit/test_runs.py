@@ -119,21 +119,6 @@ def test_a_launcher_that_is_rank_0_has_no_world_size() -> None:
     assert "HD406" not in {finding.code for finding in job.findings}
 
 
-@pytest.mark.parametrize(("remote", "verdict"), [("10.0.0.1", "hung"), ("10.0.0.2", "unknown")])
-def test_a_rank_to_which_no_connection_leads_is_dead(remote: str, verdict: str) -> None:
-    """No launcher says how many ranks are on this host. A connection to another host may lead to the missing rank."""
-    identity = RankIdentity(rank=0, source="arguments", world_size=3, master_address="10.0.0.1", master_port=29500)
-    ranks = [
-        told(n, *c10d("all_reduce"), train(15), world=3, identity=msgspec.structs.replace(identity, rank=n))
-        for n in (0, 1)
-    ]
-    between = silent(2, 60.0).connections
-    away = msgspec.structs.replace(between[0], local_port=41_000, remote_address=remote)
-    connections = Connections(connections=(*between, *((away,) if remote != "10.0.0.1" else ())))
-    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
-    assert (job.verdict, job.findings[0].culprits) == (verdict, (2,) if verdict == "hung" else ())
-
-
 # --- the name --------------------------------------------------------------------------------------------------------
 
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
@@ -301,6 +286,16 @@ def test_two_agents_on_one_host_with_different_ports() -> None:
     assert len(diagnose(twice).jobs) == 2  # both are node 0: two runs
 
 
+def test_two_agents_on_one_host_with_one_endpoint_and_different_run_ids() -> None:
+    line = Launch(tool="torchrun", nnodes="2", nproc_per_node="1", endpoint="127.0.0.1:29661")
+    agents = [
+        msgspec.structs.replace(agent(0, 10 + n, 29661), launch=msgspec.structs.replace(line, run_id=f"job{n}"))
+        for n in (0, 1)
+    ]
+    (job,) = diagnose(snapshot(*agents, silence=None, connections=listening(29661))).jobs
+    assert (job.verdict, job.findings[0].code) == ("hung", "HD406")
+
+
 # --- launchers without living ranks ------------------------------------------------------------------------------------
 
 
@@ -343,8 +338,7 @@ def test_a_stopped_launcher_of_a_run_that_trains_is_a_warning() -> None:
 
 
 def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
-    """`--pid` of one rank: the other may be alive beside it, as long as a connection leads to somebody who was not looked at.
-    Below a launcher that was looked at whole, and without such a connection, it is gone."""
+    """`--pid` of one rank: the other may be alive beside it. Below a launcher that was looked at whole, it is gone."""
     alone = told(0, *c10d("all_reduce"), frame("main", 5), owner=10, ppid=10)
     to_another = Connections(connections=tuple(c for c in silent(2, 60).connections if c.pid == 100))
     (job,) = diagnose(snapshot(alone, restricted=True, connections=to_another)).jobs
@@ -353,8 +347,6 @@ def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
     assert (job.findings[0].code, job.findings[0].commands) == ("HD901", ("hangdoc diagnose",))
     both = msgspec.structs.replace(alone.identity, local_rank=0, local_world_size=2)
     below = msgspec.structs.replace(alone, identity=both)
-    (job,) = diagnose(snapshot(below, restricted=True)).jobs
-    assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")
     (job,) = diagnose(snapshot(launcher(launch=TORCHRUN_HERE), below, restricted=True)).jobs
     assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")
 

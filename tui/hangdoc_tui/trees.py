@@ -4,8 +4,9 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
+from hangdoc.detail import Branch
 from hangdoc.phrases import duration, numbers, ranks
-from hangdoc.reasoning.views.detail import Branch, merge_stacks
+from hangdoc.reasoning.views.detail import merge_stacks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
 from hangdoc_tui.places import stack_age

@@ -1,15 +1,12 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
-from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended
 from hangdoc.reasoning.evidence.stack import has_met
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Placed, Unlooked
-from hangdoc.reasoning.runs.links import lead_elsewhere, lead_to_other_hosts
 from hangdoc.reasoning.runs.processes import Gathered
-from hangdoc.snapshot import RankIdentity, Unreached
-from hangdoc.torch_facts import thread_names
+from hangdoc.snapshot import Process, RankIdentity, Unreached
 
 
 def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
@@ -24,37 +21,46 @@ def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[
     folder = next((host.dumps for host, _ in run.members if host.dumps is not None), None)
     if folder is not None:  # no process was looked for
         return {number: Unlooked(f"no dump of rank {number} in {folder}", elsewhere=True) for number in missing}
-    members, zombies = run.by_rank, iter(run.zombies)
-    unreadable = {host.name: p.unreadable_below for host, p in run.launchers if p.unreadable_below}
-    whole = {(host.name, p.pid) for host, p in run.launchers if p.whole_tree}
+    members = run.by_rank
+    unreadable = {host.name: process.unreadable_below for host, process in run.launchers if process.unreadable_below}
     restricted = any(host.restricted for host, _ in run.members)
     arrived = any(has_met(process) for _, process in run.members)
-    # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
-    alone = arrived and lead_elsewhere(members, run.stores) is False
-    beside = restricted and not alone
-    in_store = any(one.wait is not None and one.wait.kind == "store" for one in ranks.values())
-    homes, otherwise = _homes(members, whole, missing, beside=beside)
-    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in run.members)):
-        otherwise = run.alone_on or (_only_host(run, members) if alone else None)
+    in_store = any(rank.wait is not None and rank.wait.kind == "store" for rank in ranks.values())
+    whole = {(host.name, process.pid) for host, process in run.launchers if process.whole_tree}
+    homes, otherwise = _homes(members, whole, missing)
+    if otherwise is None and members and not restricted:
+        otherwise = run.alone_on
+    ended = iter(run.zombies)
     for number in missing:
-        host = homes.get(number, otherwise)
-        if (ended := next(zombies, None)) is not None:
-            where, process = ended
+        home = homes.get(number, otherwise)
+        if (place := next(ended, None)) is not None:
+            host, process = place
             state = "zombie" if process.state == "Z" else "exited"
-            ranks[number] = Rank("dead", state, how_it_ended(process), rank=number, host=where.name, process=process)
-        elif (copy := run.copies.get(number)) is not None:
-            where, process = copy
+            ranks[number] = _dead(number, host.name, how_it_ended(process), state=state, process=process)
+        elif number in run.copies:
+            host, process = run.copies[number]
             why = f"its process is gone; pid {process.pid}, which it had forked, is still alive"
-            ranks[number] = Rank("dead", "missing", why, rank=number, host=where.name, process=None)
-        elif host is not None and arrived and host not in unreadable:
-            ranks[number] = Rank("dead", "missing", "its process is gone", rank=number, host=host, process=None)
-        elif host is not None and in_store and host not in unreadable:
-            why = f"there is no process on {host}, where it should run"
+            ranks[number] = _dead(number, host.name, why)
+        elif home is not None and home not in unreadable and arrived:
+            ranks[number] = _dead(number, home, "its process is gone")
+        elif home is not None and home not in unreadable and in_store:
             hold = Dead(traced=False, ends="unknown")
-            ranks[number] = Rank("dead", "missing", why, rank=number, host=host, process=None, hold=hold)
+            ranks[number] = _dead(number, home, f"there is no process on {home}, where it should run", hold=hold)
         else:
-            unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
+            unseen[number] = _unlooked(home, unreadable, unreached, restricted=restricted)
     return unseen
+
+
+def _dead(
+    number: int,
+    host: str,
+    why: str,
+    *,
+    state: str = "missing",
+    process: Process | None = None,
+    hold: Dead | None = None,
+) -> Rank:
+    return Rank("dead", state, why, rank=number, host=host, process=process, hold=hold)
 
 
 def _unlooked(
@@ -82,16 +88,16 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
 
 
 def _homes(
-    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int], *, beside: bool
+    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int]
 ) -> tuple[dict[int, str], str | None]:
     """The observed hosts on which ranks without a process must be, and the one on which all others must be; None if they may be
-    elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
-    which only some processes were observed."""
+    elsewhere: also on a host of which only some processes were observed, if not below one of the launchers (host, pid) in
+    `whole`, whose descendants were all observed."""
     homes: dict[int, str] = {}
     seen: set[tuple[str, int, int]] = set()
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
-        if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
+        if identity is None or (host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
             first, size = rank - identity.local_rank, identity.local_world_size
@@ -103,13 +109,3 @@ def _homes(
         if identity.source == "mp.spawn":
             return homes, host.name
     return homes, None
-
-
-def _only_host(run: Gathered, members: dict[int, Placed]) -> str | None:
-    """The one host of all ranks of which no launcher says how many are on it: Gloo connects each rank to each other, and none of
-    these connections leads to another host."""
-    hosts = {host.name for host, _ in members.values()}
-    counted = any(who.local_world_size is not None for who in run.identities)
-    gloo = all(thread_names.GLOO_LOOP in observed.thread_names(process) for _, process in run.members)
-    alone = len(hosts) == 1 and gloo and not counted and not lead_to_other_hosts(members)
-    return next(iter(hosts)) if alone else None

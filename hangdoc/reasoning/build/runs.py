@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 from itertools import chain
+from typing import Any
 
 from msgspec import structs
 
@@ -23,7 +24,7 @@ from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
 from hangdoc.reasoning.ranks.states import Training, find_training, state_of
 from hangdoc.reasoning.runs import gather, launch
-from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds, store_waits
+from hangdoc.reasoning.runs.links import Connected, Links, links_of, silent_seconds, store_waits
 from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
@@ -35,7 +36,7 @@ def runs(snapshot: Snapshot, patience: float) -> list[Run]:
     """All runs in a snapshot, in the order of their names. Of runs that are called alike, left-overs come last."""
     parts = sorted(gather.gather(snapshot), key=lambda part: (name_of(part), part.left_over, _lost_its_launcher(part)))
     hosts = _Hosts(snapshot)
-    return [_run(snapshot, hosts, part, called, patience) for part, called in zip(parts, ids_of(parts), strict=True)]
+    return [_run(snapshot, hosts, part, job_id, patience) for part, job_id in zip(parts, ids_of(parts), strict=True)]
 
 
 class _Hosts:
@@ -65,21 +66,20 @@ def _lost_its_launcher(part: Gathered) -> bool:
     return bool(part.members) and all(process.launcher_gone for _, process in part.members)
 
 
-def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, patience: float) -> Run:
+def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patience: float) -> Run:
     members = run.by_rank
     world = _world_size(run)
     if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
-    hosts = {host.name for host, _ in run.processes}
     own = {(host.name, process.pid) for host, process in members.values()}
-    below = known_hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, pairs_of(members, run.master, below))
+    below = hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
+    ranks = _ranks(members, below, links_of(members, run.master, below))
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
-        id=called.shown,
-        full_id=called.full,
-        name=called.name,
-        hosts=known_hosts.named(hosts),
+        id=job_id.shown,
+        full_id=job_id.full,
+        name=job_id.name,
+        hosts=hosts.named({host.name for host, _ in run.processes}),
         launchers=tuple(run.launchers),
         launcher=_launcher(run),
         backend=backend_of_run(process for _, process in run.members),
@@ -88,9 +88,9 @@ def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, 
         ranks=ranks,
         unseen=unseen,
         patience=patience,
-        meeting_host=known_hosts.at(run.master),
+        meeting_host=hosts.at(run.master),
         below=below,
-        ledger=ledger_of(ranks.values(), known_hosts.by_name),
+        ledger=ledger_of(ranks.values(), hosts.by_name),
         store_waits=store_waits(run, members),
         classes=classes_of(ranks.values()),
     )
@@ -101,8 +101,9 @@ def _launcher(run: Gathered) -> str | None:
     tool = next((process.launch.tool for _, process in run.launchers if process.launch is not None), None)
     if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
         return "mp.spawn"
-    source = next((who.source for who in run.identities), None)
-    if tool is None and source == "os.environ" and all(RAYLET in observed.environment(one) for _, one in run.members):
+    source = next((identity.source for identity in run.identities), None)
+    is_ray = source == "os.environ" and all(RAYLET in observed.environment(process) for _, process in run.members)
+    if tool is None and is_ray:
         return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
@@ -110,20 +111,20 @@ def _launcher(run: Gathered) -> str | None:
 def _world_size(run: Gathered) -> int | None:
     # What torch says counts more than the environment: a script may pass another number to init_process_group.
     processes = [process for _, process in run.members]
-    groups = [group for one in processes for group in observed.groups(one)]
+    groups = [group for process in processes for group in observed.groups(process)]
     listed = (len(group.ranks) for group in groups if group.default and group.ranks)
     calls = () if groups else filter(None, map(meeting_call_of, processes))
     passed = (call.world_size for call in calls if call.world_size)
-    published = (who.world_size for who in run.identities if who.world_size is not None)
+    published = (identity.world_size for identity in run.identities if identity.world_size is not None)
     if (size := next(chain(listed, passed, published), None)) is not None:
         return size
     for _, process in run.launchers:
         if run.members:
             if (spawned := _spawned(process)) is not None:
                 return spawned
-        elif (asked := process.launch) is not None:
-            nodes = launch.nodes(process) if asked.nnodes else 1
-            per_node = natural(asked.nproc_per_node)
+        elif (line := process.launch) is not None:
+            nodes = launch.nodes(process) if line.nnodes else 1
+            per_node = natural(line.nproc_per_node)
             if nodes is not None and per_node is not None:
                 return nodes * per_node
     return len(run.numbers) or None
@@ -148,7 +149,7 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
     votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
     loop, of_batches = find_common_loop(votes)
-    found: dict[int, Rank] = {}
+    ranks: dict[int, Rank] = {}
     for number in sorted(whole):
         host, process = whole[number]
         links = connected[number]
@@ -158,37 +159,43 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
             else state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
         )
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
-        found[number] = _rank(number, host, process, trains[number], state, view, links)
-    found = waiting_for_launches(found)
-    return _with_workers(found if len(whole) == len(members) else _with_alike(found, members, connected))
+        ranks[number] = _rank(number, host, process, trains[number], state, view, links)
+    ranks = waiting_for_launches(ranks)
+    return _with_workers(ranks if len(whole) == len(members) else _with_alike(ranks, members, connected))
 
 
 def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
     """All ranks, in order. For one that is like another one of its host, the same is concluded; its stack has no variables."""
     by_process = {(rank.host, rank.pid): rank for rank in whole.values()}
     patterns: dict[tuple[str, int | None], Rank] = {}
-    found = {}
+    ranks = {}
     for number in sorted(members):
         if (rank := whole.get(number)) is None:
             host, process = members[number]
             first = host.name, process.like
             pattern = patterns.get(first) or patterns.setdefault(first, _bare(by_process[first], process))
-            links = connected[number]
             rank = structs.replace(
                 pattern,
                 rank=number,
-                process=process,
                 like=by_process[first].rank,
-                local_rank=process.identity.local_rank if process.identity else None,
-                cpu_percent=cpu_percent(process),
-                # NCCL's processes keep in touch on connections that carry no data of a collective.
-                silent_seconds=silent_seconds(links.ranks) if not observed.uses_nccl(process) else None,
-                store_silent_seconds=silent_seconds(links.stores),
                 idle_seconds=observed.threads(process)[0].idle_seconds,  # of the training thread (Alike)
-                connections=links.ranks,
+                **_own_values(process, connected[number]),
             )
-        found[number] = rank
-    return found
+        ranks[number] = rank
+    return ranks
+
+
+def _own_values(process: Process, links: Links) -> dict[str, Any]:
+    """What a rank has of its own, also if it is like another one."""
+    return {
+        "process": process,
+        "local_rank": process.identity.local_rank if process.identity else None,
+        "cpu_percent": cpu_percent(process),
+        # NCCL's processes keep in touch on connections that carry no data of a collective.
+        "silent_seconds": silent_seconds(links.ranks) if not observed.uses_nccl(process) else None,
+        "store_silent_seconds": silent_seconds(links.stores),
+        "connections": links.ranks,
+    }
 
 
 def _bare(first: Rank, alike: Process) -> Rank:
@@ -203,24 +210,22 @@ def _program(trains: Training) -> tuple[Frame, ...]:
     return own if thread is None or read is None or read.program == read.own else frames_at(thread.frames, read.program)
 
 
-def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
+def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
     """Ranks whose waits for workers of torch.distributed.rpc name the ranks of those workers. A worker that itself waits answers
     from other threads. If none of them handles a request, it waits for the requests of other ranks."""
-    workers = {name: one for one in members.values() if one.process and (name := observed.rpc_name(one.process))}
-    if not workers:
-        return members
-    found = dict(members)
-    for number, one in members.items():
-        wait = one.wait
+    workers = {name: rank for rank in ranks.values() if rank.process and (name := observed.rpc_name(rank.process))}
+    named = dict(ranks)
+    for number, rank in ranks.items():
+        wait = rank.wait
         worker = workers.get(wait.asked) if wait is not None and wait.asked is not None else None
         if wait is not None and worker is not None:
             threads = observed.python_threads(worker.process) if worker.process is not None else ()
             if worker.waits and not any(reading(thread).handles_rpc for thread in threads):
                 wait = structs.replace(wait, answered_by=worker.rank)
             else:
-                wait = structs.replace(wait, operation=structs.replace(wait.operation, peer=worker.rank))
-            found[number] = structs.replace(one, wait=wait)
-    return found
+                wait = wait.having(peer=worker.rank)
+            named[number] = structs.replace(rank, wait=wait)
+    return named
 
 
 def _rank(
@@ -243,19 +248,13 @@ def _rank(
         **structs.asdict(state),
         rank=number,
         host=host.name,
-        process=process,
-        local_rank=process.identity.local_rank if process.identity else None,
         thread=thread,
         own=own,
         program=_program(trains),
         where=place,
         frame=frame,
-        cpu_percent=cpu_percent(process),
-        # NCCL's processes keep in touch on connections that carry no data of a collective.
-        silent_seconds=silent_seconds(links.ranks) if not observed.uses_nccl(process) else None,
-        store_silent_seconds=silent_seconds(links.stores),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,
-        connections=links.ranks,
         given=find_tensor(process, frames, read, state.wait) if read is not None else None,
+        **_own_values(process, links),
     )

@@ -26,12 +26,10 @@ def stopped_by(process: Process) -> Stopped | None:
     )
     if process.frozen and start.frozen:
         return Stopped(by="freezer", why="frozen by its control group")
-    if process.at_start is None and process.tracer_pid:  # an older bundle, without the state at the start
-        return Stopped(by="tracer", why=f"held by a debugger (pid {process.tracer_pid})")
     if process.state not in "Tt" or start.state not in "Tt":
         return None
     if "T" in (process.state, start.state):
-        continued = process.at_start is not None and _ran(process, ns=_RAN_NS, switches=_RAN_SWITCHES)
+        continued = _ran(process, ns=_RAN_NS, switches=_RAN_SWITCHES)
         return None if continued else Stopped(by="signal", why="stopped by a signal (state T)")
     if process.tracer in _OBSERVERS or process.tracer_pid != start.tracer_pid or _ran(process, ns=1, switches=1):
         return None
@@ -131,10 +129,10 @@ def meaning_of(event: CardEvent) -> Xid:
     if event.kind == "SXid":
         weight: Weight = "link" if event.text.startswith("Fatal") else "hint"
         return Xid(weight, "a switch between the cards has an error")
-    known = _XIDS.get(event.number, _OTHER)
-    if known.weight == "link" and any(word in event.text.split() for word in _NOT_FATAL):
-        return known._replace(weight="hint")
-    return known
+    xid = _XIDS.get(event.number, _OTHER)
+    if xid.weight == "link" and any(word in event.text.split() for word in _NOT_FATAL):
+        return xid._replace(weight="hint")
+    return xid
 
 
 def concerns_process_alone(event: CardEvent) -> bool:

@@ -55,7 +55,7 @@ def threads_before(process: Process) -> tuple[PythonThread, ...]:
 def native_of(process: Process, thread: PythonThread) -> PythonThread | None:
     """One of these threads with its C++ frames; None where they were not read."""
     threads = process.native.threads if isinstance(process.native, Stack) else ()
-    return next((one for one in threads if one.name == thread.name), None)
+    return next((other for other in threads if other.name == thread.name), None)
 
 
 def frames(process: Process) -> Iterator[Frame]:
@@ -136,21 +136,26 @@ def environment(process: Process | None) -> dict[str, str]:
 
 def interface_with(host: Host, namespace: str | None, address: str) -> Interface | None:
     """The interface that has an address."""
-    return next((one for one in interfaces(host, namespace) if address in one.addresses), None)
+    return next((each for each in interfaces(host, namespace) if address in each.addresses), None)
 
 
 def interfaces(host: Host, namespace: str | None) -> tuple[Interface, ...]:
     """The interfaces of a network namespace; empty for a container that was observed from outside."""
     if not isinstance(host.machine, Machine):
         return ()
-    other = None not in (namespace, host.machine.net_namespace) and namespace != host.machine.net_namespace
-    return () if other else host.machine.interfaces
+    is_container = None not in (namespace, host.machine.net_namespace) and namespace != host.machine.net_namespace
+    return () if is_container else host.machine.interfaces
 
 
 def networks(host: Host, namespace: str | None) -> dict[str, str]:
     """The networks that a host is in, without loopback, and by which interface."""
-    found = interfaces(host, namespace)
-    return {network: one.name for one in found if one.up for network in one.networks if not loopback(network)}
+    return {
+        network: interface.name
+        for interface in interfaces(host, namespace)
+        if interface.up
+        for network in interface.networks
+        if not loopback(network)
+    }
 
 
 def namespace_of(process: Process | None) -> str | None:

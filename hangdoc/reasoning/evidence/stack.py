@@ -110,30 +110,22 @@ def _read(lines: Lines) -> Reading:
         c10d=c10d,
         arguments=tuple((at, file_names.bare_name(frames[at].function)) for at in c10d if at <= first_own),
         rpc=_rpc(frames[:first_own]),
-        handles_rpc=any(map(_handles_rpc, frames)),
-        trains=any(map(_runs_training, frames)),
-        in_backward=any(map(_is_backward, frames[:3])),
+        handles_rpc=_is_in(frames, file_names.RPC_HANDLER),
+        trains=_is_in(frames, *frameworks.TRAINING_THREADS),
+        in_backward=_is_in(frames[:3], file_names.BACKWARD),
         scripts=any(program.is_script(frames[at].file) for at in own),
     )
 
 
-def _is_backward(frame: Frame) -> bool:
-    return file_names.BACKWARD.is_at(frame.file, frame.function)
-
-
-def _runs_training(frame: Frame) -> bool:
-    return any(function.is_at(frame.file, frame.function) for function in frameworks.TRAINING_THREADS)
-
-
-def _handles_rpc(frame: Frame) -> bool:
-    return file_names.RPC_HANDLER.is_at(frame.file, frame.function)
+def _is_in(frames: Sequence[Frame], *functions: file_names.Function) -> bool:
+    return any(function.is_at(frame.file, frame.function) for frame in frames for function in functions)
 
 
 def _rpc(frames: Sequence[Frame]) -> int | None:
     """The outermost wait in calls of torch.distributed.rpc."""
     waits = {*call_names.RPC_CALLS, *call_names.RPC_MEETINGS}
-    found = (at for at, f in enumerate(frames) if f.file.endswith(file_names.RPC) and f.function in waits)
-    return max(found, default=None)
+    positions = [at for at, f in enumerate(frames) if f.file.endswith(file_names.RPC) and f.function in waits]
+    return max(positions, default=None)
 
 
 def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
@@ -155,8 +147,8 @@ def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
 
 def origin(frames: Sequence[Frame]) -> str:
     """Who called: the part of torch nearest to the innermost frame, else the user."""
-    found = (file_names.origin_of_call(frame.file, frame.function) for frame in frames)
-    return next((one for one in found if one is not None), "user")
+    origins = (file_names.origin_of_call(frame.file, frame.function) for frame in frames)
+    return next((origin for origin in origins if origin is not None), "user")
 
 
 # --- where a rank is --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Lines are not compared here: two lines may make one call. `history` compares them.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from hangdoc.reasoning.evidence.records import unfinished_transfers
@@ -26,8 +26,7 @@ class Side(NamedTuple):
     """Ranks that are in calls that meet each other."""
 
     ranks: tuple[int, ...]
-    call: Call | None
-    """None if it is not in their record."""
+    call: Call
     inferred: bool = False
     """Whether their stacks show it, and no record."""
 
@@ -67,62 +66,52 @@ class Unfinished(NamedTuple):
 class Agree(NamedTuple):
     """No rank waits in the group, or nothing in the record contradicts that they will go on."""
 
-    made: int | None
-    """The last number that all ranks have made; None if unknown."""
-
 
 Comparison = Behind | Differs | SizesDiffer | Unfinished | Agree
 
 
 def compare(group: GroupCalls) -> Comparison:
     """The answer for one group. A rank whose calls are not known is left out: it may be behind."""
-    numbered = {rank: calls for rank, calls in group.ranks.items() if calls.source == "recorder"}
     oldest = {rank: calls.pending[0] for rank, calls in group.ranks.items() if calls.pending}
-    numbers = [waiting.number for rank, waiting in oldest.items() if waiting.source == "recorder"]
+    numbers = [waiting.number for waiting in oldest.values() if waiting.source == "recorder"]
     if not numbers:
-        return Agree(min((calls.made for calls in numbered.values() if calls.made is not None), default=None))
+        return Agree()
     number = min(numbers)
-    entered: dict[int, tuple[Call | None, bool]] = {}
-    behind = []
+    entered: dict[int, Call] = {}
+    inferred: set[int] = set()
+    behind: list[int] = []
     for rank, calls in group.ranks.items():
         waiting = oldest.get(rank)
-        if (call := calls.at(number)) is not None and not _is_inferred(waiting, number):
-            entered[rank] = call, False
-        elif waiting is not None and waiting.source == "inferred" and (calls.made is None or calls.made < number):
-            entered[rank] = waiting.call, True
+        if waiting is not None and waiting.source == "inferred" and (calls.made is None or calls.made < number):
+            entered[rank] = waiting.call
+            inferred.add(rank)
+        elif (call := calls.at(number)) is not None:
+            entered[rank] = call
         elif calls.made is not None and calls.made < number:
             behind.append(rank)
-    return _compared(number, entered, behind, [rank for rank, waiting in oldest.items() if waiting.number == number])
-
-
-def _is_inferred(waiting: Pending | None, number: int) -> bool:
-    return waiting is not None and waiting.source == "inferred" and waiting.number == number
-
-
-def _compared(
-    number: int, entered: dict[int, tuple[Call | None, bool]], behind: Iterable[int], waiting: Iterable[int]
-) -> Comparison:
-    behind, waiting = tuple(sorted(behind)), tuple(sorted(waiting))
-    by_name = _sides(entered, lambda call: plain_name(call.op))
+    by_name = _sides(entered, lambda call: plain_name(call.op), inferred)
     if behind:
-        return Behind(number, behind, by_name)
+        return Behind(number, tuple(sorted(behind)), by_name)
     if len(by_name) > 1:
         return Differs(number, by_name)
-    by_amount = _sides({rank: at for rank, at in entered.items() if not at[1]}, amounts)
+    by_amount = _sides({rank: call for rank, call in entered.items() if rank not in inferred}, amounts)
     if len(by_amount) > 1:
         return SizesDiffer(number, by_amount)
-    call = by_name[0].call
-    return Unfinished(number, call, waiting) if call is not None else Agree(number - 1)
+    waiting_ranks = sorted(rank for rank, waiting in oldest.items() if waiting.number == number)
+    return Unfinished(number, by_name[0].call, tuple(waiting_ranks))
 
 
-def _sides(entered: dict[int, tuple[Call | None, bool]], key: Callable[[Call], Hashable]) -> tuple[Side, ...]:
+def _sides(
+    entered: dict[int, Call], key: Callable[[Call], Hashable], inferred: Collection[int] = ()
+) -> tuple[Side, ...]:
+    """Ranks whose calls have the same key, the largest side first. `inferred`: the ranks whose calls only their stacks show."""
     parts: dict[Hashable, list[int]] = {}
-    for rank, (call, _) in entered.items():
-        parts.setdefault(key(call) if call is not None else None, []).append(rank)
-    sides = [
-        Side(tuple(sorted(ranks)), entered[ranks[0]][0], all(entered[rank][1] for rank in ranks))
+    for rank, call in entered.items():
+        parts.setdefault(key(call), []).append(rank)
+    sides = (
+        Side(tuple(sorted(ranks)), entered[ranks[0]], all(rank in inferred for rank in ranks))
         for ranks in parts.values()
-    ]
+    )
     return tuple(sorted(sides, key=lambda side: (-len(side.ranks), side.ranks)))
 
 
@@ -136,9 +125,7 @@ def sizes_before(group: GroupCalls, number: int) -> SizesDiffer | None:
     classes = _equal_until(made.values(), numbers)
     for at, kinds in zip(numbers, zip(*classes, strict=True), strict=True):
         if len(set(kinds)) > 1 and len({name for name, _ in kinds}) == 1:
-            return SizesDiffer(
-                at, _sides({rank: (calls.by_number()[at], False) for rank, calls in made.items()}, amounts)
-            )
+            return SizesDiffer(at, _sides({rank: calls.by_number()[at] for rank, calls in made.items()}, amounts))
     return None
 
 
@@ -208,7 +195,7 @@ def wait_seconds(calls: Iterable[RankCalls]) -> float | None:
 _LEAST_CONTEXT = 2
 """So many calls before must be the same ones."""
 _MOST_CONTEXT = 400
-Known = TypeVar("Known")
+Item = TypeVar("Item")
 
 
 class Odd(NamedTuple):
@@ -232,35 +219,33 @@ def find_odd(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None
     followed the same calls before. A loop that has run many times makes the next call predictable; in a first round
     nothing does. None if there are as many ranks on each side, and the past does not tell, or if a call is only
     inferred."""
-    sides = [side for side in comparison.sides if side.call is not None and not side.inferred]
-    if len(sides) < 2 or len(sides) < len(comparison.sides):
+    sides = comparison.sides
+    if any(side.inferred for side in sides):
         return None
-    ranks, by_past = blamed(comparison), False
-    if not ranks:
-        candidates = {signature(side.call) for side in sides if side.call}
+    ranks = blamed(comparison)
+    by_past = not ranks
+    if by_past:
+        candidates = {signature(side.call) for side in sides}
         expected = _what_followed(_past(group, comparison.number), candidates)
-        ranks = tuple(sorted(n for side in sides if side.call and signature(side.call) != expected for n in side.ranks))
-        by_past = True
-        if expected is None or len({signature(side.call) for side in sides if side.call}) < 2:
+        if expected is None or len(candidates) < 2:
             return None
-    mine = next(side.call for side in sides if side.call and set(side.ranks) <= set(ranks))
-    theirs = next(side.call for side in sides if side.call and not set(side.ranks) & set(ranks))
-    made_before = (call for calls in group.ranks.values() for n, call in _numbered(calls) if n < comparison.number)
-    return Odd(
-        comparison.number,
-        ranks,
-        mine,
-        theirs,
-        skipped=signature(mine) in set(map(signature, made_before)),
-        by_past=by_past,
-    )
+        ranks = tuple(sorted(rank for side in sides if signature(side.call) != expected for rank in side.ranks))
+    mine = next(side.call for side in sides if side.ranks[0] in ranks)
+    theirs = next(side.call for side in sides if side.ranks[0] not in ranks)
+    made_before = {
+        signature(call)
+        for calls in group.ranks.values()
+        for number, call in _numbered(calls)
+        if number < comparison.number
+    }
+    return Odd(comparison.number, ranks, mine, theirs, skipped=signature(mine) in made_before, by_past=by_past)
 
 
 def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     """The same for ranks that wait in calls of different groups: whose call is not what followed the calls before, of all groups
     together. None if a rank's wait is not recorded, or nothing tells."""
     waiting: dict[int, tuple[str | None, Call]] = {}
-    past: list[_Made] = []
+    past: list[_GroupCall] = []
     for rank in ranks:
         pending = [
             (group.name, calls.pending[0].call)
@@ -270,30 +255,30 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
         if len(pending) != 1:
             return None
         waiting[rank] = pending[0]
-        past = max(past, _before(ledger, rank), key=len)
+        past = max(past, _complete_calls(ledger, rank), key=len)
     candidates = {(name, signature(call)) for name, call in waiting.values()}
-    expected = _what_followed([made for _, made in past], candidates)
-    odd = tuple(sorted(n for n, (name, call) in waiting.items() if (name, signature(call)) != expected))
+    expected = _what_followed(past, candidates)
+    odd = tuple(sorted(rank for rank, (name, call) in waiting.items() if (name, signature(call)) != expected))
     if expected is None or len(candidates) != 2 or not odd:
         return None
-    mine, theirs = waiting[odd[0]], next(call for rank, (_, call) in waiting.items() if rank not in odd)
-    made_before = {made for _, made in past}
-    return Odd(0, odd, mine[1], theirs, skipped=(mine[0], signature(mine[1])) in made_before, by_past=True)
+    group_name, mine = waiting[odd[0]]
+    theirs = next(call for rank, (_, call) in waiting.items() if rank not in odd)
+    return Odd(0, odd, mine, theirs, skipped=(group_name, signature(mine)) in past, by_past=True)
 
 
-_Made = tuple[int, tuple[str | None, Signature]]
-"""When a call was made, and the group and the call."""
+_GroupCall = tuple[str | None, Signature]
+"""A call and its group."""
 
 
-def _before(ledger: Ledger, rank: int) -> list[_Made]:
+def _complete_calls(ledger: Ledger, rank: int) -> list[_GroupCall]:
     """The calls of a rank in all of its groups, without those that it waits in, in the order in which it made them."""
-    made = []
+    made: list[tuple[int, _GroupCall]] = []
     for group, calls in ledger.of_rank(rank):
-        waits = {one.number for one in calls.pending}
+        pending = {waiting.number for waiting in calls.pending}
         for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True):
-            if number not in waits:
+            if number not in pending:
                 made.append((at, (group.name, signature(call))))
-    return sorted(made, key=lambda one: one[0])
+    return [call for _, call in sorted(made, key=lambda timed: timed[0])]
 
 
 def _numbered(calls: RankCalls) -> Iterable[tuple[int, Call]]:
@@ -306,7 +291,7 @@ def _past(group: GroupCalls, number: int) -> list[Signature]:
     return [signature(call) for n, call in _numbered(longest) if n < number]
 
 
-def _what_followed(past: Sequence[Known], candidates: set[Known]) -> Known | None:
+def _what_followed(past: Sequence[Item], candidates: set[Item]) -> Item | None:
     """Of some calls, the one that followed the last ones of the past when they were made earlier: where the most of them are the
     same. None if nothing like it was recorded."""
     best, followed = _LEAST_CONTEXT - 1, None
@@ -318,7 +303,7 @@ def _what_followed(past: Sequence[Known], candidates: set[Known]) -> Known | Non
     return followed
 
 
-def _common_end(past: Sequence[Known], end: int) -> int:
+def _common_end(past: Sequence[Item], end: int) -> int:
     """How many calls before the position `end` are the same as those at the end of the past."""
     length = 0
     while length < min(end, _MOST_CONTEXT) and past[end - 1 - length] == past[-1 - length]:

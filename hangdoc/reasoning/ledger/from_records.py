@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
-from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.rank import Rank, Wait
 from hangdoc.snapshot import (
     CallForm,
     CallHistory,
@@ -16,7 +17,6 @@ from hangdoc.snapshot import (
     Frame,
     Group,
     Host,
-    Interpreter,
     Process,
     Recorded,
     RecordedGroup,
@@ -88,22 +88,8 @@ def _parts_of_rank(rank: Rank, hosts: dict[str, Host]) -> Iterator[Part]:
         parts = recorded_parts(rank.rank, rank.host, host.wall_us if host is not None else None, rank.process)
         undated = host is not None and host.dumps is not None and host.wall_us is None
         yield from map(_without_ages, parts) if undated else parts
-    wait = rank.wait
-    if wait is None or wait.kind != "collective" or not wait.sure:
-        return
-    where = rank.where
-    site = Site(where.file.rpartition("/")[2], where.line, where.function) if where is not None else None
-    yield from stack_parts(
-        StackCall(
-            rank=rank.rank,
-            host=rank.host,
-            group=wait.operation.group,
-            members=wait.members or (),
-            op=wait.operation.op,
-            site=site,
-            backend=wait.operation.backend,
-        )
-    )
+    if rank.wait is not None and rank.wait.kind == "collective" and rank.wait.sure:
+        yield part_of_stack(rank, rank.wait)
 
 
 def _without_ages(part: Part) -> Part:
@@ -121,7 +107,7 @@ def recorded_parts(rank: int, host: str, wall_us: int | None, process: Process) 
     groups = recorded_groups(process)
     if not isinstance(recorder, FlightRecorder) or not groups:
         return
-    forms = tuple(map(_call_of, recorder.forms))
+    forms = tuple(map(_call, recorder.forms))
     stopped = stopped_by(process) is not None
     for recorded in groups:
         if stopped and recorded.on_card:  # the thread that would notice the end of a call does not run
@@ -144,61 +130,57 @@ def recorded_parts(rank: int, host: str, wall_us: int | None, process: Process) 
 def _untouched(rank: int, process: Process, recorded: Sequence[RecordedGroup]) -> Iterator[Group]:
     """The groups of a rank in which it has made no call: those that its record, which is whole, would have, because it has groups
     of the same backend."""
-    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
     with_calls = [_listed(process, group) for group in recorded]
     backends = {group.backend for group in with_calls if group is not None}
-    yield from (
-        group for group in groups if rank in group.ranks and group not in with_calls and group.backend in backends
-    )
+    for group in observed.groups(process):
+        if rank in group.ranks and group not in with_calls and group.backend in backends:
+            yield group
 
 
 def _listed(process: Process, recorded: RecordedGroup) -> Group | None:
     """The group in the table of groups in the process's memory."""
-    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
-    return next(
-        (
-            group
-            for group in groups
-            if (group.default if recorded.default else not group.default and group.name == recorded.name)
-        ),
-        None,
-    )
+    for group in observed.groups(process):
+        if group.default if recorded.default else not group.default and group.name == recorded.name:
+            return group
+    return None
 
 
 def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, forms: Sequence[Call]) -> RankCalls:
-    pending = tuple(map(_pending, recorded.pending))
-    history, last, age = recorded.history, recorded.completed, None
+    last, history = recorded.completed, recorded.history
     if recorded.pending and (last is None or recorded.pending[-1].seq > last.seq):
         last = recorded.pending[-1]
-    call = _call(last) if last is not None else None
-    age = last.age_seconds if last is not None else None
-    if history is None or not _is_whole(history, len(forms)):
-        return RankCalls(
-            rank, host, made=recorded.issued, made_before=recorded.issued_before, pending=pending, last=call,
-            last_age_seconds=age, generation=recorded.generation,
-        )  # fmt: skip
-    calls = tuple(forms[at] for at in history.forms)
-    if wall_us is not None:  # the record was read a moment before the end of the window, from which all ages are
-        age = max(0.0, (wall_us - history.made_us[-1]) / 1e6)
-        made = dict(zip(history.numbers, history.made_us, strict=True))
-        pending = tuple(
-            call._replace(age_seconds=max(0.0, (wall_us - made[call.number]) / 1e6)) if call.number in made else call
-            for call in pending
-        )
-    return RankCalls(
+    made = RankCalls(
         rank,
         host,
-        made=max(recorded.issued or 0, history.numbers[-1]),
+        made=recorded.issued,
         made_before=recorded.issued_before,
-        pending=pending,
+        pending=tuple(Pending(r.seq, _call(r), r.age_seconds, r.timeout_seconds) for r in recorded.pending),
+        last=_call(last) if last is not None else None,
+        last_age_seconds=last.age_seconds if last is not None else None,
+        generation=recorded.generation,
+    )
+    if history is None or not _is_whole(history, len(forms)):
+        return made
+    calls = tuple(forms[at] for at in history.forms)
+    made = made._replace(
+        made=max(recorded.issued or 0, history.numbers[-1]),
         last=calls[-1],
-        last_age_seconds=age,
         numbers=history.numbers,
         calls=calls,
         made_us=history.made_us,
         whole=history.numbers[0] == 1,
-        generation=recorded.generation,
     )
+    return made if wall_us is None else _with_ages(made, wall_us)
+
+
+def _with_ages(calls: RankCalls, wall_us: int) -> RankCalls:
+    """Calls whose ages are those at the end of the window: the record was read a moment before."""
+    ages = {
+        number: max(0.0, (wall_us - made_us) / 1e6)
+        for number, made_us in zip(calls.numbers, calls.made_us, strict=True)
+    }
+    pending = (call._replace(age_seconds=ages.get(call.number, call.age_seconds)) for call in calls.pending)
+    return calls._replace(pending=tuple(pending), last_age_seconds=ages[calls.numbers[-1]])
 
 
 def _is_whole(history: CallHistory, forms: int) -> bool:
@@ -207,18 +189,9 @@ def _is_whole(history: CallHistory, forms: int) -> bool:
     return len(lengths) == 1 and bool(history.numbers) and 0 <= min(history.forms) <= max(history.forms) < forms
 
 
-def _pending(recorded: Recorded) -> Pending:
-    return Pending(recorded.seq, _call(recorded), recorded.age_seconds, recorded.timeout_seconds)
-
-
-def _call(recorded: Recorded) -> Call:
-    return Call(
-        call_names.recorded_op(recorded.op), recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames)
-    )
-
-
-def _call_of(form: CallForm) -> Call:
-    return Call(call_names.recorded_op(form.op), form.inputs, _sites(form.frames), _is_by_join(form.frames))
+def _call(recorded: CallForm | Recorded) -> Call:
+    frames = recorded.frames
+    return Call(call_names.recorded_op(recorded.op), recorded.inputs, _sites(frames), _is_by_join(frames))
 
 
 def _is_by_join(frames: Sequence[Frame]) -> bool:
@@ -236,24 +209,11 @@ def _sites(frames: Sequence[Frame]) -> tuple[Site, ...]:
 # --- from the stack ---------------------------------------------------------------------------------------------------
 
 
-class StackCall(NamedTuple):
-    """The collective in which a rank waits, by its stack."""
-
-    rank: int
-    host: str
-    group: str | None
-    """None for the default group."""
-    members: tuple[int, ...]
-    """Of the group; empty if unknown."""
-    op: str
-    site: Site | None
-    backend: str | None = None
-    age_seconds: float | None = None
-
-
-def stack_parts(call: StackCall) -> Iterator[Part]:
-    """The part of a ledger that a stack gives."""
-    called = Call(call.op, sites=(call.site,) if call.site is not None else ())
-    waiting = Pending(0, called, call.age_seconds, source="inferred")
-    calls = RankCalls(call.rank, call.host, "inferred", pending=(waiting,), last=called)
-    yield Part(call.group, call.members, call.backend, calls)
+def part_of_stack(rank: Rank, wait: Wait) -> Part:
+    """The collective in which a rank waits by its stack: a record of length one, without a number, and marked as inferred."""
+    where, operation = rank.where, wait.operation
+    site = Site(where.file.rpartition("/")[2], where.line, where.function) if where is not None else None
+    call = Call(operation.op, sites=(site,) if site is not None else ())
+    pending = Pending(0, call, source="inferred")
+    calls = RankCalls(rank.rank, rank.host, "inferred", pending=(pending,), last=call)
+    return Part(operation.group, wait.members or (), operation.backend, calls)

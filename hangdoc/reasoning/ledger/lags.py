@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from hangdoc.reasoning.ledger.history import period
 from hangdoc.reasoning.model.ledger import GroupCalls, RankCalls, Signature, signature
 
 _LEAST_CALLS = 10
@@ -40,21 +39,17 @@ class Lag(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """The pace of a group, and the lags of the ranks that can be compared, by rank."""
+    """The pace of a group."""
 
     lags: tuple[Lag, ...]
+    """By rank, of those that can be compared."""
     calls: int
     """Aligned calls that were looked at."""
     telling_calls: int
     calls_per_second: float
     """Of the last seconds; 0 if unknown."""
-    period: int | None
-    """After how many calls they repeat."""
-    period_seconds: float | None
     clocks: str | None
     """What was assumed about the clocks of several hosts, as a clause; None for one host."""
-    left_out: tuple[int, ...] = ()
-    """Ranks of other hosts, whose clocks can't be compared."""
 
     @property
     def slowest(self) -> Lag | None:
@@ -86,19 +81,12 @@ def pace(group: GroupCalls) -> Pace | None:
     calls = len(aligned.numbers)
     last = Counter(max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling)
     ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
-    first = min(aligned.times)
-    spans = aligned.times[first]
-    length = period(_integers(aligned.sites))
-    repeats = [later - earlier for earlier, later in zip(spans, spans[length:], strict=False)] if length else []
     return Pace(
         lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
         calls=calls,
         telling_calls=len(telling),
-        calls_per_second=_rate(spans),
-        period=length,
-        period_seconds=median(repeats) / 1e6 if repeats else None,
+        calls_per_second=_rate(aligned.times[min(aligned.times)]),
         clocks=clocks,
-        left_out=tuple(sorted(recorded.keys() - compared.keys())),
     )
 
 
@@ -188,11 +176,6 @@ def _median_without(ordered: Sequence[float], own: float) -> float:
     at, rest = bisect_left(ordered, own), len(ordered) - 1
     low, high = (rest - 1) // 2, rest // 2
     return (ordered[low + (low >= at)] + ordered[high + (high >= at)]) / 2
-
-
-def _integers(sites: Iterable[Signature]) -> list[int]:
-    identity: dict[Signature, int] = {}
-    return [identity.setdefault(site, len(identity)) for site in sites]
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------

@@ -19,11 +19,8 @@ from hangdoc.snapshot import (
     Communicators,
     FlightRecorder,
     Host,
-    Machine,
     Process,
     RasAnswer,
-    RasCommunicator,
-    RasMissingRank,
     RasRank,
 )
 from hangdoc.torch_facts import call_names
@@ -33,7 +30,7 @@ class Member(NamedTuple):
     """A process in a communicator."""
 
     host: str
-    """The name of its host, or, if it was not observed, an address."""
+    """The name of its host, or an address if the process is not among the observed ranks."""
     pid: int
     observed: bool
 
@@ -43,8 +40,6 @@ class MemberCounts(NamedTuple):
 
     counts: tuple[int | None, ...]
     """As `RasRank.counts`."""
-    launched: int | None
-    """As `RasRank.launched`."""
     grew: bool | None
     """Whether it launched more between two readings; None if it was read once."""
 
@@ -52,130 +47,66 @@ class MemberCounts(NamedTuple):
 class RasGroup(NamedTuple):
     """A communicator, put together of all answers that have it."""
 
-    hash: str
     size: int
     members: dict[Member, MemberCounts]
-    missing: tuple[Member, ...] = ()
-    """Processes of which RAS has no counts."""
-    nameless: int = 0
-    """How many of its ranks an answer in text form counts, without saying which processes they are."""
+    """The processes of which an answer has counts."""
 
 
 def ras_groups(hosts: Iterable[Host]) -> tuple[RasGroup, ...]:
-    """The communicators of all answers, by hash. RAS numbers ranks in their communicator, so they are joined with
-    processes by pid. Of an observed process, what its own host was told counts: no host speaks for another. Of the
-    others, the newest answer counts."""
+    """The communicators of all answers, by hash. RAS numbers ranks in their communicator, so they are joined with processes by
+    pid. Of an observed process, what its own host was told counts: no host speaks for another. Of the others, the newest answer
+    counts."""
     hosts = tuple(hosts)
-    names = _Names(hosts)
+    claims = _claimed_ranks(hosts)
     answers = sorted(
         ((host, service.answer) for host in hosts for service in host.ras if isinstance(service.answer, RasAnswer)),
         key=lambda each: each[1].age_seconds,
     )
-    made: dict[str, _Group] = {}
+    groups: dict[str, RasGroup] = {}
+    told: dict[tuple[str, Member], str] = {}  # which host was told the counts of a member
     for host, answer in answers:
         for communicator in answer.communicators:
-            group = made.setdefault(communicator.hash, _Group(communicator))
-            if group.size == communicator.size:
-                group.add(host.name, communicator, names, twice=answer.seconds_between is not None)
-    return tuple(group.result() for _, group in sorted(made.items()))
-
-
-class _Group:
-    """A communicator of which some answers were read, the newest first."""
-
-    def __init__(self, communicator: RasCommunicator) -> None:
-        self.hash, self.size = communicator.hash, communicator.size
-        self._members: dict[Member, tuple[str, MemberCounts | None]] = {}
-        """With the host that was told so; None for a process without counts."""
-        self._nameless = 0
-
-    def add(self, host: str, communicator: RasCommunicator, names: "_Names", *, twice: bool) -> None:
-        """Add what a host was told."""
-        nameless = 0
-        for rank in communicator.ranks:
-            counts = MemberCounts(rank.counts, rank.launched, _has_grown(rank) if twice else None)
-            nameless += not self._add_member(host, names.member(self.hash, rank), counts)
-        for missing in communicator.missing:
-            self._add_member(host, names.member(self.hash, missing), None)
-        self._nameless = max(self._nameless, nameless)
-
-    def _add_member(self, host: str, member: Member | None, counts: MemberCounts | None) -> bool:
-        """Whether the process is known."""
-        if member is None:
-            return False
-        told, _ = self._members.get(member, (None, None))
-        if told is None or (member.observed and told != member.host == host):
-            self._members[member] = host, counts
-        return True
-
-    def result(self) -> RasGroup:
-        """What all answers have of it."""
-        members = {member: counts for member, (_, counts) in self._members.items() if counts is not None}
-        missing = tuple(member for member, (_, counts) in self._members.items() if counts is None)
-        return RasGroup(self.hash, self.size, members, missing, self._nameless)
+            group = groups.setdefault(communicator.hash, RasGroup(communicator.size, {}))
+            for rank in communicator.ranks if group.size == communicator.size else ():
+                member = claims.get((communicator.hash, rank.rank)) or _far_member(rank)
+                if member is None:
+                    continue
+                before = told.get((communicator.hash, member))
+                if before is None or (member.observed and before != member.host == host.name):
+                    told[communicator.hash, member] = host.name
+                    grew = _has_grown(rank) if answer.seconds_between is not None else None
+                    group.members[member] = MemberCounts(rank.counts, grew)
+    return tuple(group for _, group in sorted(groups.items()))
 
 
 def _has_grown(rank: RasRank) -> bool | None:
     """Whether a count of a rank is higher than before; None if no count is in both readings."""
     pairs = [
         (now, before)
-        for now, before in (*zip(rank.counts, rank.counts_before, strict=False), (rank.launched, rank.launched_before))
+        for now, before in zip(rank.counts, rank.counts_before, strict=False)
         if now is not None and before is not None
     ]
     return any(now > before for now, before in pairs) if pairs else None
 
 
-class _Names:
-    """Which process a rank in an answer is."""
+def _claimed_ranks(hosts: Iterable[Host]) -> dict[tuple[str, int], Member | None]:
+    """By communicator and rank in it, the observed process that it is: what the host of the process says; None if two hosts say
+    that it is theirs."""
+    claims: dict[tuple[str, int], Member | None] = {}
+    for host in hosts:
+        pids = {process.pid for process in host.processes if process.role == "rank"}
+        answers = [service.answer for service in host.ras if isinstance(service.answer, RasAnswer)]
+        for communicator in (communicator for answer in answers for communicator in answer.communicators):
+            for rank in communicator.ranks:
+                if rank.process is not None and rank.process in pids:
+                    key, member = (communicator.hash, rank.rank), Member(host.name, rank.process, observed=True)
+                    claims[key] = member if claims.get(key, member) == member else None
+    return claims
 
-    def __init__(self, hosts: tuple[Host, ...]) -> None:
-        self._ranks = {(host.name, one.pid) for host in hosts for one in host.processes if one.role == "rank"}
-        self._by_answer: dict[tuple[str, int], Member | None] = {}
-        """By communicator and rank in it: what the host of the process says; None if two hosts say that it is theirs."""
-        self._by_address: dict[tuple[str, int], Member] = {}
-        """By address of a host and pid, for processes whose pid is the same in the whole host."""
-        for host in hosts:
-            for service in host.ras:
-                if isinstance(service.answer, RasAnswer):
-                    for communicator in service.answer.communicators:
-                        self._add_answer(host, communicator)
-            self._add_addresses(host)
 
-    def member(self, hash_: str, rank: RasRank | RasMissingRank) -> Member | None:
-        """The process; None if the answer does not name one."""
-        by_answer = self._by_answer.get((hash_, rank.rank))
-        if by_answer is not None:
-            return by_answer
-        if rank.host is None or rank.pid is None:
-            return None
-        return self._by_address.get((rank.host, rank.pid)) or Member(rank.host, rank.pid, observed=False)
-
-    def _add_answer(self, host: Host, communicator: RasCommunicator) -> None:
-        ranks: tuple[RasRank | RasMissingRank, ...] = (*communicator.ranks, *communicator.missing)
-        for rank in ranks:
-            if rank.process is not None and (host.name, rank.process) in self._ranks:
-                key, member = (communicator.hash, rank.rank), Member(host.name, rank.process, observed=True)
-                self._by_answer[key] = member if self._by_answer.get(key, member) == member else None
-
-    def _add_addresses(self, host: Host) -> None:
-        machine = host.machine
-        if not isinstance(machine, Machine) or host.machine_id is None:
-            return
-        addresses = [
-            address
-            for interface in machine.interfaces
-            for address in interface.addresses
-            if not address.startswith("127.") and address != "::1"
-        ]
-        for process in host.processes:
-            spaces = process.namespaces
-            if (
-                process.role == "rank"
-                and spaces.get("net") == machine.net_namespace
-                and spaces.get("pid") == host.machine_id.rpartition(" ")[2]
-            ):
-                for address in addresses:
-                    self._by_address[address, process.pid] = Member(host.name, process.pid, observed=True)
+def _far_member(rank: RasRank) -> Member | None:
+    """A process on a host that was not observed or not asked; None if the answer does not name one."""
+    return Member(rank.host, rank.pid, observed=False) if rank.host is not None and rank.pid is not None else None
 
 
 # --- uneven counts ----------------------------------------------------------------------------------------------------
@@ -188,7 +119,7 @@ class Launches(NamedTuple):
     """By rank: collectives, or kernels if it is used in CUDA graphs."""
     graphs: bool
     unobserved: dict[tuple[str, int], int]
-    """The same of processes that were not observed, by host and pid."""
+    """The same of other processes, by address of their host and pid."""
 
     @property
     def behind(self) -> tuple[int, ...]:
@@ -200,20 +131,17 @@ class Launches(NamedTuple):
 def find_uneven_by_ras(groups: Iterable[RasGroup], ranks: Mapping[tuple[str, int], int]) -> list[Launches]:
     """The same by the answers of RAS, which also needs no right to read a process. `ranks`: the rank of each process, by host and
     pid."""
-    found = []
+    uneven = []
     for group in groups:
-        if len(group.members) != group.size or any(counts.grew is not False for counts in group.members.values()):
+        certain = all(counts.grew is False and None not in counts.counts for counts in group.members.values())
+        if len(group.members) != group.size or not certain:
             continue
-        sums = {
-            member: sum(count for count in counts.counts if count is not None)
-            for member, counts in group.members.items()
-        }
-        if len(set(sums.values())) > 1 and all(None not in counts.counts for counts in group.members.values()):
-            at = {(member.host, member.pid): number for member, number in sums.items()}
-            seen = {ranks[place]: number for place, number in at.items() if place in ranks}
-            unobserved = {place: number for place, number in at.items() if place not in ranks}
-            found.append(Launches(seen, graphs=False, unobserved=unobserved))
-    return found
+        sums = {(member.host, member.pid): sum(filter(None, counts.counts)) for member, counts in group.members.items()}
+        if len(set(sums.values())) > 1:
+            launched = {ranks[place]: number for place, number in sums.items() if place in ranks}
+            unobserved = {place: number for place, number in sums.items() if place not in ranks}
+            uneven.append(Launches(launched, graphs=False, unobserved=unobserved))
+    return uneven
 
 
 def find_uneven(processes: Mapping[int, Process]) -> list[Launches]:
@@ -222,9 +150,9 @@ def find_uneven(processes: Mapping[int, Process]) -> list[Launches]:
     members: dict[tuple[int, int], dict[int, Communicator]] = {}
     for rank, process in processes.items():
         if isinstance(process.communicators, Communicators):
-            for each in process.communicators.communicators:
-                members.setdefault((each.hash, each.size), {})[rank] = each
-    found = []
+            for communicator in process.communicators.communicators:
+                members.setdefault((communicator.hash, communicator.size), {})[rank] = communicator
+    uneven = []
     for (_, size), by_rank in members.items():
         graphs = any(each.graphs for each in by_rank.values())
         if len(by_rank) != size or (graphs and _transfers(processes[rank] for rank in by_rank)):
@@ -232,8 +160,8 @@ def find_uneven(processes: Mapping[int, Process]) -> list[Launches]:
         if all(map(_rests, by_rank.values())):
             launches = Launches({rank: _launched(each, graphs=graphs) for rank, each in by_rank.items()}, graphs, {})
             if len(set(launches.launched.values())) > 1:
-                found.append(launches)
-    return found
+                uneven.append(launches)
+    return uneven
 
 
 def _launched(communicator: Communicator, *, graphs: bool) -> int:
@@ -260,7 +188,7 @@ def _transfers(processes: Iterable[Process]) -> bool:
 def waiting_for_launches(ranks: dict[int, Rank]) -> dict[int, Rank]:
     """The ranks, of which those wait that are busy at one line, as in the driver of a card, and have launched more in a
     communicator than ranks that wait for no other one. None of these has launched anything in the window."""
-    found = dict(ranks)
+    concluded = dict(ranks)
     uneven = find_uneven({number: rank.process for number, rank in ranks.items() if rank.process is not None})
     for launches in uneven:
         if any(ranks[number].waits for number in launches.behind):
@@ -272,8 +200,8 @@ def waiting_for_launches(ranks: dict[int, Rank]) -> dict[int, Rank]:
                 and rank.process is not None
                 and may_wait_for_card(rank.process, rank.thread)
             ):
-                found[number] = _waiting(rank, launches)
-    return found
+                concluded[number] = _waiting(rank, launches)
+    return concluded
 
 
 def _waiting(rank: Rank, launches: Launches) -> Rank:

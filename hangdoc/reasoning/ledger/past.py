@@ -180,8 +180,8 @@ def shares_of(rank: RankPast, edges: Sequence[float]) -> tuple[Share, ...]:
 
 
 def _share(seconds: Mapping[Activity, float]) -> Share:
-    known: dict[Activity, float] = {activity: length for activity, length in seconds.items() if activity != "unseen"}
-    if not known or sum(known.values()) < seconds.get("unseen", 0.0):
+    seen: dict[Activity, float] = {activity: length for activity, length in seconds.items() if activity != "unseen"}
+    if not seen or sum(seen.values()) < seconds.get("unseen", 0.0):
         return Share("unseen", 0.0)
-    total, waited = sum(known.values()), known.get("waiting", 0.0)
-    return Share(max(known, key=lambda activity: known[activity]), 1 - waited / total if waited < total else 0.0)
+    total, waited = sum(seen.values()), seen.get("waiting", 0.0)
+    return Share(max(seen, key=lambda activity: seen[activity]), 1 - waited / total if waited < total else 0.0)

@@ -35,10 +35,10 @@ class Agreement(NamedTuple, Generic[Value, Member]):
 
 def agreement(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
     """Compare the values of some members."""
-    found: dict[Value, list[Member]] = {}
+    members_of: dict[Value, list[Member]] = {}
     for member, value in sorted(values.items()):
-        found.setdefault(value, []).append(member)
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[1][0]))
+        members_of.setdefault(value, []).append(member)
+    ordered = sorted(members_of.items(), key=lambda item: (-len(item[1]), item[1][0]))
     return Agreement(tuple((value, tuple(members)) for value, members in ordered))
 
 

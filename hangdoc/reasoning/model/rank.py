@@ -198,8 +198,8 @@ class Class(Struct, frozen=True, gc=False):
 
 def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
     """The ranks in some classes."""
-    for one in classes:
-        yield from one.ranks
+    for alike in classes:
+        yield from alike.ranks
 
 
 def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
@@ -209,8 +209,8 @@ def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
 
 def merged(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[Class, ...]:
     """One class for all that have the same key, the smallest first."""
-    found: dict[Hashable, list[Class]] = {}
-    for one in classes:
-        found.setdefault(key(one.first), []).append(one)
-    whole = (Class(alike[0].first, ranks_of(alike)) for alike in found.values())
-    return tuple(sorted(whole, key=lambda one: (len(one.ranks), one.ranks)))
+    by_key: dict[Hashable, list[Class]] = {}
+    for part in classes:
+        by_key.setdefault(key(part.first), []).append(part)
+    whole = (Class(parts[0].first, ranks_of(parts)) for parts in by_key.values())
+    return tuple(sorted(whole, key=lambda alike: (len(alike.ranks), alike.ranks)))

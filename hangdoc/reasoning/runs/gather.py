@@ -17,7 +17,7 @@ from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.run import Placed
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.misleading_names import join_strayed, layers_of
-from hangdoc.reasoning.runs.processes import Gathered
+from hangdoc.reasoning.runs.processes import CLUSTER_RUNS, Gathered
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 from hangdoc.torch_facts.launchers import AGENTS
 
@@ -55,49 +55,59 @@ def _user_of(process: Process, processes: dict[int, Process]) -> int | None:
 
 
 def _gather(snapshot: Snapshot) -> list[Gathered]:
-    found: dict[str, Gathered] = {}
-    zombies: list[Placed] = []
+    by_name: dict[str, Gathered] = {}
+    ended: list[Placed] = []
     for host in snapshot.hosts:
         for process in host.processes:
             if process.role == "rank" and process.identity is not None:
-                run = _start(found, host, process, process.identity)
-                run.members.append((host, process))
+                _run_of(by_name, host, process, process.identity).members.append((host, process))
             elif process.role == "rank":
-                zombies.append((host, process))
-    for run in found.values():
+                ended.append((host, process))
+    for run in by_name.values():
         _set_copies_apart(run)
-    joined = _join_at_one_address(_join_connected(list(found.values()), snapshot))
+    joined = _join_at_one_address(_join_connected(list(by_name.values()), snapshot))
     _add_launchers(joined, snapshot)
     _join_waiting_agents(joined)
     join_strayed(joined)
     runs = [part for run in joined for part in _split(run)]
-    parents = _parents(runs) if zombies else {}
-    for host, process in zombies:
-        if (parent := parents.get((host.name, process.ppid))) is not None:
-            parent.zombies.append((host, process))
+    _add_ended(runs, ended)
     return runs
 
 
-def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankIdentity) -> Gathered:
+def _run_of(runs: dict[str, Gathered], host: Host, process: Process, identity: RankIdentity) -> Gathered:
     """The run that a rank belongs to by its variables, made where it is the first."""
-    address, port = who.master_address, who.master_port
+    address, port = identity.master_address, identity.master_port
     if address is None:  # set after the start, as many scripts under srun and mpirun do
         now = observed.environment(process)
         address, port = now.get("MASTER_ADDR"), natural(now.get("MASTER_PORT"))
     master = f"{address}:{port}" if address is not None else None
-    digest = run_identity.digest_of(who)
+    digest = run_identity.digest_of(identity)
     local = _loopback_of(host, process, address)
     if digest is not None:
         name = f"{digest} {local or ''}"
     elif master is not None:
-        name = f"{who.run_id}@{master} {local or ''}"
+        name = f"{identity.run_id}@{master} {local or ''}"
     else:
         name = f"{host.name}:{process.owner or process.pid}"
-    run = found.get(name) or found.setdefault(name, Gathered(name))
+    run = runs.setdefault(name, Gathered(name))
     run.master = run.master or master
-    run.run_id = run.run_id or _shown(who)
+    run.run_id = run.run_id or _shown(identity)
     run.alone_on = run.alone_on or (host.name if local else None)
     return run
+
+
+def _add_ended(runs: Iterable[Gathered], ended: Iterable[Placed]) -> None:
+    """Give each ended process to the run of the process that started it."""
+    parents: dict[tuple[str, int], Gathered] = {}
+    for run in runs:
+        for host, process in run.launchers:
+            parents.setdefault((host.name, process.pid), run)
+        for host, process in run.members:
+            if process.ppid > 1:
+                parents.setdefault((host.name, process.ppid), run)
+    for host, process in ended:
+        if (parent := parents.get((host.name, process.ppid))) is not None:
+            parent.zombies.append((host, process))
 
 
 def _set_copies_apart(run: Gathered) -> None:
@@ -117,7 +127,8 @@ def _is_copy(process: Process) -> bool:
     threads, python = observed.threads(process), observed.python_threads(process)
     if not threads or len(threads) > len(python):
         return False
-    if not {one.tid for one in threads} <= {one.tid if one.tid is not None else process.pid for one in python}:
+    of_python = {thread.tid if thread.tid is not None else process.pid for thread in python}
+    if not {thread.tid for thread in threads} <= of_python:
         return False
     return any("gloo" in backend_names(group.backend) for group in observed.groups(process))
 
@@ -129,10 +140,10 @@ def _loopback_of(host: Host, process: Process, address: str | None) -> str | Non
     return f"{host.name} {process.namespaces.get('net', '')}" if local else None
 
 
-def _shown(who: RankIdentity) -> str | None:
+def _shown(identity: RankIdentity) -> str | None:
     """How a person would call the run."""
-    cluster = who.run is not None and who.run.startswith(("mpi:", "slurm:", "dumps:"))
-    return who.run if cluster else who.run_id
+    cluster = identity.run is not None and identity.run.startswith(CLUSTER_RUNS)
+    return identity.run if cluster else identity.run_id
 
 
 def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
@@ -140,15 +151,16 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
     number."""
     if len(runs) < 2:
         return runs
-    of = {(host.name, process.pid): run for run in runs for host, process in run.members}
+    run_of = {(host.name, process.pid): run for run in runs for host, process in run.members}
     numbers = {run.name: run.numbers for run in runs}
-    for one, other in peers_by_connection(snapshot.hosts, set(of), set().union(*(run.stores for run in runs))):
-        kept, gone = of[one], of[other]
+    stores = set().union(*(run.stores for run in runs))
+    for one, other in peers_by_connection(snapshot.hosts, set(run_of), stores):
+        kept, gone = run_of[one], run_of[other]
         if kept is gone or not numbers[kept.name].isdisjoint(numbers[gone.name]):
             continue
         numbers[kept.name] |= numbers[gone.name]
         for host, process in gone.members:
-            of[host.name, process.pid] = kept
+            run_of[host.name, process.pid] = kept
         _merge(kept, gone)
     return [run for run in runs if run.members]
 
@@ -156,7 +168,7 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
 def _join_at_one_address(runs: list[Gathered]) -> list[Gathered]:
     """Runs without a common name whose ranks wait at one `init_method="tcp://..."` are one, but never two ranks of one number."""
     by_address: dict[tuple[str | None, str], Gathered] = {}
-    for run in [run for run in runs if run.master is None] if len(runs) > 1 else ():
+    for run in [run for run in runs if run.master is None]:
         calls = (meeting_call_of(process) for _, process in run.members)
         methods = {call.init_method for call in calls if call is not None}
         method = methods.pop() if len(methods) == 1 else None
@@ -213,27 +225,27 @@ def is_agent(process: Process) -> bool:
 def _above_launchers(host: Host, owners: dict[int | None, Gathered]) -> dict[int, Gathered]:
     """The run of each process above a launcher of ranks (srun above torchrun), by its pid."""
     by_pid = {other.pid: other for other in host.processes}
-    found: dict[int, Gathered] = {}
+    above: dict[int, Gathered] = {}
     for owner, run in owners.items():
         pid = owner
         for _ in range(_MOST_ANCESTORS):
             if pid is None or pid not in by_pid:
                 break
             pid = by_pid[pid].ppid
-            found.setdefault(pid, run)
-    return found
+            above.setdefault(pid, run)
+    return above
 
 
 def _from_launch_line(alone: dict[str, Gathered], host: Host, process: Process) -> Gathered:
-    asked = process.launch or Launch(tool="?")
-    run_id = asked.run_id or "none"
-    if asked.endpoint is None:
+    line = process.launch or Launch(tool="?")
+    run_id = line.run_id or "none"
+    if line.endpoint is None:
         name, local = f"{host.name}:{process.pid}", None
     else:
-        local = _loopback_of(host, process, asked.endpoint.rpartition(":")[0] or asked.endpoint)
-        name = f"{run_id}@{asked.endpoint} {local or ''}"
+        local = _loopback_of(host, process, line.endpoint.rpartition(":")[0] or line.endpoint)
+        name = f"{run_id}@{line.endpoint} {local or ''}"
     return alone.setdefault(
-        name, Gathered(name, master=asked.endpoint, run_id=run_id, alone_on=host.name if local else None)
+        name, Gathered(name, master=line.endpoint, run_id=run_id, alone_on=host.name if local else None)
     )
 
 
@@ -241,46 +253,45 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
     """An agent that still waits for its node belongs to the run whose endpoint it was given; not to one that has all of its
     ranks, nor to the left-overs of an earlier one. Where an elastic run has all of its ranks, the agents that wait in the same
     rendezvous are spare."""
-    called: dict[tuple[str | None, str | None], int] = {}
-    given: dict[_Meeting, int] = {}
+    position: dict[_MeetingPoint | _Rendezvous, int] = {}
     for at, run in enumerate(runs):
         if run.members:
-            left_over = all(process.launcher_gone for _, process in run.members) or _is_complete(run)
-            if not left_over:
-                called.setdefault((run.master, run.alone_on), at)
-            for meeting in _rendezvous(run):
-                given.setdefault(meeting, at)
+            if not (_is_complete(run) or all(process.launcher_gone for _, process in run.members)):
+                position.setdefault((run.master, run.alone_on), at)
+            for rendezvous in _rendezvous_of(run):
+                position.setdefault(rendezvous, at)
     joined: set[int] = set()
     for agents in runs:
         if agents.members or agents.master is None:
             continue
-        meetings = _rendezvous(agents)
-        places = [called.get((agents.master, agents.alone_on)), *map(given.get, meetings)]
-        first = min((place for place in places if place is not None), default=None)
-        if first is not None:
+        theirs = _rendezvous_of(agents)
+        found_at = [position[key] for key in ((agents.master, agents.alone_on), *theirs) if key in position]
+        if found_at:
+            first = min(found_at)
             runs[first].launchers += agents.launchers
-            for meeting in meetings:
-                given[meeting] = min(first, given.get(meeting, first))
+            position.update(dict.fromkeys(theirs, first))
             joined.add(id(agents))
     runs[:] = [run for run in runs if id(run) not in joined]
 
 
-_Meeting = tuple[str | None, str, str]
+_MeetingPoint = tuple[str | None, str | None]
+"""The endpoint of a run, and its only host where that is a loopback address."""
+_Rendezvous = tuple[str | None, str, str]
 """The loopback network, endpoint and id of a rendezvous."""
 
 
-def _rendezvous(run: Gathered) -> set[_Meeting]:
+def _rendezvous_of(run: Gathered) -> set[_Rendezvous]:
     """The rendezvous that the launchers of a run have in their launch lines."""
     return {
-        (_loopback_of(host, process, asked.endpoint.rpartition(":")[0]), asked.endpoint, asked.run_id)
+        (_loopback_of(host, process, line.endpoint.rpartition(":")[0]), line.endpoint, line.run_id)
         for host, process in run.launchers
-        if (asked := process.launch) is not None and asked.endpoint is not None and asked.run_id is not None
+        if (line := process.launch) is not None and line.endpoint is not None and line.run_id is not None
     }
 
 
 def _is_complete(run: Gathered) -> bool:
     """Whether all ranks that a run expects are there: then it waits for no node."""
-    return {who.world_size for who in run.identities} == {len(run.numbers)}
+    return {identity.world_size for identity in run.identities} == {len(run.numbers)}
 
 
 def _split(run: Gathered) -> list[Gathered]:
@@ -297,15 +308,3 @@ def _split(run: Gathered) -> list[Gathered]:
             for number, members in enumerate(others, 1)
         ),
     ]
-
-
-def _parents(runs: Iterable[Gathered]) -> dict[tuple[str, int], Gathered]:
-    """The run of each process (host, pid) that started ranks."""
-    found: dict[tuple[str, int], Gathered] = {}
-    for run in runs:
-        for host, process in run.launchers:
-            found.setdefault((host.name, process.pid), run)
-        for host, process in run.members:
-            if process.ppid > 1:
-                found.setdefault((host.name, process.ppid), run)
-    return found

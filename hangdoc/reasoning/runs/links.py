@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hangdoc.parse import natural
 from hangdoc.reasoning.model.run import Placed, StoreWait
 from hangdoc.reasoning.runs.processes import Gathered, Helpers
-from hangdoc.snapshot import AwaitedKey, Connection, Connections, Host, StoreServer, StoreServers
+from hangdoc.snapshot import Connection, Connections, Host, StoreServers
 
 End = tuple[str, str, int, str, int]
 """Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
@@ -31,30 +31,20 @@ class ConnectionIndex:
     """The connections of a host by process. It is made once, because a host may have many runs."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
-        self._of: dict[int, list[tuple[int, Connection]]] = {}
+        self._by_pid: dict[int, list[tuple[int, Connection]]] = {}
         for at, c in enumerate(connections):
-            self._of.setdefault(c.pid, []).append((at, c))
+            self._by_pid.setdefault(c.pid, []).append((at, c))
         self._all = connections
 
     def of(self, pids: Iterable[int]) -> list[Connection]:
         """Those of some processes, in their order."""
-        found = [one for pid in set(pids) for one in self._of.get(pid, ())]
-        return [c for _, c in sorted(found, key=lambda one: one[0])]
+        numbered = [entry for pid in set(pids) for entry in self._by_pid.get(pid, ())]
+        return [c for _, c in sorted(numbered, key=lambda entry: entry[0])]
 
     @cached_property
     def addresses(self) -> frozenset[str]:
         """The host's own addresses of all connections."""
         return frozenset(c.local_address for c in self._all)
-
-    @cached_property
-    def live_addresses(self) -> frozenset[str]:
-        """Those of the established ones."""
-        return frozenset(c.local_address for c in self._all if c.state == "ESTABLISHED")
-
-    @cached_property
-    def live_ends(self) -> frozenset[End]:
-        """The ends of the established ones."""
-        return frozenset(end(c) for c in self._all if c.state == "ESTABLISHED")
 
 
 _SEARCHED = 4
@@ -68,8 +58,8 @@ def index_of(host: Host) -> ConnectionIndex:
     kept = host.connections.__dict__
     if "index" not in kept:
         kept["index"] = ConnectionIndex(host.connections.connections)
-    found: ConnectionIndex = kept["index"]
-    return found
+    index: ConnectionIndex = kept["index"]
+    return index
 
 
 def _few(sets: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
@@ -110,15 +100,15 @@ def peers_by_connection(
 def store_ports(hosts: Iterable[Host], pids: Iterable[tuple[str, int | None]]) -> set[int]:
     """Ports at which processes, (host, pid) of `pids`, serve a store. Whoever serves a TCPStore is also its client
     (torch/csrc/distributed/c10d/TCPStore.cpp), so it has a connection to itself; no backend connects a rank to itself."""
-    found = set()
+    ports = set()
     for _, mine in connections_of(hosts, pids):
         listening = {(c.pid, c.local_port) for c in mine if c.state == "LISTEN"}
         if not listening:
             continue
         mine = [c for c in mine if c.state == "ESTABLISHED"]
         ends = {(c.pid, end(c)) for c in mine}
-        found |= {c.local_port for c in mine if (c.pid, c.local_port) in listening and (c.pid, other_end(c)) in ends}
-    return found
+        ports |= {c.local_port for c in mine if (c.pid, c.local_port) in listening and (c.pid, other_end(c)) in ends}
+    return ports
 
 
 def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
@@ -140,7 +130,7 @@ def _scope(c: Connection) -> str:
     return c.namespace if c.local_address[:4] == "127." else ""
 
 
-def pairs_of(members: dict[int, Placed], master: str | None, below: Helpers) -> Connected:
+def links_of(members: dict[int, Placed], master: str | None, below: Helpers) -> Connected:
     """Each rank's connections. Helpers, which are `below` the ranks, inherit copies of them."""
     hosts = {host.name: host for host, _ in members.values()}
     rank_of: dict[tuple[str, int | None], int] = {(host.name, p.pid): rank for rank, (host, p) in members.items()}
@@ -152,77 +142,46 @@ def pairs_of(members: dict[int, Placed], master: str | None, below: Helpers) -> 
     }
     stores = store_ports(hosts.values(), rank_of.keys()) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
-    mine: dict[int, list[Connection]] = {rank: [] for rank in members}
-    helpers: dict[int, list[Connection]] = {}
-    to_stores: dict[int, list[Connection]] = {}
-    for host, found in connections_of(hosts.values(), [*rank_of, *helper_of]):
-        for c in found:
-            of = rank_of.get((host.name, c.pid))
+    own: dict[int, list[Connection]] = {rank: [] for rank in members}
+    of_helpers: dict[int, list[Connection]] = {rank: [] for rank in members}
+    to_stores: dict[int, list[Connection]] = {rank: [] for rank in members}
+    for host, connections in connections_of(hosts.values(), [*rank_of, *helper_of]):
+        for c in connections:
+            rank = rank_of.get((host.name, c.pid))
             if _of_store(c, stores):
-                if of is not None and c.remote_port in stores:
-                    to_stores.setdefault(of, []).append(c)
-                continue
-            if of is not None:
-                mine[of].append(c)
-                owners[end(c)] = of
+                if rank is not None and c.remote_port in stores:
+                    to_stores[rank].append(c)
+            elif rank is not None:
+                own[rank].append(c)
+                owners[end(c)] = rank
             else:
-                helpers.setdefault(helper_of[host.name, c.pid], []).append(c)
+                of_helpers[helper_of[host.name, c.pid]].append(c)
     local = _few([index_of(host).addresses for host in hosts.values()])
     return {
-        rank: Links(*_parted(rank, mine[rank], helpers.get(rank, ()), owners, local), tuple(to_stores.get(rank, ())))
+        rank: Links(*_split(rank, own[rank], of_helpers[rank], owners, local), tuple(to_stores[rank]))
         for rank in members
     }
 
 
-def _parted(
+def _split(
     rank: int,
-    own: list[Connection],
-    of_helpers: Sequence[Connection],
+    own: Iterable[Connection],
+    of_helpers: Iterable[Connection],
     owners: dict[End, int],
     local: Sequence[frozenset[str]],
 ) -> tuple[tuple[Connection, ...], tuple[Connection, ...]]:
     """(to other ranks, to the world)."""
-    kept, others = [], []
+    to_ranks, to_world = [], []
     for c in own:
-        if c.state == "LISTEN":
-            others.append(c)
-            continue
-        peer = owners.get(other_end(c))
-        # The other end is an observed rank, or may be a rank on a host that was not observed.
-        if peer != rank if peer is not None else not any(c.remote_address in some for some in local):
-            kept.append(c)
+        peer = owners.get(other_end(c)) if c.state != "LISTEN" else None
         if peer is None:
-            others.append(c)
-    others += [c for c in of_helpers if c.state != "LISTEN" and end(c) not in owners]
-    return tuple(kept), tuple(others)
-
-
-def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
-    """Whether a live connection of a rank leads to a process of its own host that was not looked at, which may be another rank;
-    None where sockets could not be read. `stores`: ports of the run's stores."""
-    hosts = {host.name: host for host, _ in members.values()}
-    if not all(isinstance(host.connections, Connections) for host in hosts.values()):
-        return None
-    mine = [(host.name, process.pid) for host, process in members.values()]
-    stores = stores | store_ports(hosts.values(), mine)
-    for host, found in connections_of(hosts.values(), mine):
-        index = index_of(host)
-        ours = (c for c in found if c.state == "ESTABLISHED" and c.remote_address in index.live_addresses)
-        if any(other_end(c) not in index.live_ends and not _of_store(c, stores) for c in ours):
-            return True
-    return False
-
-
-def lead_to_other_hosts(members: dict[int, Placed]) -> bool:
-    """Whether a live connection of a rank leads to an address that is on no host of the run that was observed."""
-    hosts = {host.name: host for host, _ in members.values()}
-    mine = [(host.name, process.pid) for host, process in members.values()]
-    here = _few([index_of(host).live_addresses for host in hosts.values()])
-    return any(
-        c.state == "ESTABLISHED" and not any(c.remote_address in some for some in here)
-        for _, found in connections_of(hosts.values(), mine)
-        for c in found
-    )
+            to_world.append(c)
+        elif peer != rank:
+            to_ranks.append(c)
+        if peer is None and c.state != "LISTEN" and not any(c.remote_address in addresses for addresses in local):
+            to_ranks.append(c)  # the other end may be a rank on a host that was not observed
+    to_world += [c for c in of_helpers if c.state != "LISTEN" and end(c) not in owners]
+    return tuple(to_ranks), tuple(to_world)
 
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
@@ -245,38 +204,28 @@ def _unanswered(c: Connection) -> bool:
 # --- keys of stores ---------------------------------------------------------------------------------------------------
 
 
-class _Served(NamedTuple):
-    host: Host
-    pid: int
-    server: StoreServer
-
-
 def store_waits(run: Gathered, members: dict[int, Placed]) -> tuple[StoreWait, ...]:
     """The waits that the stores of a run show, the keys of most ranks first."""
-    served = [one for one in _served(run) if one.server.awaited]
-    if not served:
+    servers = [
+        (host, process.pid, server)
+        for host, process in run.processes
+        if isinstance(process.stores, StoreServers)
+        for server in process.stores.servers
+        if server.awaited
+    ]
+    if not servers:
         return ()
     owners = _owners(members)
-    found: dict[StoreWait, None] = {}
-    for host, pid, server in served:
+    waits: dict[StoreWait, None] = {}
+    for host, pid, server in servers:
         sockets = {c.inode: c for c in index_of(host).of([pid]) if c.local_port == server.port}
         for key in server.awaited:
             clients = (sockets[inode] for inode in key.sockets if inode in sockets)
             waiting = {owners[other_end(c)] for c in clients if other_end(c) in owners}
             if waiting:
-                found[_wait(key, tuple(sorted(waiting)))] = None
-    return tuple(sorted(found, key=lambda wait: (-len(wait.ranks), wait.key)))
-
-
-def _wait(key: AwaitedKey, ranks: tuple[int, ...]) -> StoreWait:
-    return StoreWait(key=key.name, ranks=ranks, alike=key.alike, alike_count=key.alike_count)
-
-
-def _served(run: Gathered) -> Iterator[_Served]:
-    for host, process in run.processes:
-        if isinstance(process.stores, StoreServers):
-            for server in process.stores.servers:
-                yield _Served(host, process.pid, server)
+                ranks = tuple(sorted(waiting))
+                waits[StoreWait(key=key.name, ranks=ranks, alike=key.alike, alike_count=key.alike_count)] = None
+    return tuple(sorted(waits, key=lambda wait: (-len(wait.ranks), wait.key)))
 
 
 def _owners(members: dict[int, Placed]) -> dict[End, int]:
@@ -285,7 +234,7 @@ def _owners(members: dict[int, Placed]) -> dict[End, int]:
     ranks = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
     return {
         end(c): ranks[host.name, c.pid]
-        for host, found in connections_of(hosts.values(), ranks)
-        for c in found
+        for host, connections in connections_of(hosts.values(), ranks)
+        for c in connections
         if c.state == "ESTABLISHED"
     }

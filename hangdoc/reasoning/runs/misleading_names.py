@@ -1,7 +1,6 @@
 """Runs whose names mislead: one run whose launches have different endpoints or run ids, and several runs with one name."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from hangdoc.parse import natural
@@ -11,9 +10,6 @@ from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.processes import Gathered
 from hangdoc.snapshot import Connections, Process
-
-_MOST_ON_A_HOST = 64
-"""Agents of one program that wait on one host. Nobody's mistake starts more, and each is compared with each."""
 
 
 def join_strayed(runs: list[Gathered]) -> None:
@@ -27,8 +23,8 @@ def join_strayed(runs: list[Gathered]) -> None:
     for (program, _), parts in waiting.items():
         together = _that_complete_each_other(parts) if program else []
         on_one_host = len({host.name for run in together for host, _ in run.processes}) < len(together)
-        shared = all(_same_but_for_its_id(run, together[0]) for run in together[1:])
-        if len(together) < 2 or (on_one_host and not shared and not any(_nobody_listens(run) for run in together)):
+        told_wrong = _are_agents_of_one_endpoint(together) or any(_nobody_listens(run) for run in together)
+        if len(together) < 2 or (on_one_host and not told_wrong):
             continue
         first, *others = sorted(together, key=_first_node)
         for run in others:
@@ -40,25 +36,31 @@ def join_strayed(runs: list[Gathered]) -> None:
 
 
 def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
-    """The parts that can belong to one run with each of the others."""
+    """The parts that can belong to one run: no rank is in two of them, and the agents on one host state different node ranks, or
+    have one endpoint."""
     if len({bool(run.members) for run in parts}) > 1:
         return []
     if parts[0].members:
         times = Counter(number for run in parts for number in run.numbers)
         return [run for run in parts if all(times[number] == 1 for number in run.numbers)]
-    on_host: dict[str, list[Gathered]] = {}
+    if _are_agents_of_one_endpoint(parts):
+        return parts
+    nodes: dict[str, list[int | None]] = {}
     for run in parts:
-        for name in {host.name for host, _ in run.launchers}:
-            on_host.setdefault(name, []).append(run)
-    if any(len(here) > _MOST_ON_A_HOST for here in on_host.values()):
-        return []
-    apart = {
-        id(run)
-        for here in on_host.values()
-        for run in here
-        if not all(_complete(run, other) for other in here if other is not run)
+        for host_name, node in {(host.name, _node_of_launcher(process)) for host, process in run.launchers}:
+            nodes.setdefault(host_name, []).append(node)
+    unclear = {
+        host_name
+        for host_name, on_host in nodes.items()
+        if len(on_host) > 1 and (None in on_host or len(set(on_host)) < len(on_host))
     }
-    return [run for run in parts if id(run) not in apart]
+    return [run for run in parts if not any(host.name in unclear for host, _ in run.launchers)]
+
+
+def _are_agents_of_one_endpoint(parts: list[Gathered]) -> bool:
+    """Whether agents were given one endpoint, so that only their run ids keep them apart."""
+    endpoints = {(run.master, run.alone_on) for run in parts}
+    return len(endpoints) == 1 and all(run.master is not None and not run.members for run in parts)
 
 
 def _waits_for_the_rest(run: Gathered) -> bool:
@@ -79,33 +81,13 @@ def _world(run: Gathered) -> int | None:
     return next((launch.nodes(process) for _, process in run.launchers), None)
 
 
-def _complete(one: Gathered, other: Gathered) -> bool:
-    """Whether agents on one host can belong to one run: they state their node ranks and have none in common, or they have the
-    same launch line except for the run id. Agents on several hosts need not."""
-    nodes, others = list(_nodes(one)), list(_nodes(other))
-    named = None not in nodes + others and not set(nodes) & set(others)
-    return named or _same_but_for_its_id(one, other)
-
-
-def _same_but_for_its_id(one: Gathered, other: Gathered) -> bool:
-    """Whether agents were given the same launch line, meeting point included, and different run ids. At a loopback address, the
-    same program and meeting point are enough, because no other host can complete either run."""
-    local = one.alone_on is not None and one.master == other.master and one.alone_on == other.alone_on
-    return one.run_id != other.run_id and (local or set(_lines(one)) == set(_lines(other)) != set())
-
-
-def _lines(run: Gathered) -> Iterator[tuple[str, ...]]:
-    for _, process in run.launchers:
-        asked = process.launch.run_id if process.launch is not None else None
-        yield tuple(word for word in process.argv if asked is None or asked not in word)
-
-
-def _nodes(run: Gathered) -> Iterator[int | None]:
-    yield from (process.launch.node_rank for _, process in run.launchers if process.launch is not None)
+def _node_of_launcher(launcher: Process) -> int | None:
+    return launcher.launch.node_rank if launcher.launch is not None else None
 
 
 def _first_node(run: Gathered) -> int:
-    return min((n for n in (*run.numbers, *_nodes(run)) if n is not None), default=0)
+    nodes = [_node_of_launcher(process) for _, process in run.launchers]
+    return min((number for number in (*run.numbers, *nodes) if number is not None), default=0)
 
 
 def _nobody_listens(run: Gathered) -> bool:
@@ -114,7 +96,7 @@ def _nobody_listens(run: Gathered) -> bool:
     if port is None or run.alone_on is None:
         return False
     seen = [host.connections for host, _ in run.processes if host.name == run.alone_on]
-    return any(isinstance(c, Connections) and all(one.port != port for one in c.listeners) for c in seen)
+    return any(isinstance(c, Connections) and all(listener.port != port for listener in c.listeners) for c in seen)
 
 
 # --- several runs with one name ---------------------------------------------------------------------------------------
@@ -130,12 +112,12 @@ def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) 
     parts = _parts(members, launchers, stores)
     # Ranks whose launcher is alive first, the youngest first: what is left over is an earlier run.
     for part in sorted(parts, key=lambda part: min((p.launcher_gone, p.started_seconds_ago) for _, p in part)):
-        found = _Layer.of(part)
-        layer = next((layer for layer in layers[:_MOST_COMPARED] if layer.fits(found)), None)
+        added = _layer_of(part)
+        layer = next((layer for layer in layers[:_MOST_COMPARED] if layer.fits(added)), None)
         if layer is None:
-            layers.append(found)
+            layers.append(added)
         else:
-            layer.add(found)
+            layer.add(added)
     return [layer.members for layer in layers]
 
 
@@ -183,17 +165,6 @@ class _Layer(NamedTuple):
     met: set[bool]
     """Whether they are past the rendezvous."""
 
-    @classmethod
-    def of(cls, part: list[Placed]) -> "_Layer":
-        """A layer of these ranks alone."""
-        return cls(
-            part,
-            _numbers_of(part),
-            {process.launcher_gone for _, process in part},
-            {(process.launcher_gone, host.name, _node(process)) for host, process in part},
-            {has_met(process) for _, process in part},
-        )
-
     def fits(self, other: "_Layer") -> bool:
         """Whether ranks that are not connected to these may be of one run with them."""
         if not self.numbers.isdisjoint(other.numbers):
@@ -214,5 +185,16 @@ class _Layer(NamedTuple):
         self.met.update(other.met)
 
 
-def _node(process: Process) -> int | None:
-    return process.identity.node_rank if process.identity is not None else None
+def _layer_of(part: list[Placed]) -> _Layer:
+    """A layer of these ranks alone."""
+    return _Layer(
+        part,
+        _numbers_of(part),
+        {process.launcher_gone for _, process in part},
+        {(process.launcher_gone, host.name, _node_of_rank(process)) for host, process in part},
+        {has_met(process) for _, process in part},
+    )
+
+
+def _node_of_rank(rank: Process) -> int | None:
+    return rank.identity.node_rank if rank.identity is not None else None

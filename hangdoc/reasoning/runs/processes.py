@@ -44,22 +44,24 @@ class Gathered(msgspec.Struct):
     @property
     def numbers(self) -> set[int]:
         """Its ranks."""
-        return {who.rank for who in self.identities}
+        return {identity.rank for identity in self.identities}
 
     @property
     def by_rank(self) -> dict[int, Placed]:
         """The process of each rank."""
-        return {who.rank: place for who, place in zip(self.identities, self.members, strict=True)}
+        return {identity.rank: place for identity, place in zip(self.identities, self.members, strict=True)}
 
     @property
     def stores(self) -> set[int]:
         """Ports of its stores, as its variables name them."""
-        return {who.master_port for who in self.identities if who.master_port is not None}
+        return {identity.master_port for identity in self.identities if identity.master_port is not None}
 
 
 # --- ids of jobs ------------------------------------------------------------------------------------------------------
 
 
+CLUSTER_RUNS = ("mpi:", "slurm:", "dumps:")
+"""How the names of runs begin that a cluster's launcher, or hangdoc for dumps, has given."""
 _LIKE_AN_ENDING = regex(r"#(?:\d+$|uid)")
 
 
@@ -88,22 +90,22 @@ def ids_of(parts: Sequence[Gathered]) -> list[JobId]:
         owners.setdefault(name_of(part), set()).add(_owner(part))
     counts: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
-    found = []
+    ids = []
     for part in parts:
         name, owner = name_of(part), _owner(part)
         number = counts[name, owner] = counts.get((name, owner), 0) + 1
         ending = f"#{number}" if number > 1 else ""
-        alone = len(owners[name]) == 1 and _LIKE_AN_ENDING.search(name) is None
+        is_plain = _LIKE_AN_ENDING.search(name) is None
         full = _not_in(f"{name}{owner}{ending}", taken)
-        shown = _not_in(f"{name}{ending}", taken) if alone else full
+        shown = _not_in(f"{name}{ending}", taken) if is_plain and len(owners[name]) == 1 else full
         taken |= {full, shown}
-        found.append(JobId(shown, full, name if alone or _LIKE_AN_ENDING.search(name) is None else None))
-    return found
+        ids.append(JobId(shown, full, name if is_plain else None))
+    return ids
 
 
 def name_of(part: Gathered) -> str:
     """What its launcher and variables say: `slurm:7.0`, `none@10.0.0.1:29500`."""
-    if part.run_id is not None and part.run_id.startswith(("mpi:", "slurm:", "dumps:")):
+    if part.run_id is not None and part.run_id.startswith(CLUSTER_RUNS):
         return part.run_id
     return f"{part.run_id or 'run'}@{part.master}" if part.master is not None else part.name
 
@@ -139,16 +141,16 @@ class HelperIndex:
         """The helper processes of each of `ranks`, by its host and pid. The processes of another run that a rank has started work
         for it too; those in `ranks` are the run's own, of which one may have started the others."""
         by_name = {host.name: self._below(host) for host in hosts}
-        found: Helpers = {}
+        helpers: Helpers = {}
         for name, pid in ranks:
-            others = [
-                one
-                for one in by_name.get(name, {}).get(pid, ())
-                if one.role == "helper" or (name, one.pid) not in ranks
+            below = [
+                process
+                for process in by_name.get(name, {}).get(pid, ())
+                if process.role == "helper" or (name, process.pid) not in ranks
             ]
-            if others:
-                found[name, pid] = others
-        return found
+            if below:
+                helpers[name, pid] = below
+        return helpers
 
     def _below(self, host: Host) -> dict[int | None, list[Process]]:
         """The helpers, and the ranks and launchers of other runs, below each rank of a host."""

@@ -112,7 +112,7 @@ def launched(run: Run, ranks: Collection[int]) -> list[Evidence]:
         for number, same in sorted(by_count.items()):
             lines.append(Evidence(same[0], PROBE_OF_NCCL, f"has launched {number} {what}, {where}{also(same)}"))
         for (host, pid), number in sorted(launches.unobserved.items())[:_SHOWN]:
-            text = f"pid {pid} on {host}, which was not observed, has launched {number} {what} there"
+            text = f"pid {pid} on {host} has launched {number} {what} there"
             lines.append(Evidence(None, PROBE_OF_NCCL, text))
     return lines[:_SHOWN]
 
@@ -153,22 +153,20 @@ def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: 
     """One line for all ranks that are in one call, and one for those that have come out of it; those that most ranks are not in
     come first."""
     for side in sorted(sides, key=lambda side: (len(side.ranks), side.ranks)):
-        if side.call is None:
-            continue
         what = name_call(side.call, tensors=tensors)
         if side.inferred:
             made = group.ranks[side.ranks[0]].made
             text = f"has made {count(made or 0)} in {group_name(group)} and is in {what}, inferred from its stack"
             yield Evidence(side.ranks[0], "stacks", text + also(side.ranks))
             continue
-        inside = [rank for rank in side.ranks if any(one.number == number for one in group.ranks[rank].pending)]
+        inside = [rank for rank in side.ranks if any(p.number == number for p in group.ranks[rank].pending)]
         if inside:
             text = f"has made {count(number - 1)} in {group_name(group)} and is in number {number}, {what}"
             yield Evidence(inside[0], PROBE, text + also(inside))
-        past: dict[Pending | None, list[int]] = {}
+        by_waiting: dict[Pending | None, list[int]] = {}
         for rank in sorted(set(side.ranks) - set(inside)):
-            past.setdefault(next(iter(group.ranks[rank].pending), None), []).append(rank)
-        for waiting, ranks in past.items():
+            by_waiting.setdefault(next(iter(group.ranks[rank].pending), None), []).append(rank)
+        for waiting, ranks in by_waiting.items():
             now = f", and is in number {waiting.number}, {name_call(waiting.call)}" if waiting is not None else ""
             text = f"has completed number {number} of {group_name(group)}, {what}{now}"
             yield Evidence(ranks[0], PROBE, text + also(ranks))
@@ -256,13 +254,13 @@ def _open_calls(run: Run, classes: Iterable[Class]) -> list[Evidence]:
         wait, calls = run.ranks[number].wait, observed.rpc_calls(run.ranks[number].process)
         if wait is not None and wait.operation.op in call_names.RPC_CALLS and calls:
             alike.setdefault(_unanswered(calls), []).append(number)
-    shown = sorted(alike.items(), key=lambda one: (-len(one[1]), one[1]))[:_MOST_RANKS]
+    shown = sorted(alike.items(), key=lambda item: (-len(item[1]), item[1]))[:_MOST_RANKS]
     return [Evidence(ranks[0], "rpc", f"{text}{also(ranks)}") for text, ranks in shown]
 
 
 def _unanswered(calls: dict[str, int]) -> str:
     """`waits for answers to 3 calls to worker 'server' and 1 call to worker 'worker2'`."""
-    most = sorted(calls.items(), key=lambda one: (-one[1], one[0]))
+    most = sorted(calls.items(), key=lambda item: (-item[1], item[0]))
     named = [f"{count} call{'s' * (count > 1)} to worker '{worker}'" for worker, count in most[:_MOST_RANKS]]
     more = len(most) - len(named)
     return f"has no answer to {' and '.join(named)}{f' and to {more} more workers' if more else ''}"
@@ -301,27 +299,26 @@ _USES: dict[Use, str] = {
     "waits": "it waits in a kernel, or does very little work",
     "idle": "no kernel runs on it",
 }
-_MOST_CARDS = 4
 
 
 def card_evidence(run: Run, ranks: Iterable[int]) -> list[Evidence]:
     """What the cards of some ranks of a blockage do, where that shows that they wait or have nothing to do. Equal ones share a
     line. Without differing cards nothing is shown of idle ones: on a host whose ranks wait on the CPU, all are."""
-    found: dict[Use, list[tuple[int, Card]]] = {}
+    cards: dict[Use, list[tuple[int, Card]]] = {}
     for number in sorted(set(ranks)):
         rank = run.ranks.get(number)
         host = run.host.get(rank.host) if rank is not None else None
         card = card_of(host, rank) if rank is not None and host is not None else None
         if host is not None and card is not None and (use := use_of(host, card)) is not None:
-            found.setdefault(use, []).append((number, card))
-    if "waits" not in found:
+            cards.setdefault(use, []).append((number, card))
+    if "waits" not in cards:
         return []
     lines = []
     for use, means in _USES.items():
-        for number, card in found.get(use, ())[:1]:
-            others = tuple(rank for rank, _ in found[use])
+        for number, card in cards.get(use, ())[:1]:
+            others = tuple(rank for rank, _ in cards[use])
             lines.append(Evidence(number, PROBE_OF_CARD, f"{meters(card)}: {means}{also(others)}"))
-    return lines[:_MOST_CARDS]
+    return lines
 
 
 def meters(card: Card) -> str:

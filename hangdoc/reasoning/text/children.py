@@ -20,20 +20,21 @@ _STARTED_BY = "/multiprocessing/process.py"
 def ended(run: Run, rank: Rank) -> list[Evidence]:
     """Child processes of a rank that have ended, and how; at most three. What a child process has started is its own matter: a
     shell's commands come and go."""
-    found = [one for one in _children(run, rank) if one.state in "ZX"]
+    dead = [child for child in _children(run, rank) if child.state in "ZX"]
     return [
-        Evidence(rank.rank, "kernel", f"child process {one.pid} is dead: {how_it_ended(one)}") for one in found[:_MOST]
+        Evidence(rank.rank, "kernel", f"child process {child.pid} is dead: {how_it_ended(child)}")
+        for child in dead[:_MOST]
     ]
 
 
 def by_place(run: Run, rank: Rank) -> dict[str, list[int]]:
     """The pids of the child processes of a rank that are in the user's code, by their place in it, with the source line."""
-    found: dict[str, list[int]] = {}
-    for one in sorted(_children(run, rank), key=lambda one: one.pid):
-        if (frame := _task(one)) is not None:
+    pids: dict[str, list[int]] = {}
+    for child in sorted(_children(run, rank), key=lambda child: child.pid):
+        if (frame := _task(child)) is not None:
             source = f" `{frame.source}`" if frame.source else ""
-            found.setdefault(f"{short(frame.file)}:{frame.line}{source}", []).append(one.pid)
-    return found
+            pids.setdefault(f"{short(frame.file)}:{frame.line}{source}", []).append(child.pid)
+    return pids
 
 
 def places(run: Run, rank: Rank) -> list[Evidence]:
@@ -52,11 +53,14 @@ def look(run: Run, rank: Rank) -> tuple[Command, ...]:
 
 
 def _children(run: Run, rank: Rank) -> list[Process]:
-    return [one for one in run.helpers(rank) if one.ppid == rank.pid]
+    return [helper for helper in run.helpers(rank) if helper.ppid == rank.pid]
 
 
 def _task(process: Process) -> Frame | None:
     """The innermost frame of the user's code in what the main thread of a child process does."""
-    main = (one for one in observed.python_threads(process) if one.tid in (None, process.pid))
-    inside = (takewhile(lambda frame: not frame.file.endswith(_STARTED_BY), one.frames) for one in main)
-    return next((frame for some in inside for frame in some if not frame.library and not frame.native), None)
+    for thread in observed.python_threads(process):
+        if thread.tid in (None, process.pid):
+            for frame in takewhile(lambda frame: not frame.file.endswith(_STARTED_BY), thread.frames):
+                if not frame.library and not frame.native:
+                    return frame
+    return None

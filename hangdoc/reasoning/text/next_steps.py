@@ -89,10 +89,11 @@ RESUME = {
 
 def resume(processes: Sequence[Process], by: str) -> tuple[Command, ...]:
     """The command that continues processes of one host, or shows what stopped them; none for the freezer."""
-    tracers = sorted({one.tracer_pid for one in processes if one.tracer_pid})
+    tracers = sorted({process.tracer_pid for process in processes if process.tracer_pid})
     if by == "tracer" and tracers:
         return (command("ps", "-p", ",".join(map(str, tracers)), "-o", "pid,user,args"),)
-    return (command("kill", "-CONT", *(str(one.pid) for one in processes)),) if by == "signal" and processes else ()
+    pids = [str(process.pid) for process in processes]
+    return (command("kill", "-CONT", *pids),) if by == "signal" and pids else ()
 
 
 def look_again(which: Rank | Process) -> tuple[Command, ...]:

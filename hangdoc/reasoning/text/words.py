@@ -27,7 +27,7 @@ from hangdoc.reasoning.model.holds import (
     in_words,
 )
 from hangdoc.reasoning.model.kinds import Standstill
-from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
+from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Connection, Host, Process
@@ -156,10 +156,10 @@ def awaited(run: Run, blockage: Blockage) -> str:
     first = blockage.awaited[0].first
     if not blockage.waiting:
         return f"{are(blamed)} {doing_at(first)}, and no rank is making progress"
-    direct = [one for one in blockage.waiting if run.waits is not None and run.waits.of(one) & blamed]
+    direct = [alike for alike in blockage.waiting if run.waits is not None and run.waits.of(alike) & blamed]
     direct = direct or list(blockage.waiting)
     waited = _in_what(direct[0].first)
-    nearest = set(numbers_of(one for one in direct if _in_what(one.first) == waited))
+    nearest = set(numbers_of(alike for alike in direct if _in_what(alike.first) == waited))
     others = set(blockage.victims) - nearest
     for_whom = "" if waited.endswith(f" {ranks(blamed)}") else f" for {ranks(blamed)}"  # `in recv from rank 2` names it
     text = f"{are(nearest)} waiting {waited}{for_whom}, which {be(blamed)} {doing_at(first)}"
@@ -181,12 +181,12 @@ def and_victims(text: str, blockage: Blockage) -> str:
 def victims_wait(blockage: Blockage) -> str:
     """`ranks 0-2 are waiting for it in barrier`; empty where no rank is waiting."""
     victims = set(blockage.victims)
-    classes = [one for one in (*blockage.waiting, *blockage.awaited) if victims & set(one.ranks)]
+    classes = [alike for alike in (*blockage.waiting, *blockage.awaited) if victims & set(alike.ranks)]
     return _waiting(victims, classes, them(blockage.blamed))
 
 
 def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
-    what = {_in_what(one.first) for one in classes}
+    what = {_in_what(alike.first) for alike in classes}
     text = f"{are(who)} waiting{f' for {whom}' if whom else ''}{f' {what.pop()}' if len(what) == 1 else ''}"
     return text if who else ""
 
@@ -212,21 +212,17 @@ def sides(run: Run, blockage: Blockage, between: Iterable[Evidence] = ()) -> lis
 
 def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     """One line for all ranks that do the same at the same line, the largest group first."""
-    found: dict[tuple[object, ...], list[Class]] = {}
-    for one in classes:
-        way = one.first.wait.way if one.first.wait is not None else ()
-        found.setdefault((one.first.state, operation(one.first), one.first.where, way), []).append(one)
+    groups: dict[tuple[object, ...], list[Class]] = {}
+    for alike in classes:
+        rank = alike.first
+        way = rank.wait.way if rank.wait is not None else ()
+        groups.setdefault((rank.state, operation(rank), rank.where, way), []).append(alike)
     lines = []
-    for alike in sorted(found.values(), key=lambda group: (-sum(len(one.ranks) for one in group), group[0].ranks)):
-        first = min(alike, key=lambda one: one.ranks).first
-        lines.append(
-            Evidence(
-                first.rank,
-                probe_of(first),
-                f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{also(numbers_of(alike))}",
-            )
-        )
-        elsewhere = [group[0].first for group in found.values() if group is not alike]
+    for group in sorted(groups.values(), key=lambda group: (-len(ranks_of(group)), group[0].ranks)):
+        first = min(group, key=lambda alike: alike.ranks).first
+        text = f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{also(numbers_of(group))}"
+        lines.append(Evidence(first.rank, probe_of(first), text))
+        elsewhere = [other[0].first for other in groups.values() if other is not group]
         if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
             lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
     return lines
@@ -241,8 +237,7 @@ def _called_at(rank: Rank) -> str:
 def _inferred(rank: Rank) -> str:
     """Why a finding is less sure: no frame of the stack is the operation's own."""
     wait = rank.wait
-    unsure = wait is not None and not wait.sure and wait.operation.op != "wait"
-    if wait is None or not unsure:
+    if wait is None or wait.sure or wait.operation.op == "wait":
         return ""
     if wait.number is not None or wait.thread_at is not None:
         return ", by its record: its thread is busy and makes no other call"
@@ -261,8 +256,8 @@ def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
     only this rank is in, the outermost of each file. Empty for no others."""
     theirs = {(frame.file, frame.function) for other in others for frame in other.program}
     outermost: dict[str, str] = {}
-    for frame in (one for one in reversed(rank.program) if one.library and theirs):
-        if (frame.file, frame.function) not in theirs and "<locals>" not in frame.function:
+    for frame in reversed(rank.program) if theirs else ():
+        if frame.library and (frame.file, frame.function) not in theirs and "<locals>" not in frame.function:
             outermost.setdefault(frame.file, frame.function)
     return list(outermost.values())
 
@@ -274,7 +269,8 @@ def stack_evidence(rank: Rank) -> Evidence:
 
 def standstill(run: Run) -> list[Evidence]:
     """How long the waiting ranks have exchanged no data."""
-    still = run.waiting or (run.classes if any(isinstance(one.kind, Standstill) for one in run.blockages) else ())
+    is_standstill = any(isinstance(blockage.kind, Standstill) for blockage in run.blockages)
+    still = run.waiting or (run.classes if is_standstill else ())
     silent = [number for number in numbers_of(still) if run.ranks[number].silent_seconds is not None]
     if not silent or run.quiet_seconds is None:
         return []

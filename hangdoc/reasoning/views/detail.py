@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from hangdoc import settings
-from hangdoc.detail import Batches, Detail, Setting, WaitGraph, WaitNode
-from hangdoc.detail import Branch as Branch
+from hangdoc.detail import Batches, Branch, Detail, Setting, WaitGraph, WaitNode
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement, agreement
@@ -25,7 +24,7 @@ def merge_stacks(ranks: Iterable[Rank], *, native: bool = False) -> Branch:
     """All ranks' stacks as one prefix tree with the ranks in each branch: ranks are together as long as their stacks
     are, so that an outlier among a thousand is visible. The idea is STAT's (Lawrence Livermore National Laboratory). A
     rank without a stack is in the root alone. With `native`, the stack with C++ frames is taken where there is one."""
-    paths = {rank.rank: _frames(rank, native) for rank in ranks}
+    paths = {rank.rank: frames_of(rank, native=native)[::-1] for rank in ranks}
     return Branch(tuple(sorted(paths)), (), _below(sorted(paths), paths, 0))
 
 
@@ -36,14 +35,10 @@ def place_of_frame(frame: Frame) -> Place:
 
 def frames_of(rank: Rank, *, native: bool = False) -> tuple[Frame, ...]:
     """A rank's training thread, innermost first."""
-    return tuple(reversed(_frames(rank, native)))
-
-
-def _frames(rank: Rank, native: bool) -> tuple[Frame, ...]:
     thread = rank.thread
     if native and rank.process is not None and thread is not None:
         thread = observed.native_of(rank.process, thread) or thread
-    return tuple(reversed(thread.frames)) if thread is not None else ()
+    return thread.frames if thread is not None else ()
 
 
 def _below(ranks: Iterable[int], paths: dict[int, tuple[Frame, ...]], depth: int) -> tuple[Branch, ...]:
@@ -104,18 +99,21 @@ def compare_settings(run: Run) -> list[Compared]:
     """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
     arguments = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
     variables = {rank: observed.environment(process) for rank, process in run.processes.items()}
-    found = [
+    settings_of_ranks = [
         *(_compared("argument", name, arguments, settings.argument(name)) for name in _setting_names(arguments)),
         *(
             _compared("variable", name, variables, settings.variable(name), inert=settings.inert(name, run.backend))
             for name in _setting_names(variables)
         ),
     ]
-    return sorted(found, key=lambda one: (not one.differs, STANDING_ORDER.index(one.standing), one.origin, one.name))
+    return sorted(
+        settings_of_ranks,
+        key=lambda each: (not each.differs, STANDING_ORDER.index(each.standing), each.origin, each.name),
+    )
 
 
 def _setting_names(values: dict[int, dict[str, str]]) -> Iterable[str]:
-    return sorted({name for known in values.values() for name in known})
+    return sorted({name for of_rank in values.values() for name in of_rank})
 
 
 def _compared(
@@ -127,7 +125,7 @@ def _compared(
     inert: bool = False,
 ) -> Compared:
     standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
-    agreed = agreement({rank: found.get(name) for rank, found in values.items()})
+    agreed = agreement({rank: of_rank.get(name) for rank, of_rank in values.items()})
     return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)
 
 
@@ -161,7 +159,7 @@ def detail(job: Job, run: Run) -> Detail:
         graph=wait_graph(run, culprits),
         batches=_batches(run, culprits),
         stacks=merge_stacks(run.ranks.values()),
-        settings=tuple(_setting(one) for one in compare_settings(run) if one.differs),
+        settings=tuple(_setting(compared) for compared in compare_settings(run) if compared.differs),
     )
 
 
@@ -189,8 +187,8 @@ def _group(run: Run, ranks: Iterable[int], awaits: frozenset[int]) -> _Group:
 
 def _edges(groups: list[_Group]) -> tuple[tuple[int, int], ...]:
     position = {rank: at for at, group in enumerate(groups) for rank in group.ranks}
-    found = {(at, position[rank]) for at, group in enumerate(groups) for rank in group.awaits if rank in position}
-    return tuple(sorted(found))
+    edges = {(at, position[rank]) for at, group in enumerate(groups) for rank in group.awaits if rank in position}
+    return tuple(sorted(edges))
 
 
 def _collapsed(run: Run, groups: list[_Group], culprits: frozenset[int]) -> list[_Group]:
@@ -202,10 +200,14 @@ def _collapsed(run: Run, groups: list[_Group], culprits: frozenset[int]) -> list
         together.setdefault((culprits.isdisjoint(group.ranks), same), []).append(group)
     parts = [alike for _, alike in sorted(together.items(), key=lambda item: item[0][0])]
     if len(parts) > MOST_NODES:
-        first_ones, rest = parts[: MOST_NODES - 1], parts[MOST_NODES - 1 :]
-        parts = [*first_ones, [group for alike in rest for group in alike]]
+        kept, rest = parts[: MOST_NODES - 1], parts[MOST_NODES - 1 :]
+        parts = [*kept, [group for alike in rest for group in alike]]
     return [
-        _group(run, (rank for one in alike for rank in one.ranks), frozenset().union(*(one.awaits for one in alike)))
+        _group(
+            run,
+            (rank for group in alike for rank in group.ranks),
+            frozenset().union(*(group.awaits for group in alike)),
+        )
         for alike in parts
     ]
 
@@ -240,13 +242,13 @@ def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
         done, total, _ = count_batches(rank)
         if done is not None:
             together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank)), []).append(rank.rank)
-    found = [
+    counts = [
         Batches(tuple(sorted(ranks)), done, total, ended, culprit)
         for (culprit, done, total, ended), ranks in together.items()
     ]
-    return tuple(sorted(found, key=lambda one: (not one.culprit, one.done, one.ranks)))
+    return tuple(sorted(counts, key=lambda count: (not count.culprit, count.done, count.ranks)))
 
 
-def _setting(one: Compared) -> Setting:
-    name = f"--{one.name}" if one.origin == "argument" else one.name
-    return Setting(name, one.standing, one.why, one.values.values)
+def _setting(compared: Compared) -> Setting:
+    name = f"--{compared.name}" if compared.origin == "argument" else compared.name
+    return Setting(name, compared.standing, compared.why, compared.values.values)

@@ -1,6 +1,6 @@
 """What happened to a run before the look, by torch's record of calls: as figures, and as a timeline."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from statistics import median
 
@@ -18,8 +18,8 @@ _EARLIER_SECONDS = 1.0
 
 def run_pace(run: Run) -> lags.Pace | None:
     """The pace of a run's largest group until now, whether it moves or not; None without records that can be compared."""
-    recorded = [group for group in run.ledger.groups if any(calls.numbers for calls in group.ranks.values())]
-    largest = max(recorded, key=lambda group: sum(bool(calls.numbers) for calls in group.ranks.values()), default=None)
+    groups = run.ledger.groups
+    largest = max(groups, key=lambda group: sum(bool(calls.numbers) for calls in group.ranks.values()), default=None)
     return lags.pace(largest) if largest is not None else None
 
 
@@ -27,7 +27,7 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
     """The past of a run in figures; None if fewer than 10 calls of two ranks can be compared. Ranks that make calls rarely have
     not stopped: the last call must be longer ago than any time between two calls, or the run hangs."""
     pace = run_pace(run)
-    recorded = [calls for calls in _recorded(run) if calls.made_us]
+    recorded = _recorded(run)
     if pace is None or not recorded:
         return None
     ages = {calls.rank: _age(run, calls, calls.made_us[-1]) for calls in recorded}
@@ -57,15 +57,15 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
     )
 
 
-def _recorded(run: Run) -> Iterator[RankCalls]:
+def _recorded(run: Run) -> list[RankCalls]:
     """The calls of each rank in the group in which it made its last one."""
     last: dict[int, RankCalls] = {}
     for group in run.ledger.groups:
         for rank, calls in group.ranks.items():
-            known = last.get(rank)
+            before = last.get(rank)
             if calls.made_us and calls.host in run.host and run.host[calls.host].wall_us is not None:
-                last[rank] = calls if known is None or known.made_us[-1] < calls.made_us[-1] else known
-    yield from last.values()
+                last[rank] = calls if before is None or before.made_us[-1] < calls.made_us[-1] else before
+    return list(last.values())
 
 
 def _age(run: Run, calls: RankCalls, at_us: int) -> float:
@@ -77,14 +77,14 @@ def waited_shares(run: Run) -> dict[int, float]:
     is unknown."""
     moved = {calls.rank for group in run.ledger.groups for calls in group.ranks.values() if calls.moved}
     past = past_of(run.ledger, run.looks_us) if moved else None
-    found: dict[int, float] = {}
-    for rank in moved if past is not None else ():
+    waited: dict[int, float] = {}
+    for rank in moved & past.ranks.keys() if past is not None else ():
         host = run.host.get(run.ranks[rank].host)
-        if past is not None and rank in past.ranks and host is not None and host.window_seconds > 0:
+        if past is not None and host is not None and host.window_seconds > 0:
             (share,) = shares_of(past.ranks[rank], (-host.window_seconds, 0.0))
             if share.activity in ("computing", "waiting"):
-                found[rank] = 1 - share.progress
-    return found
+                waited[rank] = 1 - share.progress
+    return waited
 
 
 def past_cells(run: Run, *, least_seconds: float = 0.0) -> Past | None:
@@ -97,19 +97,19 @@ def past_cells(run: Run, *, least_seconds: float = 0.0) -> Past | None:
     edges = edges_of(past, MOST_CELLS, until=-window, least_seconds=least_seconds)
     if len(edges) < 2:
         return None
-    return Past(seconds=edges[1:], cells={rank: shares_of(known, edges) for rank, known in past.ranks.items()})
+    return Past(seconds=edges[1:], cells={rank: shares_of(of_rank, edges) for rank, of_rank in past.ranks.items()})
 
 
 def timelines(diagnosis: Diagnosis, runs: Iterable[Run]) -> dict[str, Timeline]:
     """The timeline of each job by its id: the time before the look, and the look itself. Without jobs of which no record is
     older."""
     jobs = {job.id: job for job in diagnosis.jobs}
-    found: dict[str, Timeline] = {}
+    by_job: dict[str, Timeline] = {}
     for run in runs:
         past = past_cells(run)
         if past is not None and run.id in jobs:
             recorder = Recorder()
             recorder.begin(0.0, past)
             recorder.add(0.0, jobs[run.id])
-            found[run.id] = recorder.timeline()
-    return found
+            by_job[run.id] = recorder.timeline()
+    return by_job
