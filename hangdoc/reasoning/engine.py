@@ -15,14 +15,12 @@ from hangdoc.reasoning.evidence.last_call import last_call
 from hangdoc.reasoning.ledger.compare import next_timeout
 from hangdoc.reasoning.ledger.unfinished import unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text import call_words, card_words
 from hangdoc.reasoning.text.command_lines import is_host
 from hangdoc.reasoning.views import call_views, card_views, past
 from hangdoc.reasoning.views.ended import has_ended
@@ -143,13 +141,7 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
         with _reported(problems, rule):
-            ranks = {*blockage.victims, *blockage.blamed}
-            calls = call_words.evidence(run, ranks)
-            by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
-            doubt = call_words.doubt(run, ranks) if by_lines else None
-            draft = write(run, blockage, blockage.about)
-            draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_words.evidence(run, ranks)))
-            one = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
+            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), run, blockage)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Evidence, Finding, FirstDifference, Severity
 from hangdoc.phrases import duration, minutes
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
+from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.text import call_words, card_words
 from hangdoc.reasoning.text.command_lines import Command
 from hangdoc.reasoning.text.next_steps import look_again
 
@@ -65,42 +68,44 @@ def about(*subjects: type[Subject]) -> Callable[[Writer[Subject]], Writer[Subjec
     return register
 
 
-def finding(
-    code: str,
-    name: str,
-    draft: Draft,
-    run: Run,
-    blockage: Blockage | None = None,
-    calls: Iterable[Evidence] = (),
-    doubt: Evidence | None = None,
-) -> Finding:
-    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99. What the
-    record of calls shows (`calls`) is its first evidence. With a `doubt` about it, the confidence is low."""
-    summary, remedy, commands = draft.summary, draft.remedy, draft.commands or ()
-    severity: Severity = "warning"
-    blamed: Iterable[int] = ()
-    waiting: Iterable[int] = ()
-    cause = None
+def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | None = None) -> Finding:
+    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99."""
     if blockage is not None:
-        severity, blamed, waiting = blockage.severity, blockage.blamed, blockage.victims
-        cause = blockage.cause.NAME if blockage.cause is not None else None
-        summary, remedy = draft.summary + _still_young(blockage), _remedy(blockage, draft)
-        if draft.commands is None:
-            commands = _look_at(run, blockage)
-    culprits = set(blamed if draft.culprits is None else draft.culprits)
+        draft = _completed(draft, run, blockage)
+    culprits = set(draft.culprits or ())
     return Finding(
         code=code,
         name=name,
-        severity=draft.severity or severity,
-        confidence=round(min(0.99 if doubt is None else _DOUBTED, draft.confidence), 2),
+        severity=draft.severity or "warning",
+        confidence=round(min(0.99, draft.confidence), 2),
         culprits=tuple(sorted(culprits)),
-        victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
-        summary=summary,
-        evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
-        remedy=remedy,
-        commands=tuple(command.line for command in commands),
+        victims=tuple(sorted(set(draft.victims or ()) - culprits)),
+        summary=draft.summary,
+        evidence=tuple(draft.evidence),
+        remedy=draft.remedy,
+        commands=tuple(command.line for command in draft.commands or ()),
         first_difference=draft.first_difference,
-        cause=cause,
+        cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
+    )
+
+
+def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:
+    """A draft with what every finding about a blockage has. What the record of calls shows is its first evidence, and what the
+    cards do its last. If the record casts doubt on the lines at which ranks wait, the confidence is low."""
+    ranks = {*blockage.victims, *blockage.blamed}
+    by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
+    doubt = call_words.doubt(run, ranks) if by_lines else None
+    calls = (*call_words.evidence(run, ranks), *([doubt] if doubt is not None else ()))
+    return replace(
+        draft,
+        confidence=draft.confidence if doubt is None else min(_DOUBTED, draft.confidence),
+        severity=draft.severity or blockage.severity,
+        culprits=blockage.blamed if draft.culprits is None else draft.culprits,
+        victims=blockage.victims if draft.victims is None else draft.victims,
+        summary=draft.summary + _still_young(blockage),
+        evidence=(*calls, *draft.evidence, *card_words.evidence(run, ranks)),
+        remedy=_remedy(blockage, draft),
+        commands=_look_at(run, blockage) if draft.commands is None else draft.commands,
     )
 
 
