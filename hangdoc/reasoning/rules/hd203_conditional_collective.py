@@ -99,5 +99,5 @@ def _remedy(run: Run, blockage: Blockage, kind: Subset) -> str:
     others = (
         part.first for part in kind.parts if is_ahead(blamed, part.first) and rounds(part.first) == rounds(blamed)
     )
-    backward = any(one.wait is not None and one.wait.operation.origin == "ddp-backward" for one in others)
+    backward = any(other.wait is not None and other.wait.operation.origin == "ddp-backward" for other in others)
     return _GRADIENTS.format(who) if backward and not any(map(continued_by, blamed.own)) else _CALL_ON_ALL

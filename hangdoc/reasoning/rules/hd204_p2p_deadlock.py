@@ -80,7 +80,7 @@ def _summary(kind: PointToPoint) -> str:
     if not kind.sure and kind.pair is None:
         return f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts)}"
     if kind.pair is None:
-        ring = [number for one in kind.parts for number in one.ranks]
+        ring = [number for part in kind.parts for number in part.ranks]
         return f"{words.ranks(ring)} are waiting for each other: {sentences.name_calls(kind.parts[:4])}"
     astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
@@ -90,7 +90,7 @@ def _summary(kind: PointToPoint) -> str:
 
 def _tags(parts: Iterable[Class]) -> list[Evidence]:
     """The tags of the calls, if any has one: a message is received only by a call with its tag."""
-    called = [(one.first, one.first.wait.operation.op, one.first.thread) for one in parts if one.first.wait is not None]
+    called = [(r, r.wait.operation.op, r.thread) for r in (part.first for part in parts) if r.wait is not None]
     tags = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
     if not any(tag for _, _, tag in tags):
         return []
@@ -101,7 +101,7 @@ def _left_out(kind: PointToPoint) -> list[Evidence]:
     if kind.left_out is None or kind.pair is None:
         return []
     call, rank = kind.left_out, kind.pair[0].first
-    frame = next(one for one in rank.own if call in one.transfers)
+    frame = next(frame for frame in rank.own if call in frame.transfers)
     what = "receive" if call.call in call_names.RECEIVES else "send"
     text = (
         f"its {what} at {short(frame.file)}:{call.line} runs only under the condition `{' and '.join(call.conditions)}`"
@@ -128,4 +128,4 @@ def _remedy(kind: PointToPoint) -> str:
 
 def _both_receive(kind: PointToPoint) -> bool:
     """Whether a rank that waits to receive is to blame for not having sent before."""
-    return kind.pair is not None and all(receives(one.first) for one in kind.pair)
+    return kind.pair is not None and all(receives(side.first) for side in kind.pair)

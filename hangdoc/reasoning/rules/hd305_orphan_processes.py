@@ -70,7 +70,7 @@ def describe(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run, if their state does not explain a blockage."""
     orphans = orphans_of(run)
-    if not orphans or any(isinstance(one.cause, Orphaned) for one in run.blockages):
+    if not orphans or any(isinstance(blockage.cause, Orphaned) for blockage in run.blockages):
         return
     pids = {run.processes[rank].pid for rank in orphans}
     listening = {listener.pid: listener.port for host in run.hosts for listener in known.listeners(host)}
