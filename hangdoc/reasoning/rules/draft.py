@@ -17,7 +17,7 @@ from hangdoc.reasoning.text import call_words, card_words
 from hangdoc.reasoning.text.command_lines import Command
 from hangdoc.reasoning.text.next_steps import look_again
 
-__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding"]
+__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding", "reported_causes"]
 
 _DOUBTED = 0.6
 _SOON_SECONDS = 300.0
@@ -32,6 +32,7 @@ _UNDATED = (
 _RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
 _NO_AGE = "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
 Subject = TypeVar("Subject", bound=Hold | Cause)
+Explanation = TypeVar("Explanation", bound=Cause)
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -66,6 +67,11 @@ def about(*subjects: type[Subject]) -> Callable[[Writer[Subject]], Writer[Subjec
         return write
 
     return register
+
+
+def reported_causes(run: Run, kind: type[Explanation]) -> list[Explanation]:
+    """The causes of a kind that the findings about blockages report, so that a `check` need not."""
+    return [blockage.cause for blockage in run.blockages if isinstance(blockage.cause, kind)]
 
 
 def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | None = None) -> Finding:

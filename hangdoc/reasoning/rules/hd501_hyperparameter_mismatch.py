@@ -53,7 +53,7 @@ from collections.abc import Iterator
 
 from hangdoc.reasoning.model.settings import OptionDiffers
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about, reported_causes
 
 _WORDING = sentences.Wording(
     probe="arguments",
@@ -73,7 +73,7 @@ def describe(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all arguments that differ, if they do not explain a blockage."""
     options = _options(run)
-    if options and not any(isinstance(blockage.cause, OptionDiffers) for blockage in run.blockages):
+    if options and not reported_causes(run, OptionDiffers):
         decisive = options[0].decisive
         yield sentences.draft_of_settings(
             _WORDING, options, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
