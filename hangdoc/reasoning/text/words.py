@@ -147,6 +147,12 @@ def doing_at(rank: Rank) -> str:
     return f"{doing(rank)}{', last call' if rank.at_last_call else ''} {place(rank)}"
 
 
+def launcher(process: Process) -> str:
+    """`torchrun (pid 7), started 48 s ago,`."""
+    tool = process.launch.tool if process.launch is not None else "torchrun"
+    return f"{tool} (pid {process.pid}), started {duration(process.started_seconds_ago)} ago,"
+
+
 # --- who waits for whom ------------------------------------------------------------------------------------------------
 
 
