@@ -212,8 +212,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     involuntary_switches: int | None
     wchan: str | None = None
     syscall: str | None = None
-    """Name of the system call that the thread is in (`hangdoc.observe.syscalls`); empty if it is in none, None if it could not be
-    read or the thread was running."""
+    """Name of the system call that the thread is in (`hangdoc.observe.system_calls`); empty if it is in none, None if it could
+    not be read or the thread was running."""
     files: tuple[AwaitedFile, ...] = ()
     """What the call waits for."""
     sleep_seconds: float | None = None

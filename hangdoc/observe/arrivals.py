@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-from hangdoc.observe import files, syscalls
+from hangdoc.observe import files, system_calls
 from hangdoc.observe.process_files import Root, files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import around, tests_files
@@ -28,7 +28,7 @@ def newest(
     """The newest change of one of these directories of the process `pid` that started at `start_ticks`; None if the main thread
     does not sleep in a loop that tests files, or if none of them can be read at once."""
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
-    if kernel is None or kernel.syscall not in syscalls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
+    if kernel is None or kernel.syscall not in system_calls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
         return None
     try:
         home = proc.link(f"{pid}/cwd")

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hangdoc.observe import clocks, holders, peers, process_table, rank_search, syscalls, system_calls
+from hangdoc.observe import clocks, holders, peers, process_table, system_calls
 from hangdoc.observe.last_run import SchedulerClocks
+from hangdoc.observe.maps import is_python
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Holder
 
@@ -206,8 +207,8 @@ def _sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler:
     call, arguments = system_calls.current(proc, task)
     if not call or not arguments:
         return None
-    if call in syscalls.EPOLLS:
-        waits = system_calls.timeout(proc, pid, call, arguments) if rank_search.is_python(proc, pid) else None
+    if call in system_calls.EPOLLS:
+        waits = system_calls.timeout(proc, pid, call, arguments) if is_python(proc, pid) else None
         return waits[0] if waits is not None else None
     left = system_calls.sleep_seconds(proc, pid, call, arguments)
     if left is None or reading.switches is None:
@@ -263,7 +264,7 @@ def _is_timed(proc: ProcFS, task: str) -> bool:
         call, arguments = system_calls.current(proc, task)
     except (ProcError, ValueError):
         return False
-    return call is not None and (call == syscalls.RESTART or syscalls.timed(call, arguments) is True)
+    return call is not None and (call == system_calls.RESTART or system_calls.timed(call, arguments) is True)
 
 
 def _tids(proc: ProcFS, pid: int) -> list[int]:

@@ -9,12 +9,11 @@ import contextlib
 import os
 import time
 
-import msgspec
-
-from hangdoc.observe import control_groups, isolation, pyspy
+from hangdoc.observe import isolation, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.owner_rights import Rights, rights_of
 from hangdoc.observe.process_files import is_procfs
+from hangdoc.observe.process_states import describe_tracer, is_traced, kernel_state, thread_state, wait_for_tracer
 from hangdoc.procfs import Denied, ProcError, ProcFS
 from hangdoc.snapshot import KernelState, Stack, Unavailable
 
@@ -28,7 +27,6 @@ some milliseconds (docs/performance.md)."""
 _TRACER_WAIT_NATIVE = 3.0
 """The same for native frames, which need a pause of our own. Native dumps of other observers take 0.4 to 2 s."""
 _TRIES = 12
-_POLL_SECONDS = 0.003
 _MANY_THREADS = 400
 """A process with more threads is read without a pause. Pausing takes about 0.1 ms per thread, and the first threads are
 paused for all of that time."""
@@ -72,7 +70,7 @@ def _dump(
         if pausable and is_traced(now):
             reason = f"{describe_tracer(now)} is attached to it"
             if tracer_wait.remaining() > 0:
-                _wait_for_tracer(proc, pid, tracer_wait)
+                wait_for_tracer(proc, pid, tracer_wait)
                 continue
             pausable = False
         elif pausable and refused and seen_other and tracer_wait.remaining() <= 0:
@@ -107,42 +105,6 @@ def _dump(
         if tracer_wait.remaining() <= 0:  # strace and the like let the process run: no better stack is available
             return stack
     return Unavailable(reason=reason or "another observer was attached at every attempt")
-
-
-def kernel_state(proc: ProcFS, pid: int) -> KernelState:
-    """State, tracer and freezer of a process at this moment. A py-spy of our own does not count as a tracer. Raises ProcError."""
-    return msgspec.structs.replace(_thread_state(proc, str(pid)), frozen=control_groups.frozen(proc, pid))
-
-
-def settled_state(proc: ProcFS, pid: int) -> KernelState:
-    """The state of a process without the short pause of an observer: a tracer that stays is a debugger. Raises ProcError."""
-    if is_traced(kernel_state(proc, pid)):
-        _wait_for_tracer(proc, pid, Deadline(_TRACER_WAIT))
-    return kernel_state(proc, pid)
-
-
-def _thread_state(proc: ProcFS, task: str) -> KernelState:
-    state, tracer_pid = proc.fields(task, "State", "TracerPid")
-    state, tracer = (state or "?")[:1], int(tracer_pid or 0)
-    if tracer in pyspy.running:
-        return KernelState(state="S" if state == "t" else state)
-    name = ""
-    if tracer:
-        with contextlib.suppress(ProcError):
-            name = proc.stat(str(tracer)).name
-    return KernelState(state=state, tracer_pid=tracer, tracer=name)
-
-
-def is_traced(now: KernelState) -> bool:
-    """Whether another tracer is attached. Of a tracer outside of our pid namespace, only the state `t` is visible."""
-    return bool(now.tracer_pid) or now.state == "t"
-
-
-def describe_tracer(now: KernelState) -> str:
-    """Name and pid of the tracer, for messages."""
-    if not now.tracer_pid:
-        return "a tracer outside of this container"
-    return f"{now.tracer or 'a process'} (pid {now.tracer_pid})"
 
 
 def _pausable(proc: ProcFS, pid: int, now: KernelState) -> bool:
@@ -183,19 +145,12 @@ def _other_root(proc: ProcFS, pid: int) -> str | None:
     return None
 
 
-def _wait_for_tracer(proc: ProcFS, pid: int, tracer_wait: Deadline) -> None:
-    """Wait until no tracer is attached, or until `tracer_wait` ends."""
-    with contextlib.suppress(ProcError):
-        while tracer_wait.remaining() > 0 and is_traced(kernel_state(proc, pid)):
-            time.sleep(_POLL_SECONDS)
-
-
 def _pause_refusal(proc: ProcFS, pid: int) -> str:
     """Why the process could not be paused, for messages: the tracer of one of its threads, or the likely reasons."""
     with contextlib.suppress(ProcError):
         for tid in proc.tids(pid)[:_MANY_THREADS]:
             with contextlib.suppress(ProcError):
-                now = _thread_state(proc, f"{pid}/task/{tid}")
+                now = thread_state(proc, f"{pid}/task/{tid}")
                 if is_traced(now):
                     return f"{describe_tracer(now)} is attached to it"
     return (

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hangdoc.observe import files, syscalls, system_calls
+from hangdoc.observe import files, system_calls
 from hangdoc.observe.last_run import SchedulerClocks
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.parse import natural
@@ -321,11 +321,11 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) 
         pass
     try:
         call, arguments = system_calls.current(proc, task)
-        restarted = call == syscalls.RESTART
-        if restarted and syscalls.interrupted(place.wchan) is None:  # it had not returned to its sleep yet
+        restarted = call == system_calls.RESTART
+        if restarted and system_calls.interrupted(place.wchan) is None:  # it had not returned to its sleep yet
             place = place._replace(wchan=proc.text(f"{task}/wchan"))
-        call = syscalls.interrupted(place.wchan, arguments) if restarted else call
-        place = place._replace(syscall=call, timed=restarted or (syscalls.timed(call, arguments) if call else None))
+        call = system_calls.interrupted(place.wchan, arguments) if restarted else call
+        place = place._replace(syscall=call, timed=restarted or (system_calls.timed(call, arguments) if call else None))
         if call and files_too and arguments:
             place = place._replace(
                 sleep_seconds=system_calls.sleep_seconds(proc, pid, call, arguments),

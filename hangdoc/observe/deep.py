@@ -12,11 +12,11 @@ import msgspec
 
 from hangdoc.observe import natives
 from hangdoc.observe.clocks import CpuClocks, Threads
+from hangdoc.observe.counters import counters
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.interpreter import InterpreterState, integers
-from hangdoc.observe.machine import Runtimes
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.progress import counters
+from hangdoc.observe.software import Runtimes
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import annotate_each, dump_each, has_run
 from hangdoc.snapshot import Counter, Interpreter, Stack, Unavailable

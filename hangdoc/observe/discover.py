@@ -5,7 +5,6 @@ A rank is recognized by the environment it was started with. If that does not na
 rank is a helper: it inherits the rank's environment and often its command line, but is no rank.
 """
 
-import contextlib
 import os
 from collections import Counter
 
@@ -14,18 +13,18 @@ import msgspec
 from hangdoc import run_identity
 from hangdoc.observe import identity, process_table
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.left_over import launcher_gone
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.maps import is_python
+from hangdoc.observe.observation import Target
 from hangdoc.observe.owner_rights import runs_set_user_id
-from hangdoc.observe.process_table import Entry, ProcessTable
-from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
+from hangdoc.observe.process_table import Entry, ProcessTable, launcher_gone
+from hangdoc.observe.rank_search import Search, find, launchers_of
 from hangdoc.observe.slurm import tasks_of
-from hangdoc.procfs import ProcError, ProcFS, Stat, network_of
-from hangdoc.snapshot import Launch, RankIdentity, Unavailable
+from hangdoc.observe.targets import close_target, make_target
+from hangdoc.procfs import ProcFS, network_of
+from hangdoc.snapshot import RankIdentity, Unavailable
 from hangdoc.torch_facts import thread_names
 
 _MOST_UNREAD = 4096
-_OTHER_USER = "it belongs to another user than the rank"
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +150,7 @@ def _digest_of(search: Search, pid: int) -> str | None:
 def _rank_targets(search: Search) -> dict[int, Target]:
     targets: dict[int, Target] = {}
     for pid, who in search.ranks.items():
-        target = targets[pid] = _target(search.proc, search.table[pid], "rank", identity=who)
+        target = targets[pid] = make_target(search.proc, search.table[pid], "rank", identity=who)
         target.live_environment = search.live_environments.get(pid, {})
         target.owner = next((a for a in search.table.ancestors(pid) if a in search.launchers), None)
         target.launcher_gone = launcher_gone(search.table, pid)
@@ -187,41 +186,18 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     ]
 
 
-def _target(
-    proc: ProcFS,
-    entry: Entry,
-    role: str,
-    *,
-    identity: RankIdentity | None = None,
-    launch: Launch | None = None,
-) -> Target:
-    return Target(
-        pid=entry.pid,
-        ppid=entry.stat.ppid,
-        role=role,
-        name=entry.stat.name,
-        argv=entry.argv,
-        state=entry.stat.state,
-        start_ticks=entry.stat.start_ticks,
-        identity=identity,
-        launch=launch,
-        environment=entry.environment,
-        python=entry.stat.state not in "ZX" and is_python(proc, entry.pid),
-    )
-
-
 def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bool) -> None:
     """Add launchers in scope or above a rank, and the Python parent of ranks (mp.spawn) as a launcher. With `restricted`, only
     parents in the scope."""
     proc, table = search.proc, search.table
     above = {ancestor for pid in targets for ancestor in table.ancestors(pid)}
     for pid, launch in search.launchers.items():
-        target = _target(proc, table[pid], "launcher", launch=launch)
+        target = make_target(proc, table[pid], "launcher", launch=launch)
         if pid in above or (pid in search.wanted and (target.name == thread_names.AGENT or target.python)):
             targets[pid] = target
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
         if pid in table and pid not in targets and is_python(proc, pid) and (pid in search.wanted or not restricted):
-            targets[pid] = _target(proc, table[pid], "launcher")
+            targets[pid] = make_target(proc, table[pid], "launcher")
 
 
 def _add_zombies(search: Search, targets: dict[int, Target]) -> None:
@@ -234,7 +210,7 @@ def _add_zombies(search: Search, targets: dict[int, Target]) -> None:
         if entry.stat.state in "ZX" and entry.stat.ppid in parents - {1} and pid not in targets:
             if names and entry.stat.name not in names:
                 continue
-            targets[pid] = _target(search.proc, entry, "rank")
+            targets[pid] = make_target(search.proc, entry, "rank")
             targets[pid].owner = entry.stat.ppid
 
 
@@ -246,7 +222,7 @@ def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
         own = set() if pid in below else below
         for helper in search.table.descendants(pid):
             if helper not in targets and helper not in own:
-                target = targets[helper] = _target(search.proc, search.table[helper], "helper")
+                target = targets[helper] = make_target(search.proc, search.table[helper], "helper")
                 target.owner = next(a for a in search.table.ancestors(helper) if a in search.ranks)
 
 
@@ -260,40 +236,4 @@ def _close_other_users(search: Search, targets: dict[int, Target]) -> None:
         related += [target for target in targets.values() if target.owner == rank.pid]
         for target in related:
             if target.role != "rank" and search.user(target.pid) not in (user, None):
-                _close(target)
-
-
-def _close(target: Target) -> None:
-    target.python, target.environment = False, Unavailable(reason=_OTHER_USER)
-
-
-def adopt_helpers(observation: Observation) -> list[int]:
-    """Add the helpers that ranks have started since discovery, and return the pids of those that run Python. Without this, a
-    dataloader that starts its workers late would look as if its workers had died."""
-    table = {}
-    for pid in observation.proc.pids():
-        if pid not in observation.targets:
-            with contextlib.suppress(ProcError):
-                table[pid] = observation.proc.stat(str(pid))
-    ranks = {target.pid for target in observation.ranks()}
-    adopted = []
-    for pid, stat in table.items():
-        if stat.ppid in ranks and adopt(observation.proc, observation.targets, pid, stat, stat.ppid):
-            adopted.append(pid)
-    return [pid for pid in adopted if observation.targets[pid].python]
-
-
-def adopt(proc: ProcFS, targets: dict[int, Target], pid: int, stat: Stat, rank: int) -> bool:
-    """Add a process as a helper of a rank. Returns False for hangdoc itself and for a process that has ended."""
-    if stat.state in "ZX" or pid == os.getpid() or stat.ppid == os.getpid():
-        return False
-    try:
-        argv = proc.words(f"{pid}/cmdline")
-    except ProcError:
-        return False
-    entry = Entry(pid, stat, argv, Unavailable(reason="not looked at"))
-    target = targets[pid] = _target(proc, entry, "helper")
-    target.owner = rank
-    if process_table.user_of(proc, pid) != process_table.user_of(proc, rank):
-        _close(target)
-    return True
+                close_target(target)

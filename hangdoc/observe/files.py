@@ -8,7 +8,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from hangdoc.observe import holders, shared_memory, syscalls, system_calls
+from hangdoc.observe import holders, shared_memory, system_calls
 from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
@@ -28,24 +28,24 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
 
     Raises ProcError or ValueError for what can't be read.
     """
-    if call == syscalls.FUTEX:
+    if call == system_calls.FUTEX:
         memory = shared_memory.awaited(proc, pid, arguments)
         return () if memory is None else (memory,)
-    if call in syscalls.WITH_PATH:
-        return (at_path(proc, pid, _text_at(proc, pid, arguments[syscalls.WITH_PATH[call]])),)
+    if call in system_calls.WITH_PATH:
+        return (at_path(proc, pid, _text_at(proc, pid, arguments[system_calls.WITH_PATH[call]])),)
     descriptors: Iterable[int] = ()
-    if call in syscalls.WITH_FILE:
+    if call in system_calls.WITH_FILE:
         descriptors = (arguments[0],)
-    elif call in syscalls.POLLS:
+    elif call in system_calls.POLLS:
         descriptors = _polled(proc, pid, arguments[0], arguments[1])
-    elif call in syscalls.SELECTS:
+    elif call in system_calls.SELECTS:
         descriptors = _selected(proc, pid, arguments[0], arguments[1])
-    elif call in syscalls.EPOLLS:
+    elif call in system_calls.EPOLLS:
         descriptors = _registered(proc, pid, arguments[0])
     found = []
     for descriptor in list(descriptors)[:_MAX_FILES]:
         try:
-            found.append(_open(proc, pid, descriptor, search=search, locked=call in syscalls.LOCKS))
+            found.append(_open(proc, pid, descriptor, search=search, locked=call in system_calls.LOCKS))
         except ProcError:
             continue
     return tuple(found)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from hangdoc.observe import attach, isolation, process_table
+from hangdoc.observe import isolation, process_states, process_table
 from hangdoc.observe.shares import Turns
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Holder
@@ -170,7 +170,7 @@ def of(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:
 
 def _holder(proc: ProcFS, pid: int) -> Holder:
     stat = proc.stat(str(pid))
-    state = attach.settled_state(proc, pid).state if stat.state == "t" else stat.state
+    state = process_states.settled_state(proc, pid).state if stat.state == "t" else stat.state
     return Holder(pid=pid, name=stat.name, state=state)
 
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from hangdoc import run_identity
-from hangdoc.launch import launchers
 from hangdoc.parse import natural
-from hangdoc.snapshot import Launch, RankIdentity
+from hangdoc.snapshot import RankIdentity
 from hangdoc.torch_facts import environment_names
 
 # source, rank, world size, local rank, local world size, node rank
@@ -90,20 +89,3 @@ def rendezvous_fields(environment: Mapping[str, str], network: str = "") -> Rend
         "run": run_identity.name(environment, network),
         "restart_count": natural(environment.get(environment_names.RESTART_COUNT)),
     }
-
-
-def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
-    """The options in a launcher's command line; None for any other process. `name` is the kernel's short name."""
-    found = launchers.split(name, argv)
-    if found is None:
-        return None
-    tool, words = found
-    options = launchers.in_torchrun(tool, launchers.read(tool, words).options)
-    return Launch(
-        tool=tool,
-        nnodes=options.get("nnodes"),
-        nproc_per_node=options.get("nproc-per-node"),
-        node_rank=natural(options.get("node-rank")),
-        endpoint=launchers.endpoint(options),
-        run_id=options.get("rdzv-id"),
-    )

@@ -9,7 +9,7 @@ import contextlib
 import posixpath
 from itertools import pairwise
 
-from hangdoc.observe import files, holders, syscalls
+from hangdoc.observe import files, holders, system_calls
 from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
@@ -20,7 +20,7 @@ from hangdoc.torch_facts.frameworks import FILELOCK, FILELOCK_PATHS, SOFT_FILELO
 def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
     """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock."""
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
-    if kernel is None or kernel.syscall not in syscalls.SLEEPS:
+    if kernel is None or kernel.syscall not in system_calls.SLEEPS:
         return None
     frames = next((t.frames for t in stack.threads if t.tid == pid), ())
     for frame, caller in pairwise(frames):

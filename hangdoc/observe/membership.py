@@ -5,10 +5,11 @@ import time
 from collections.abc import Iterator
 
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import Discovered, Scope, adopt, discover
+from hangdoc.observe.discover import Discovered, Scope, discover
+from hangdoc.observe.maps import is_python
 from hangdoc.observe.observation import Target
 from hangdoc.observe.python_state import forget_ended
-from hangdoc.observe.rank_search import is_python
+from hangdoc.observe.targets import adopt
 from hangdoc.procfs import ProcError, ProcFS, Stat, age
 
 _YOUNG_SECONDS = 10.0

@@ -14,12 +14,12 @@ import msgspec
 from hangdoc import redact
 from hangdoc.observe import arrivals, isolation, lock_files, naps, natives, outside, process_table
 from hangdoc.observe.clocks import CpuClocks
+from hangdoc.observe.counters import counters
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.probes import Guard, attempt, evidence_of, make_probes, probe_of
-from hangdoc.observe.progress import counters
 from hangdoc.observe.shares import is_share_taken
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import Stacks, with_later_frames

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from hangdoc.observe.abandonable import NotEnded, Threads, TooMany
+from hangdoc.observe.beacons import Beacons
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -16,13 +17,13 @@ from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
 from hangdoc.observe.gpu.links import LinkPorts
 from hangdoc.observe.gpu.nccl_memory import NcclMemory
-from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.observation import Observation, PolledProbe, Probe
-from hangdoc.observe.progress import Beacons
+from hangdoc.observe.process_states import Holds
 from hangdoc.observe.sockets import Sockets
+from hangdoc.observe.software import Software
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
@@ -57,6 +58,7 @@ PROBES: tuple[Listed, ...] = (
     Listed(lambda polled: Stores(), "deep"),
     Listed(lambda polled: TrainingData(), "deep"),
     Listed(lambda polled: HostMachine(), "deep"),
+    Listed(lambda polled: Software(), "deep"),
     # The clocks are the last to close: they are read exactly at the end of the window.
     Listed(lambda polled: CpuClocks(), "cheap"),
 )

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hangdoc.launch import launchers
 from hangdoc.observe import isolation
 from hangdoc.observe.deadline import Deadline
 from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.snapshot import Unavailable
+from hangdoc.torch_facts import environment_names
 
 _SECONDS = 10.0
 """For all processes of a host. The kernel holds up the reader of one whose memory is locked."""
@@ -114,3 +116,17 @@ def _entry(proc: ProcFS, pid: int) -> Entry | None:
     except ProcError as error:
         environment = Unavailable(reason=str(error))
     return Entry(pid, stat, argv, environment)
+
+
+def launcher_gone(table: ProcessTable, pid: int) -> bool:
+    """Whether a launcher started the process and is no longer among its ancestors. Only torchrun's agent and multiprocessing's
+    `spawn` mark the processes that they start; False for all others."""
+    entry = table[pid]
+    above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
+    if not isinstance(entry.environment, Unavailable) and environment_names.RUN_ID in entry.environment:
+        if pid != 1 and entry.stat.ppid == 0:
+            return False  # its parent is outside of this pid namespace
+        return not any(launchers.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)
+    # `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`: its parent runs Python.
+    spawned = "--multiprocessing-fork" in entry.argv
+    return spawned and not any("python" in e.stat.name or "python" in "".join(e.argv[:1]) for e in above[:1])

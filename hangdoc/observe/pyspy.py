@@ -19,10 +19,10 @@ from hangdoc.observe import isolation
 from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
 from hangdoc.observe.owner_rights import Rights
 from hangdoc.observe.process_files import own_root
+from hangdoc.observe.process_states import own_tracers
+from hangdoc.program import is_library
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
-running: set[int] = set()
-"""Pids of the py-spy children of this process. As tracers of a rank they do not count as other observers."""
 _COMPILED = (".c", ".cc", ".cpp", ".cxx", ".cu", ".h", ".hpp")
 """Ends of the names of source files that are not Python."""
 _MAX_OUTPUT_BYTES = 16 << 20
@@ -131,7 +131,7 @@ def dump(
     finally:
         if file >= 0:
             os.close(file)
-    running.add(child.pid)
+    own_tracers.add(child.pid)
     try:
         with child:
             _raise_priority(child.pid)
@@ -141,7 +141,7 @@ def dump(
     except OutputTooLong:
         raise Refused(f"py-spy printed more than {_MAX_OUTPUT_BYTES >> 20} MiB") from None
     finally:
-        running.discard(child.pid)
+        own_tracers.discard(child.pid)
     if finished.code != 0:
         raise _refusal(finished.complaint.decode("utf-8", "replace"), finished.code, owner)
     return parse(finished.out, at)
@@ -227,14 +227,6 @@ def _local(local: _Local) -> Local:
         argument=local.arg,
         address=local.addr or None,
     )
-
-
-def is_library(file: str) -> bool:
-    """Whether a frame is not the user's code: the standard library, site-packages, hangdoc's watchdog, or code without a file."""
-    if "/site-packages/" in file or "/dist-packages/" in file or "/hangdoc/watchdog/" in file or file.startswith("<"):
-        return True
-    _, python, tail = file.rpartition("/lib/python3.")
-    return bool(python) and tail.partition("/")[0].rstrip("t").isdigit()
 
 
 def _refusal(complaint: str, code: int, owner: Rights | None) -> Refused:

@@ -8,7 +8,7 @@ import contextlib
 
 import msgspec
 
-from hangdoc.observe import attach, identity, syscalls, system_calls
+from hangdoc.observe import attach, identity, system_calls
 from hangdoc.observe.budget import Budget
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -23,7 +23,7 @@ from hangdoc.torch_facts import file_names, module_names, thread_names
 _SHARE = 0.4
 """Finding the ranks may take this share of the time limit."""
 _MEETINGS = frozenset(function.name for function in file_names.MEETINGS)
-_STORE_CALLS = frozenset({"recvfrom", "recvmsg", *syscalls.POLLS})
+_STORE_CALLS = frozenset({"recvfrom", "recvmsg", *system_calls.POLLS})
 """torch/csrc/distributed/c10d/socket.cpp and TCPStore.cpp: waits for the reply, and for the connection."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 

@@ -1,30 +1,21 @@
 """Finds the processes of a host that are ranks: by their first environment, by their interpreter's memory, by their beacon."""
 
-import contextlib
 import os
-import re
 
 import msgspec
 
 from hangdoc import beacon, run_identity
+from hangdoc.launch import launchers
 from hangdoc.observe import identity, isolation, process_table
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.maps import is_python, maps_torch
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.procfs import ProcError, ProcFS, network_of
-from hangdoc.regex import regex
 from hangdoc.run_identity import Names
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
-from hangdoc.torch_facts import cpp_names
 from hangdoc.torch_facts.thread_names import has_process_group
-
-_MAPPED_PYTHON = regex(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
-"""A line of /proc/PID/maps that shows Python as a library or as the program."""
-
-
-_MAPS_BYTES = 4 << 20
-"""Of the maps of a process. A rank has 0.3 to 1 MB."""
 
 
 class Search(msgspec.Struct):
@@ -197,28 +188,7 @@ def launchers_of(table: ProcessTable) -> dict[int, Launch]:
     program itself must be one."""
     found = {}
     for pid, entry in table.items():
-        launch = identity.launch_of(entry.stat.name, entry.argv)
+        launch = launchers.launch_of(entry.stat.name, entry.argv)
         if launch is not None and entry.stat.state not in "ZX" and pid != os.getpid():
             found[pid] = launch
     return found
-
-
-def is_python(proc: ProcFS, pid: int) -> bool:
-    """Whether a process runs Python, whatever its name is. If its program may not be read (root without
-    CAP_SYS_PTRACE, a process with it), its mapped files show it: the kernel is less strict about them."""
-    with contextlib.suppress(ProcError):
-        program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
-        if program.startswith(("python", "pypy")):
-            return True
-    try:
-        return _MAPPED_PYTHON.search(proc.head(f"{pid}/maps", _MAPS_BYTES)) is not None
-    except ProcError:
-        return False
-
-
-def maps_torch(proc: ProcFS, pid: int) -> bool:
-    """Whether a process has loaded torch's Python library."""
-    try:
-        return cpp_names.LIBTORCH_PYTHON in proc.head(f"{pid}/maps", _MAPS_BYTES)
-    except ProcError:
-        return False

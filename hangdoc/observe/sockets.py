@@ -6,11 +6,11 @@ sock_diag(7) lists the sockets of each process's network namespace. Inodes assig
 import os
 from collections.abc import Iterable
 
-from hangdoc.observe.listener import listener
 from hangdoc.observe.observation import Observation, ProbeResult
+from hangdoc.observe.process_table import launcher_gone, read_ancestry
 from hangdoc.observe.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
-from hangdoc.procfs import Gone, ProcError, network_of
+from hangdoc.procfs import Gone, ProcError, ProcFS, age, network_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 
@@ -183,6 +183,23 @@ def listeners(observation: Observation, sockets: dict[_Key, TcpSocket]) -> list[
             continue
         for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
             if key not in found:
-                found[key] = listener(observation.proc, wanted[key], namespace, pid)
+                found[key] = describe_listener(observation.proc, wanted[key], namespace, pid)
     unknown = [Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in found]
     return sorted([*found.values(), *unknown], key=lambda one: (one.port, one.namespace, one.pid or 0))
+
+
+def describe_listener(proc: ProcFS, port: int, namespace: str, pid: int | None) -> Listener:
+    """Describe the process that listens on `port`, as far as it can be read. `pid` is None if it was not found."""
+    table = read_ancestry(proc, pid or 0)
+    if pid is None or pid not in table:
+        return Listener(port=port, namespace=namespace, pid=pid)
+    entry = table[pid]
+    return Listener(
+        port=port,
+        namespace=namespace,
+        pid=pid,
+        name=entry.stat.name,
+        argv=entry.argv,
+        orphan=launcher_gone(table, pid),
+        started_seconds_ago=age(proc, entry.stat.start_ticks),
+    )

@@ -15,9 +15,8 @@ import msgspec
 
 from hangdoc import redact
 from hangdoc.observe.budget import Budget
-from hangdoc.observe.lines import Lines
 from hangdoc.observe.process_files import ProcessFiles, files_of
-from hangdoc.observe.source_files import Key, SourceFiles
+from hangdoc.observe.source_files import Key, Lines, SourceFiles
 from hangdoc.observe.structure import Structure, statements, structure
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import program

@@ -14,7 +14,6 @@ import msgspec
 from hangdoc.observe import attach
 from hangdoc.observe.budget import Budget
 from hangdoc.observe.clocks import Threads, threads_of
-from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
@@ -22,6 +21,7 @@ from hangdoc.observe.python_state import Variable, amounts, p2p_ops, torch_value
 from hangdoc.observe.rpc_worker import worker_info
 from hangdoc.observe.shares import is_share_taken
 from hangdoc.observe.source import Sources
+from hangdoc.observe.targets import adopt_helpers
 from hangdoc.procfs import ProcError
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable

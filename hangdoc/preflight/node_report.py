@@ -18,9 +18,9 @@ from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders, names_data
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
-from hangdoc.observe.listener import listener
 from hangdoc.observe.machine import machine, resolve
 from hangdoc.observe.process_files import own_root
+from hangdoc.observe.sockets import describe_listener
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
@@ -123,7 +123,7 @@ def _holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            found = listener(ProcFS(), port, "", c.pid)
+            found = describe_listener(ProcFS(), port, "", c.pid)
             return replace(found, argv=redact.command(found.argv))
     return None
 

@@ -5,8 +5,8 @@ import pytest
 
 from hangdoc.observe import source
 from hangdoc.observe.budget import Budget
-from hangdoc.observe.lines import Lines
 from hangdoc.observe.source import Sources
+from hangdoc.observe.source_files import Lines
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Frame, PythonThread
 from tests.hostile.fuzz.bounds import bounded

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import pyspy
+from hangdoc.observe import process_states, pyspy
 from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
 
 MIB = 1 << 20
@@ -145,4 +145,4 @@ def test_what_py_spy_does_wrong_is_one_clause(
     with pytest.raises(pyspy.Refused, match=reason) as refused:
         pyspy.dump(os.getpid(), 1.0 if "sleep" in script else 10.0, 0.0, native=False, paused=False, locals_=False)
     assert len(str(refused.value)) < 250
-    assert not pyspy.running
+    assert not process_states.own_tracers

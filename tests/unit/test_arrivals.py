@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import arrivals, syscalls
+from hangdoc.observe import arrivals, system_calls
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Arrival, Clocks, Counter, KernelThread, Loop, Process, Progress, Stack
@@ -25,7 +25,7 @@ def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS) -> Arrival | None:
         cpu_ns=0,
         voluntary_switches=0,
         involuntary_switches=0,
-        syscall=min(syscalls.SLEEPS),
+        syscall=min(system_calls.SLEEPS),
     )
     read = stack(frame("wait", 5, loops=(loop,)))
     assert isinstance(read, Stack)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hangdoc.observe import attach, natives, pyspy
+from hangdoc.observe import attach, natives, process_states
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
@@ -238,9 +238,9 @@ def test_our_own_py_spy_is_no_tracer(sleeper: int, monkeypatch: pytest.MonkeyPat
         return [{"State": "t (tracing stop)", "TracerPid": "4711"}[name] for name in names]
 
     monkeypatch.setattr(ProcFS, "fields", fields)
-    assert attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
-    monkeypatch.setattr(pyspy, "running", {4711})
-    assert not attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
+    assert process_states.is_traced(process_states.kernel_state(ProcFS(), sleeper))
+    monkeypatch.setattr(process_states, "own_tracers", {4711})
+    assert not process_states.is_traced(process_states.kernel_state(ProcFS(), sleeper))
 
 
 @pytest.mark.parametrize(("pauses", "state"), [(3, "S"), (10_000, "t")])
@@ -252,7 +252,7 @@ def test_the_short_pause_of_an_observer_is_no_stop(pauses: int, state: str, monk
         return ["t (tracing stop)" if traced else "S (sleeping)", "4711" if traced else "0"]
 
     monkeypatch.setattr(ProcFS, "fields", fields)
-    assert attach.settled_state(ProcFS(), os.getpid()).state == state
+    assert process_states.settled_state(ProcFS(), os.getpid()).state == state
 
 
 def test_what_was_not_read_in_time_is_said() -> None:

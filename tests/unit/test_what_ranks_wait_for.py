@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, holders, lock_files, pyspy, syscalls
+from hangdoc.observe import files, holders, lock_files, pyspy, system_calls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -240,8 +240,8 @@ def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("machine", "read", "futex"), [("x86_64", 0, 202), ("aarch64", 63, 98)])
 def test_system_calls_have_names_on_each_architecture(machine: str, read: int, futex: int) -> None:
-    assert (syscalls.name(read, machine), syscalls.name(futex, machine)) == ("read", "futex")
-    assert (syscalls.name(-1, machine), syscalls.name(9999, machine)) == ("", "9999")
+    assert (system_calls.name(read, machine), system_calls.name(futex, machine)) == ("read", "futex")
+    assert (system_calls.name(-1, machine), system_calls.name(9999, machine)) == ("", "9999")
 
 
 def test_what_a_process_writes_is_counted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hangdoc.observe.line_tables import line_before
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import BYTES, UNICODE, Memory, Unreadable
-from hangdoc.observe.pyspy import is_library
+from hangdoc.program import is_library
 from hangdoc.snapshot import Frame
 
 _CODE_BYTES = 192

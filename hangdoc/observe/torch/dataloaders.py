@@ -12,10 +12,10 @@ from hangdoc.observe.frames import Frames, MemoryFrame, ThreadState
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.objects import Objects
-from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.torch.iterators import Count, Iterators
 from hangdoc.observe.torch.lengths import Lengths
 from hangdoc.observe.torch.reach import Reached, reach
+from hangdoc.program import is_library
 from hangdoc.snapshot import Loader, TrainerCount
 
 _MAX_THREADS = 16

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hangdoc.observe.frames import MemoryFrame
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.objects import Objects
-from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.torch.frameworks import counts_of_function, counts_of_object
+from hangdoc.program import is_library
 from hangdoc.snapshot import TrainerCount
 
 _MAX_OBJECTS = 400

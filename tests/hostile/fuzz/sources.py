@@ -4,9 +4,8 @@ from random import Random
 from typing import NamedTuple
 
 from hangdoc.observe.budget import Budget
-from hangdoc.observe.lines import Lines
 from hangdoc.observe.source import Sources
-from hangdoc.observe.source_files import Key
+from hangdoc.observe.source_files import Key, Lines
 from hangdoc.parse import negated, parsed_expression, parsed_statement, unparsed
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Frame, PythonThread, Stack
