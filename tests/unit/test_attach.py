@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hangdoc.observe import attach, natives, process_states
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel import process_states
+from hangdoc.observe.stacks import attach, native_stacks
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.snapshot import (
@@ -118,7 +119,7 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
         proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets
     )  # fmt: skip
     gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
-    return natives.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+    return native_stacks.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))
@@ -203,8 +204,8 @@ def test_equal_ranks_share_one_dump(dumped: list[int]) -> None:
 
 
 def test_a_native_stack_without_torch_counts_as_none() -> None:
-    assert natives.validated(NATIVE) == NATIVE
-    refused = natives.validated(FOREIGN)
+    assert native_stacks.validated(NATIVE) == NATIVE
+    refused = native_stacks.validated(FOREIGN)
     assert isinstance(refused, Unavailable)
     assert "no frame of torch" in refused.reason
 

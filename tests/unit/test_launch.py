@@ -199,5 +199,5 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_observing_does_not_load_the_parser() -> None:
-    code = "import hangdoc.observe.observe, sys; sys.exit('tree_sitter' in sys.modules)"
+    code = "import hangdoc.observe.look.observe, sys; sys.exit('tree_sitter' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

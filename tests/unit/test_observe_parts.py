@@ -14,17 +14,19 @@ import pytest
 
 from hangdoc import beacon, run_identity
 from hangdoc.launch import launchers
-from hangdoc.observe import counters, identity, process_table, source, source_files
-from hangdoc.observe.data import is_data_file, list_shards, named_folders, names_data
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import Scope, discover
-from hangdoc.observe.process_files import Root, own_root
-from hangdoc.observe.rank_search import Search, keep_one_of_each_tree
-from hangdoc.observe.sock_diag import SockDiag, address
-from hangdoc.observe.source import Sources
-from hangdoc.observe.source_files import Lines
-from hangdoc.observe.stacks import with_later_frames
-from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.process_files import Root, own_root
+from hangdoc.observe.find import identity
+from hangdoc.observe.find.discover import Scope, discover
+from hangdoc.observe.find.rank_search import Search, keep_one_of_each_tree
+from hangdoc.observe.kernel import process_table
+from hangdoc.observe.kernel.data_directories import is_data_file, list_shards, named_folders, names_data
+from hangdoc.observe.kernel.sock_diag import SockDiag, address
+from hangdoc.observe.stacks import counters, source, source_files
+from hangdoc.observe.stacks.python_stacks import with_later_frames
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.stacks.source_files import Lines
+from hangdoc.observe.torch.watchdog_files import beat_of
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.program import is_library
 from hangdoc.snapshot import Frame, Loop, PythonThread, Stack, Unavailable
@@ -172,7 +174,7 @@ def test_root_without_ptrace_sees_that_there_is_a_rank() -> None:
         [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **TORCH}
     )
     looks = (
-        "from hangdoc.reasoning.engine import diagnose; from hangdoc.observe.observe import Options, observe; "
+        "from hangdoc.reasoning.engine import diagnose; from hangdoc.observe.look.observe import Options, observe; "
         f"seen = diagnose(observe(Options(pids=({rank.pid},), window=0.1))); "
         "print(seen.verdict, *(f.code for job in seen.jobs for f in job.findings))"
     )
