@@ -25,6 +25,7 @@ from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text import call_words, card_words
 from hangdoc.reasoning.text.command_lines import is_host
 from hangdoc.reasoning.views import call_views, card_views, past
+from hangdoc.reasoning.views.beginning import find_beginning
 from hangdoc.reasoning.views.ended import has_ended
 from hangdoc.reasoning.waiting import blockages, standstill, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
@@ -94,7 +95,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         world_size=run.world_size,
         master=run.master,
         verdict=verdict,
-        hung_for_seconds=_hung_for(run) if verdict == "hung" else None,
+        hung_for_seconds=find_beginning(run).seconds if verdict == "hung" else None,
         ranks=tuple(_view(run, rank, waited.get(number)) for number, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
         unseen=_unseen(run),
@@ -122,18 +123,6 @@ def _started_by(run: Run) -> Starter | None:
 
 def _place(one: tuple[str, int, Process]) -> tuple[str, int]:
     return one[:2]
-
-
-def _hung_for(run: Run) -> float | None:
-    """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
-    exchanged data."""
-    first = run.blockages[0]
-    recorded = waits.recorded_seconds(run, first.waiting or first.awaited)
-    if recorded is not None:
-        return recorded
-    silent = [one.first.silent_seconds for one in first.waiting or first.awaited]
-    known = [seconds for seconds in silent if seconds is not None]
-    return max(min(known), run.age_seconds or 0.0) if known else run.age_seconds
 
 
 def _findings(run: Run, problems: list[str]) -> list[Finding]:

@@ -10,6 +10,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.views import comparison, merged
+from hangdoc.reasoning.views.beginning import find_beginning
 from hangdoc.reasoning.views.ended import has_ended
 
 MOST_NODES = 20
@@ -40,6 +41,7 @@ def detail(job: Job, run: Run) -> Detail:
         batches=_batches(run, culprits),
         stacks=merged.stacks(run.ranks.values()),
         settings=tuple(_setting(one) for one in comparison.compared(run) if one.differs),
+        began=find_beginning(run).by if job.hung_for_seconds is not None else None,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hangdoc.detail import Branch as Branch
 from hangdoc.reasoning.evidence import known
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.snapshot import Frame
+from hangdoc.snapshot import Frame, PythonThread
 
 Place = tuple[str, str, int]
 """File, function and line of a frame."""
@@ -31,8 +31,17 @@ def frames_of(rank: Rank, *, native: bool = False) -> tuple[Frame, ...]:
     return tuple(reversed(_frames(rank, native)))
 
 
-def _frames(rank: Rank, native: bool) -> tuple[Frame, ...]:
+def _now(rank: Rank) -> PythonThread | None:
+    """The thread as it is now. If a card waits in a call that its thread has made before, `Rank.thread` is at the line of that
+    call."""
     thread = rank.thread
+    if thread is None or rank.wait is None or rank.wait.thread_at is None or rank.process is None:
+        return thread
+    return next((one for one in known.python_threads(rank.process) if one.tid == thread.tid), thread)
+
+
+def _frames(rank: Rank, native: bool) -> tuple[Frame, ...]:
+    thread = _now(rank)
     if native and rank.process is not None and thread is not None:
         thread = known.native_of(rank.process, thread) or thread
     return tuple(reversed(thread.frames)) if thread is not None else ()
