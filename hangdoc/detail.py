@@ -1,9 +1,12 @@
 """What the page shows of a job in addition to its diagnosis, as frozen values. `hangdoc.reasoning.views.detail` makes them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hangdoc.diagnosis import Label
 from hangdoc.snapshot import Frame
+
+Began = Literal["call", "data"]
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,6 @@ class Detail:
     stacks: Branch
     settings: tuple[Setting, ...]
     """The most severe first."""
+    began: Began | None = None
+    """What the ranks that wait did last, `Job.hung_for_seconds` ago: they made the call that they wait in, or exchanged data.
+    None if neither is known, or if the job does not hang."""

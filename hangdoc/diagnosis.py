@@ -295,7 +295,8 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     groups: tuple[GroupView, ...] = ()
     """Its process groups in which calls are known, the default group first."""
     ends_by_itself_in_seconds: float | None = None
-    """When torch ends the run because a call has a timeout; None if no record shows that, or if the job is healthy."""
+    """When torch ends the run, at the earliest, because a call has a timeout; None if no record shows that, or if the job is
+    healthy. With NCCL the end came up to 47 s later: torch notices the timeout, and first writes its record (2.11)."""
     pace: PaceView | None = None
     """Only of a job that makes progress and whose calls are recorded."""
     past: PastView | None = None

@@ -1,7 +1,7 @@
 """What one file says of one rank."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from hangdoc.dumps.folder import MOST_BYTES, Candidate
 from hangdoc.observe.torch import dump_format
 from hangdoc.observe.torch.dump_format import Dump
+from hangdoc.parse import encodable
 from hangdoc.snapshot import FlightRecorder, RecordedGroup, Unavailable
 from hangdoc.torch_facts.call_names import MEETINGS, recorded_op
 from hangdoc.untrusted import UntrustedError
@@ -25,6 +26,7 @@ LATE_US = 120 * _US
 """So long after a call's timeout torch has written the file: it collects the frames first, and other ranks notice later."""
 _DEFAULT = "default_pg"
 _BATCH = ":coalesced"
+_SHOWN_NAME = 100
 _COMPARED = 256
 """The calls of a group by which dumps are compared, the newest ones. Ranks of one run have come about equally far."""
 
@@ -45,7 +47,7 @@ class GroupKey(NamedTuple):
     @property
     def text(self) -> str:
         """What reports call it."""
-        return "the default group" if self.default else f"group {self.name}"
+        return "the default group" if self.default else f"group {encodable(self.name)[:_SHOWN_NAME]}"
 
 
 class GroupCalls(NamedTuple):
@@ -138,7 +140,7 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
     if len(dump.calls) > _MOST_CALLS:
         raise UntrustedError(f"has more than {_MOST_CALLS:,} calls")
     last_us = max(dump.times_ns, default=0) // 1000
-    timeout_us = _first_timeout(dump)
+    timeout_us, members = _first_timeout(dump), dump_format.members_of(dump)
     longest_us = 1000 * max((entry.timeout_ms for entry in dump.calls), default=0)
     recorder = dump_format.recorder_in(dump, SOURCE, 0.0, 1000 * max(last_us, file.written_us))
     problem = None
@@ -156,15 +158,14 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
         first_us=min((entry.time_created_ns for entry in dump.calls), default=0) // 1000,
         last_us=last_us,
         ends_us=last_us + longest_us if timeout_us is None else timeout_us,
-        calls=_calls_of_groups(dump),
-        members=dump_format.members_of(dump),
+        calls=_calls_of_groups(dump, members),
+        members=members,
         with_frames=any(entry.frames for entry in dump.calls),
     )
 
 
-def _calls_of_groups(dump: Dump) -> dict[GroupKey, GroupCalls]:
+def _calls_of_groups(dump: Dump, members: Mapping[tuple[str, str], tuple[int, ...]]) -> dict[GroupKey, GroupCalls]:
     """The collectives of the groups whose members the dump has."""
-    members = dump_format.members_of(dump)
     entries: dict[tuple[str, str, str], deque[dump_format.Entry]] = {}
     for entry in dump.calls:
         if entry.is_p2p or len(entry.process_group) < 2:

@@ -22,7 +22,7 @@ from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
-from hangdoc.reasoning.views.job_views import has_ended
+from hangdoc.reasoning.views.job_views import find_beginning, has_ended
 from hangdoc.reasoning.waiting import blockages, waits
 from hangdoc.snapshot import Snapshot, Stack
 
@@ -92,7 +92,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         world_size=run.world_size,
         master=run.master,
         verdict=verdict,
-        hung_for_seconds=_hung_for(run) if verdict == "hung" else None,
+        hung_for_seconds=find_beginning(run).seconds if verdict == "hung" else None,
         ranks=tuple(_view(run, rank, waited.get(number)) for number, rank in sorted(run.ranks.items())),
         findings=tuple(_with_hosts(run, found) for found in _findings(run, problems)),
         unseen=_unseen(run),
@@ -117,17 +117,6 @@ def _started_by(run: Run) -> Starter | None:
     place = min(processes)
     process = processes[place]
     return Starter(pid=process.pid, host=place[0], uid=process.uid, directory=process.cwd)
-
-
-def _hung_for(run: Run) -> float | None:
-    """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
-    exchanged data."""
-    classes = run.blockages[0].waiting or run.blockages[0].awaited
-    recorded = waits.seconds_recorded(run, classes)
-    if recorded is not None:
-        return recorded
-    silent = [alike.first.silent_seconds for alike in classes if alike.first.silent_seconds is not None]
-    return max(min(silent), run.age_seconds or 0.0) if silent else run.age_seconds
 
 
 def _findings(run: Run, problems: list[str]) -> list[Finding]:

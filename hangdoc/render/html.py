@@ -13,13 +13,18 @@ from functools import lru_cache, partial
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hangdoc.detail import Batches, Detail, Setting
+from hangdoc.detail import Batches, Began, Detail, Setting
 from hangdoc.diagnosis import Diagnosis, Finding, Job
 from hangdoc.phrases import duration, minutes, numbers, ranks
 from hangdoc.render import html_graph, html_ranks, html_stacks, html_timeline, words
 from hangdoc.timeline import Timeline
 
 _BARS_SHOWN = 24
+_BEGAN: dict[Began | None, str] = {
+    "call": "the call in which the ranks wait",
+    "data": "the last byte between the ranks that wait",
+    None: "the beginning of the wait",
+}
 _QUIET = ("meant to differ", "inert")
 """Standings of settings that may differ."""
 
@@ -51,6 +56,8 @@ class _Section:
     bars_left_out: int
     stacks: html_stacks.Stacks | None
     timeline: html_timeline.Strip | None
+    began: str
+    """What the red line of the timeline marks."""
     settings: tuple[Setting, ...]
     quiet_settings: tuple[Setting, ...]
 
@@ -152,6 +159,7 @@ def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | No
         timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
         if timeline is not None and timeline.rows
         else None,
+        began=_BEGAN[detail.began if detail is not None else None],
         settings=tuple(one for one in settings if one.standing not in _QUIET),
         quiet_settings=tuple(one for one in settings if one.standing in _QUIET),
     )

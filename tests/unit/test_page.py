@@ -333,3 +333,23 @@ def test_one_look_has_the_time_before_on_its_page() -> None:
     assert "1 look; each shows" in text
     assert "from torch&#39;s record of calls" in text or "from torch's record of calls" in text
     assert "Rank 2 was the last in 100% of the last 99 calls" in text
+
+
+CARD = CORPUS / "card" / "sizes_differ.hangdoc"
+
+
+def test_the_line_of_a_freeze_says_what_it_marks() -> None:
+    """NCCL exchanges no data that hangdoc sees, so the line is the call in which the ranks wait, by torch's record."""
+    on_card = codec.read(CARD)
+    diagnosis, runs = examine(on_card, patience=PATIENCE)
+    drawn = page_of(on_card, timelines(diagnosis, runs))
+    assert "The red line marks the call in which the ranks wait, 7.2 s before the last look." in drawn
+    on_sockets = recorded("trainer_shard_mismatch")
+    drawn = page_of(on_sockets, timeline_of(on_sockets))
+    assert "The red line marks the last byte between the ranks that wait, " in drawn
+
+
+def test_the_stacks_are_those_of_the_threads() -> None:
+    """Both ranks have moved on from the call in which their cards wait. Table and findings name that call."""
+    (section,) = re.findall(r"<h2>Stacks</h2>.*?</section>", page_of(codec.read(CARD)), re.DOTALL)
+    assert re.findall(r"cases/sizes_differ\.py:(\d+)", section) == ["32", "29", "25"]

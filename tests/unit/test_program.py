@@ -55,12 +55,22 @@ def test_a_frameworks_loop_that_ends_early() -> None:
     assert "after 5 iterations (rank 0 expects 50)" in finding.summary
 
 
-@pytest.mark.parametrize(("header", "counts"), [("for x, y in loader", None), ("for p in model.parameters()", 2)])
-def test_a_loop_around_the_one_over_the_loader_counts_epochs(header: str, counts: int | None) -> None:
-    """Nothing counts the batches. A loop over anything else is a part of a step."""
-    epochs = Loop(line=10, end_line=30, header="for epoch in range(3)", counters=("epoch",), start=0)
+@pytest.mark.parametrize(
+    ("counter", "header", "counts"),
+    [
+        ("i", "for x, y in loader", None),
+        ("i", "for p in model.parameters()", 2),
+        ("epoch", "for p in model.parameters()", None),
+        ("_epoch", "for step in range(10)", None),
+        ("epochs_done", "for step in range(10)", None),
+    ],
+)
+def test_a_loop_around_the_one_over_the_loader_counts_epochs(counter: str, header: str, counts: int | None) -> None:
+    """Nothing counts the batches. A loop over anything else is a part of a step, unless the user calls the
+    outer one an epoch."""
+    epochs = Loop(line=10, end_line=30, header=f"for {counter} in range(3)", counters=(counter,), start=0)
     batches = Loop(line=12, end_line=20, header=header)
-    variables = (local("epoch", 2), local("loader", "<DataLoader at 0x7f>"))
+    variables = (local(counter, 2), local("loader", "<DataLoader at 0x7f>"))
     main = frame("main", 15, loops=(epochs, batches), locals=variables)
     (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), main), rank(1, frame("read", 3), main, state="T"))).jobs
     assert [one.batches_done for one in job.ranks] == [counts, counts]

@@ -161,7 +161,8 @@ def blamed(comparison: Comparison) -> tuple[int, ...]:
 
 
 class Limit(NamedTuple):
-    """When torch ends a process, because a call that it waits in has a timeout."""
+    """When torch ends a process at the earliest, because a call that it waits in has a timeout. torch notices the timeout
+    some time later."""
 
     seconds: float
     """From now; 0 if it should have happened."""

@@ -92,7 +92,7 @@ class LoopView(Struct, frozen=True, gc=False):
     """Rounds completed."""
     total: int | None
     of_batches: bool = True
-    """Whether a round is a batch; False for an epoch, with a loop over a DataLoader inside it."""
+    """Whether a round is a batch; False for an epoch."""
     by_iterator: bool = False
     """Whether `done` is what the rank's own iterator counts, and not a variable of the program."""
     recorded: bool = False

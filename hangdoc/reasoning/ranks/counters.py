@@ -17,6 +17,8 @@ from hangdoc.snapshot import Counter, Frame, Loop, Process, Progress, PythonThre
 
 _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
+_EPOCH = regex(r"(?i)(^|_)epochs?(_|\d|$)")
+"""In the name of a counter. Nothing else tells an epoch from a batch where a loop over numbers has others inside it."""
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
 
@@ -30,7 +32,7 @@ def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> 
     """From the processes and their stacks, each with the number of ranks that are like it: the loop that best counts the run's
     batches, and whether it counts batches. It is one that most ranks have a part in (inside it, or behind it in the same
     function), over batches by its own iterator, or else over data rather than over numbers, innermost for data, outermost for
-    numbers. With a loop over a DataLoader inside it, it counts epochs."""
+    numbers. With a loop over a DataLoader inside it, or a counter that the user calls an epoch, it counts epochs."""
     of_epochs: set[LoopKey] = set()
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
@@ -42,7 +44,8 @@ def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> 
                 inside[key] += ranks * (loop.line <= frame.line <= loop.end_line)
                 part[key] += ranks * (loop.line <= frame.line)  # inside it, or behind it in the same function
                 score = _score(process, frame, loop)
-                if score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop):
+                by_name = any(map(_EPOCH.search, loop.counters[:1]))
+                if by_name or (score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop)):
                     of_epochs.add(key)
                 nesting = depth * 100_000 + loop.line
                 quality[key] = max(quality.get(key, (0, 0)), (score, nesting if score >= 3 else -nesting))

@@ -191,7 +191,7 @@ def _timeout(run: Run) -> list[Evidence]:
     limit = next_timeout(unfinished_calls(run))
     if limit is None:
         return []
-    text = f"torch ends this run in {minutes(limit.seconds)} (timeout {minutes(limit.timeout_seconds)})"
+    text = f"torch ends this run in {minutes(limit.seconds)} at the earliest (timeout {minutes(limit.timeout_seconds)})"
     if limit.seconds < _SOON_SECONDS:
         text += "; its evidence ends with it, so save it now (hangdoc snapshot -o FILE)"
     return [Evidence(None, PROBE, text)]

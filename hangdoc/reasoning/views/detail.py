@@ -13,8 +13,8 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.views.job_views import has_ended
-from hangdoc.snapshot import Frame
+from hangdoc.reasoning.views.job_views import find_beginning, has_ended
+from hangdoc.snapshot import Frame, PythonThread
 
 Place = tuple[str, str, int]
 """File, function and line of a frame."""
@@ -33,9 +33,18 @@ def place_of_frame(frame: Frame) -> Place:
     return frame.file, frame.function, frame.line
 
 
+def _thread_now(rank: Rank) -> PythonThread | None:
+    """The thread as it is now. If a card waits in a call that its thread has made before, `Rank.thread` is at the line of that
+    call."""
+    thread = rank.thread
+    if thread is None or rank.wait is None or rank.wait.thread_at is None or rank.process is None:
+        return thread
+    return next((now for now in observed.python_threads(rank.process) if now.tid == thread.tid), thread)
+
+
 def frames_of(rank: Rank, *, native: bool = False) -> tuple[Frame, ...]:
     """A rank's training thread, innermost first."""
-    thread = rank.thread
+    thread = _thread_now(rank)
     if native and rank.process is not None and thread is not None:
         thread = observed.native_of(rank.process, thread) or thread
     return thread.frames if thread is not None else ()
@@ -160,6 +169,7 @@ def detail(job: Job, run: Run) -> Detail:
         batches=_batches(run, culprits),
         stacks=merge_stacks(run.ranks.values()),
         settings=tuple(_setting(compared) for compared in compare_settings(run) if compared.differs),
+        began=find_beginning(run).by if job.hung_for_seconds is not None else None,
     )
 
 

@@ -1,5 +1,8 @@
 """The calls, the card and the progress of ranks, as the diagnosis has them."""
 
+from typing import NamedTuple
+
+from hangdoc.detail import Began
 from hangdoc.diagnosis import Calls, CallView, FirstDifference, GpuView, GroupView, PaceView, Where
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger import history
@@ -9,6 +12,28 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of, owners_of_event
 from hangdoc.reasoning.ranks.counters import count_batches
+from hangdoc.reasoning.waiting import waits
+
+
+class Beginning(NamedTuple):
+    """The beginning of a hang."""
+
+    seconds: float | None
+    """How long ago it was; None if unknown."""
+    by: Began | None
+    """What the ranks did last; None if only the age of the run is known."""
+
+
+def find_beginning(run: Run) -> Beginning:
+    """When the ranks of the leading blockage of a run began to wait: when they made the call that they wait in, or else when they
+    last exchanged data."""
+    classes = run.blockages[0].waiting or run.blockages[0].awaited
+    if (recorded := waits.seconds_recorded(run, classes)) is not None:
+        return Beginning(recorded, "call")
+    silent = [alike.first.silent_seconds for alike in classes if alike.first.silent_seconds is not None]
+    if silent:
+        return Beginning(max(min(silent), run.age_seconds or 0.0), "data")
+    return Beginning(run.age_seconds, None)
 
 
 def groups(ledger: Ledger) -> tuple[GroupView, ...]:
