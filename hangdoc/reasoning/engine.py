@@ -14,15 +14,12 @@ from hangdoc.reasoning.causes.explain import explain
 from hangdoc.reasoning.evidence.records import last_call
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text import call_words
-from hangdoc.reasoning.text.call_words import card_evidence
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
 from hangdoc.reasoning.views.job_views import has_ended
@@ -140,14 +137,8 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
         with _reported(problems, rule):
-            ranks = {*blockage.victims, *blockage.blamed}
-            calls = call_words.evidence(run, ranks)
-            by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
-            doubt = call_words.doubt(run, ranks) if by_lines else None
-            draft = write(run, blockage, blockage.about)
-            draft = msgspec.structs.replace(draft, evidence=(*draft.evidence, *card_evidence(run, ranks)))
-            about = finding(rule.code, rule.name, draft, run, blockage, calls, doubt)
-            identified.append((ids.of_blockage(instance, blockage), about))
+            described = finding(rule.code, rule.name, write(run, blockage, blockage.about), run, blockage)
+            identified.append((ids.of_blockage(instance, blockage), described))
     for rule in all_rules():
         with _reported(problems, rule):
             facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]

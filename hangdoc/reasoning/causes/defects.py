@@ -10,7 +10,6 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.snapshot import Communicator, Communicators, Machine, Process, Runtime, Stack
-from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.known_defects import KNOWN_DEFECTS, KnownDefect
 
 
@@ -28,31 +27,27 @@ class Shown(NamedTuple):
 def find_defects(run: Run) -> Iterator[Shown]:
     """The defects that a rank shows which makes no progress."""
     for defect in KNOWN_DEFECTS:
-        shown = [
-            (rank, sign)
+        signs = {
+            rank.rank: sign
             for rank in run.living
             if (sign := _sign(run, rank, defect)) is not None and _makes_no_progress(rank)
-        ]
-        if shown:
-            first = shown[0][0]
-            yield Shown(
-                defect,
-                _version(first, defect) or "",
-                _architecture(run, first),
-                {rank.rank: sign for rank, sign in shown},
-            )
+        }
+        if signs:
+            first = run.ranks[next(iter(signs))]
+            yield Shown(defect, _version(first, defect) or "", _architecture(run, first), signs)
 
 
 def _makes_no_progress(rank: Rank) -> bool:
     """Whether nothing of a rank has changed. It may use a whole core: NCCL and the driver spin while they wait."""
     if not rank.moving or rank.process is None:
         return True
-    process, thread = rank.process, rank.thread
-    if thread is None or rank.counters_moved or own_counts(process) is not None:
+    thread = rank.thread
+    if thread is None or rank.counters_moved or own_counts(rank.process) is not None:
         return False
-    if any(one.launches != one.launches_before for one in _communicators(rank)):
+    if any(each.launches != each.launches_before for each in _communicators(rank)):
         return False
-    return any(one.name == thread.name and lines_of(one) == lines_of(thread) for one in known.threads_before(process))
+    before = (each for each in known.threads_before(rank.process) if each.name == thread.name)
+    return any(lines_of(each) == lines_of(thread) for each in before)
 
 
 def _sign(run: Run, rank: Rank, defect: KnownDefect) -> str | None:
@@ -66,8 +61,8 @@ def _sign(run: Run, rank: Rank, defect: KnownDefect) -> str | None:
         signs.append(_python_frame(rank.process, *defect.python))
     if defect.state is not None:
         signs.append(_STATES[defect.state](run, rank))
-    found = [sign for sign in signs if sign is not None]
-    return "; ".join(dict.fromkeys(found)) if len(found) == len(signs) else None
+    seen = [sign for sign in signs if sign is not None]
+    return "; ".join(dict.fromkeys(seen)) if len(seen) == len(signs) else None
 
 
 def _is_affected(run: Run, rank: Rank, defect: KnownDefect) -> bool:
@@ -114,43 +109,29 @@ def _python_frame(process: Process, file: str, function: str | None) -> str | No
 
 
 def _communicators(rank: Rank) -> tuple[Communicator, ...]:
-    process = rank.process
-    found = process.communicators if process is not None else None
-    return found.communicators if isinstance(found, Communicators) else ()
+    read = rank.process.communicators if rank.process is not None else None
+    return read.communicators if isinstance(read, Communicators) else ()
 
 
 def _destroys_with_graphs(run: Run, rank: Rank) -> str | None:
-    for one in _communicators(rank):
-        if one.graphs and (one.destroyed or one.finalized):
-            return f"it destroys a communicator of {one.size} ranks that {one.graphs} plans of CUDA graphs use"
-    return None
+    text = "it destroys a communicator of {} ranks that {} plans of CUDA graphs use"
+    ended = (each for each in _communicators(rank) if each.graphs and (each.destroyed or each.finalized))
+    return next((text.format(each.size, each.graphs) for each in ended), None)
 
 
 def _sends_through_pxn(run: Run, rank: Rank) -> str | None:
-    for one in _communicators(rank):
-        if rank.waits and one.nodes > 1 and one.pxn:
-            return f"it waits, and its communicator of {one.nodes} nodes sends through other cards (PXN)"
-    return None
+    text = "it waits, and its communicator of {} nodes sends through other cards (PXN)"
+    sending = (each for each in _communicators(rank) if rank.waits and each.nodes > 1 and each.pxn)
+    return next((text.format(each.nodes) for each in sending), None)
 
 
 def _destroys_alone(run: Run, rank: Rank) -> str | None:
     """If other ranks wait in something else."""
-    if not _uses_nccl(rank):
-        return None
-    others = (one for one in run.still if one.first.wait is not None and one.first.rank != rank.rank)
-    for one in others:
-        wait = one.first.wait
-        if wait is not None and wait.kind in ("collective", "p2p") and wait.operation.op != "destroy_process_group":
-            return "it destroys its process groups while others wait"
-    return None
-
-
-def _uses_nccl(rank: Rank) -> bool:
-    process = rank.process
-    if process is None:
-        return False
-    named = any(map(thread_names.uses_card, known.thread_names(process)))
-    return named or isinstance(process.communicators, Communicators)
+    waits = (each.first.wait for each in run.still if each.first.rank != rank.rank)
+    calls = {wait.operation.op for wait in waits if wait is not None and wait.kind in ("collective", "p2p")}
+    uses_nccl = rank.process is not None and known.uses_nccl(rank.process)
+    others_wait = calls - {"destroy_process_group"}
+    return "it destroys its process groups while others wait" if uses_nccl and others_wait else None
 
 
 _STATES = {

@@ -88,7 +88,7 @@ def _variables(run: Run) -> list[VariableDiffers]:
         for rank, process in run.whole.items()
         if isinstance(process.environment, Environment)
     }
-    found = []
+    different = []
     for name in sorted(set().union(*environments.values())):
         setting = _compared_variable(name, run.backend)
         if setting is None:
@@ -97,8 +97,8 @@ def _variables(run: Run) -> list[VariableDiffers]:
         # A directory that differs by node is common; a default on one of them is not.
         if values is None or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
             continue
-        found.append(_differs(VariableDiffers, name, values, setting))
-    return found
+        different.append(_differs(VariableDiffers, name, values, setting))
+    return different
 
 
 def _compared_option(name: str) -> settings.Setting | None:
@@ -118,12 +118,15 @@ def _compared_variable(name: str, backend: str | None) -> settings.Setting | Non
 def _versions(run: Run) -> list[VersionDiffers]:
     """torch, then Python."""
     running = {rank: process.runtime for rank, process in run.whole.items() if isinstance(process.runtime, Runtime)}
-    found = []
-    for name in ("torch", "python"):
-        values = differing_in(run, {n: text for n, one in running.items() if (text := getattr(one, name)) is not None})
-        if values is not None:
-            found.append(VersionDiffers(name=name, values=values, decisive=name == "torch", culprits=values.odd))
-    return found
+    versions = {
+        "torch": {rank: runtime.torch for rank, runtime in running.items() if runtime.torch is not None},
+        "python": {rank: runtime.python for rank, runtime in running.items() if runtime.python is not None},
+    }
+    return [
+        VersionDiffers(name=name, values=values, decisive=name == "torch", culprits=values.odd)
+        for name, by_rank in versions.items()
+        if (values := differing_in(run, by_rank)) is not None
+    ]
 
 
 def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], setting: settings.Setting) -> _Kind:

@@ -135,12 +135,12 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
     calls = [meeting_call_of(process) if stuck else None for _, process, _ in seen]
     if None in calls:  # else a rank that has made the call would differ from one that has not
         calls = [None] * len(seen)
-    ranks = [_rank(*one, call) for one, call in zip(seen, calls, strict=True)]
-    if not stuck and any(one.nodes is None for one in ranks):
+    parts = [_rank(*each, call) for each, call in zip(seen, calls, strict=True)]
+    if not stuck and any(part.nodes is None for part in parts):
         # A launcher that becomes rank 0 itself (Lightning) passes the number of ranks in the call.
-        ranks = [msgspec.structs.replace(one, nodes=None) for one in ranks]
-    different = {(one.meets_at, one.port, one.nodes, one.init_method) for one in ranks}
-    return ranks if len(different) > 1 else []
+        parts = [msgspec.structs.replace(part, nodes=None) for part in parts]
+    different = {(part.meets_at, part.port, part.nodes, part.init_method) for part in parts}
+    return parts if len(different) > 1 else []
 
 
 def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
@@ -165,7 +165,7 @@ def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -
 
 def _stuck(run: Run) -> bool:
     """Whether the nodes have not completed the rendezvous."""
-    return all(one.first.in_rendezvous for one in run.classes)
+    return all(alike.first.in_rendezvous for alike in run.classes)
 
 
 def _reference(run: Run, parts: list[Part]) -> Part:

@@ -69,6 +69,11 @@ def groups(process: Process) -> tuple[Group, ...]:
     return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
 
 
+def keeps_alive(process: Process) -> tuple[str, ...]:
+    """Names of the threads that keep it alive after the end of its main thread."""
+    return process.interpreter.keeps_alive if isinstance(process.interpreter, Interpreter) else ()
+
+
 def rpc_name(process: Process) -> str | None:
     """Its name in torch.distributed.rpc."""
     return process.interpreter.rpc_name if isinstance(process.interpreter, Interpreter) else None

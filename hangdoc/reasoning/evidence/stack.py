@@ -18,6 +18,9 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.snapshot import Frame, Process, PythonThread, Stack
 from hangdoc.torch_facts import call_names, cpp_names, file_names, frameworks, thread_names
 
+_AT_END = "_shutdown"
+"""The function of threading.py in which the main thread waits for the others, in Python 3.9 to 3.13. A process of multiprocessing
+calls it as well, and has the frames of its start outside of it."""
 Lines = tuple[tuple[str, str, int, bool, bool], ...]
 """File, function and line of each frame, and whether it is a library's and native."""
 _LINE = attrgetter("file", "function", "line", "library", "native")
@@ -38,6 +41,8 @@ class Reading(Struct, frozen=True, gc=False):
     """Whether it is in an operation of torch.distributed."""
     joins: bool
     """Whether it waits for a thread to end."""
+    is_over: bool
+    """Whether the program has ended in this thread, and Python waits for the threads that are no daemons."""
     call: int | None
     """The operation that the user, or torch for the user, called."""
     origin: str
@@ -96,6 +101,7 @@ def _read(lines: Lines) -> Reading:
         joins=any(
             file_names.bare_name(f.function) == "join" and f.file.endswith("/threading.py") for f in frames[:first_own]
         ),
+        is_over=any(f.function == _AT_END and f.file.endswith("/threading.py") for f in frames[:first_own]),
         call=call,
         origin=origin(frames[call:]) if call is not None else "user",
         rendezvous=rendezvous,

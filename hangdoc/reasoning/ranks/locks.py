@@ -151,6 +151,11 @@ def others_are_idle(process: Process, waiting: Collection[int | None]) -> bool:
     return all(thread.cpu_ns < idle for thread in process.clocks.threads if thread.tid not in waiting)
 
 
+def name_at(thread: PythonThread) -> str:
+    """`heartbeat at train.py:18 `time.sleep(1000)``."""
+    return f"{_name(thread)} {_at(thread)}"
+
+
 def _name(thread: PythonThread) -> str:
     return thread.name or str(thread.tid)
 

@@ -48,7 +48,7 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     started = [thread for thread in stack.threads if reading(thread).trains]
     if len(started) == 1:
         return started[0]
-    if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
+    if reading(main).is_over:
         return main  # the program is over; what its threads do is no training
     others = [thread for thread in stack.threads if thread is not main and reading(thread).own]
     in_torch = [thread for thread in others if reading(thread).in_torch]

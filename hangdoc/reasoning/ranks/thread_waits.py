@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.kernel import stopped_by
-from hangdoc.reasoning.evidence.stack import user_frames
+from hangdoc.reasoning.evidence.stack import reading, user_frames
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -25,6 +25,7 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     InFile,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Serves,
     Unreadable,
@@ -41,6 +42,7 @@ from hangdoc.torch_facts import file_names
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _WAKES_BY_OBSERVERS = 4
+_SHOWN_THREADS = 3
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
@@ -407,6 +409,34 @@ def _for_iterator(waiter: Waiter) -> ThreadWait | None:
     return ThreadWait("waiting-data", "inside its data iterator", find_peer(waiter) or waiter.unknown)
 
 
+# --- the end of the program ----------------------------------------------------------------------------------------------
+
+
+def _for_program_end(waiter: Waiter) -> ThreadWait | None:
+    """The main thread is over, and Python waits for the threads that are no daemons."""
+    if not reading(waiter.thread).is_over:
+        return None
+    keepers = _describe_keepers(waiter.process, waiter.thread)
+    over = ProgramOver(what=f"at the end of its program: its main thread is over, and {keepers}")
+    return ThreadWait("waiting-lock", over.what or "", over)
+
+
+def _describe_keepers(process: Process, main: PythonThread) -> str:
+    """The threads that keep a process alive after the end of its main thread, with their lines, as a clause."""
+    others = [thread for thread in known.python_threads(process) if thread is not main]
+    names = known.keeps_alive(process)
+    keepers = [thread for thread in others if thread.name in names]
+    keepers = keepers or sorted(others, key=lambda thread: not user_frames(thread))
+    if not keepers:
+        return f"thread {names[0]} keeps the process alive" if names else "another thread keeps the process alive"
+    which = ", ".join(locks.name_at(thread) for thread in keepers[:_SHOWN_THREADS])
+    if len(keepers) == 1:
+        return f"thread {which} keeps the process alive"
+    if names:
+        return f"threads {which} keep the process alive"
+    return f"one of its other threads keeps the process alive ({which})"
+
+
 # --- other threads -------------------------------------------------------------------------------------------------------
 
 
@@ -505,6 +535,7 @@ _PROVIDERS = (
     _for_files,
     _for_file_lock,
     _for_loader,
+    _for_program_end,
     _for_stopped_child,
     _for_shared_lock,
     _for_lock,

@@ -4,16 +4,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Evidence, Finding, FirstDifference, Severity
 from hangdoc.phrases import duration, minutes
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
+from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.text import call_words
 from hangdoc.reasoning.text.next_steps import Command, look_again
 
-__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding"]
+__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding", "reported_causes"]
 
 _DOUBTED = 0.6
 _SOON_SECONDS = 300.0
@@ -28,6 +31,7 @@ _UNDATED = (
 _RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
 _NO_AGE = "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
 Subject = TypeVar("Subject", bound=Hold | Cause)
+Explanation = TypeVar("Explanation", bound=Cause)
 
 
 class Draft(Struct, frozen=True, kw_only=True):
@@ -64,42 +68,49 @@ def about(*subjects: type[Subject]) -> Callable[[Writer[Subject]], Writer[Subjec
     return register
 
 
-def finding(
-    code: str,
-    name: str,
-    draft: Draft,
-    run: Run,
-    blockage: Blockage | None = None,
-    calls: Iterable[Evidence] = (),
-    doubt: Evidence | None = None,
-) -> Finding:
-    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99. What the
-    record of calls shows (`calls`) is its first evidence. With a `doubt` about it, the confidence is low."""
-    summary, remedy, commands = draft.summary, draft.remedy, draft.commands or ()
-    severity: Severity = "warning"
-    blamed: Iterable[int] = ()
-    waiting: Iterable[int] = ()
-    cause = None
+def reported_causes(run: Run, kind: type[Explanation]) -> list[Explanation]:
+    """The causes of a kind that the findings about blockages report, so that a `check` need not."""
+    return [blockage.cause for blockage in run.blockages if isinstance(blockage.cause, kind)]
+
+
+def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | None = None) -> Finding:
+    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99."""
     if blockage is not None:
-        severity, blamed, waiting = blockage.severity, blockage.blamed, blockage.victims
-        cause = blockage.cause.NAME if blockage.cause is not None else None
-        summary, remedy = draft.summary + _still_young(blockage), _remedy(blockage, draft)
-        if draft.commands is None:
-            commands = _look_at(run, blockage)
-    culprits = set(blamed if draft.culprits is None else draft.culprits)
+        draft = _completed(draft, run, blockage)
+    culprits = set(draft.culprits or ())
     return Finding(
         code=code,
         name=name,
-        severity=draft.severity or severity,
-        confidence=round(min(0.99 if doubt is None else _DOUBTED, draft.confidence), 2),
+        severity=draft.severity or "warning",
+        confidence=round(min(0.99, draft.confidence), 2),
         culprits=tuple(sorted(culprits)),
-        victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
-        summary=summary,
-        evidence=(*calls, *([doubt] if doubt is not None else ()), *draft.evidence),
-        remedy=remedy,
-        commands=tuple(command.line for command in commands),
+        victims=tuple(sorted(set(draft.victims or ()) - culprits)),
+        summary=draft.summary,
+        evidence=tuple(draft.evidence),
+        remedy=draft.remedy,
+        commands=tuple(command.line for command in draft.commands or ()),
         first_difference=draft.first_difference,
-        cause=cause,
+        cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
+    )
+
+
+def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:
+    """A draft with what every finding about a blockage has. What the record of calls shows is its first evidence, and what the
+    cards do its last. If the record casts doubt on the lines at which ranks wait, the confidence is low."""
+    ranks = {*blockage.victims, *blockage.blamed}
+    by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
+    doubt = call_words.doubt(run, ranks) if by_lines else None
+    calls = (*call_words.evidence(run, ranks), *([doubt] if doubt is not None else ()))
+    return replace(
+        draft,
+        confidence=draft.confidence if doubt is None else min(_DOUBTED, draft.confidence),
+        severity=draft.severity or blockage.severity,
+        culprits=blockage.blamed if draft.culprits is None else draft.culprits,
+        victims=blockage.victims if draft.victims is None else draft.victims,
+        summary=draft.summary + _still_young(blockage),
+        evidence=(*calls, *draft.evidence, *call_words.card_evidence(run, ranks)),
+        remedy=_remedy(blockage, draft),
+        commands=_look_at(run, blockage) if draft.commands is None else draft.commands,
     )
 
 

@@ -95,8 +95,8 @@ def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Draft:
         evidence=[
             *words.class_evidence(blockage.awaited),
             *(
-                Evidence(one.first.rank, "stacks", f"thread {thread} is waiting in {called}")
-                for one, thread, called in kind.calls
+                Evidence(each.first.rank, "stacks", f"thread {thread} is waiting in {called}")
+                for each, thread, called in kind.calls
             ),
             *words.standstill(run),
         ],

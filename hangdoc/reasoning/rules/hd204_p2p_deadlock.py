@@ -74,7 +74,7 @@ def _summary(kind: PointToPoint) -> str:
     if not kind.sure and kind.pair is None:
         return f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts)}"
     if kind.pair is None:
-        ring = [number for one in kind.parts for number in one.ranks]
+        ring = [number for part in kind.parts for number in part.ranks]
         return f"{words.ranks(ring)} are waiting for each other: {sentences.name_calls(kind.parts[:4])}"
     astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
@@ -94,4 +94,4 @@ def _remedy(kind: PointToPoint) -> str:
 
 def _both_receive(kind: PointToPoint) -> bool:
     """Whether a rank that waits to receive is to blame for not having sent before."""
-    return kind.pair is not None and all(receives(one.first) for one in kind.pair)
+    return kind.pair is not None and all(receives(side.first) for side in kind.pair)

@@ -50,7 +50,7 @@ from collections.abc import Iterator
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
 from hangdoc.reasoning.evidence import observed as known
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about, reported_causes
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import Command, command
 
@@ -70,7 +70,7 @@ def describe(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run, if their state does not explain a blockage."""
     orphans = orphans_of(run)
-    if not orphans or any(isinstance(one.cause, Orphaned) for one in run.blockages):
+    if not orphans or reported_causes(run, Orphaned):
         return
     pids = {run.processes[rank].pid for rank in orphans}
     listening = {listener.pid: listener.port for host in run.hosts for listener in known.listeners(host)}

@@ -52,10 +52,9 @@ The ranks of the other nodes may still be doing legitimate work.
 from collections.abc import Iterator
 
 from hangdoc.parse import natural
-from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
-from hangdoc.reasoning.text import next_steps
+from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Process
 from hangdoc.torch_facts import file_names
 
@@ -72,15 +71,11 @@ def check(run: Run) -> Iterator[Draft]:
         summary=f"all ranks have ended; {len(waiting)} of {nodes or '?'} launchers "
         f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others{unseen}",
         evidence=[
-            Evidence(
-                None,
-                "stacks",
-                f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is in _exit_barrier and has no ranks",
-            )
-            for p in waiting[:8]
+            Evidence(None, "stacks", f"{words.launcher(process)} is in _exit_barrier and has no ranks")
+            for process in waiting[:8]
         ],
         remedy="Training is over on this node. Check the other nodes; if they are gone, terminate this launcher.",
-        commands=next_steps.stack_of(waiting[0].pid),
+        commands=next_steps.look_again(waiting[0]),
     )
 
 

@@ -57,7 +57,7 @@ and then start the missing ranks. Other hosts are not observed for this.
 from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
-from hangdoc.phrases import also, do, duration, numbers, verb
+from hangdoc.phrases import also, do, numbers, verb
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.holds import in_words
@@ -69,7 +69,7 @@ from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.call_words import awaited_keys, ranks_not_there
 from hangdoc.reasoning.text.next_steps import Command, to_host
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Process
+from hangdoc.snapshot import Frame, Process
 from hangdoc.torch_facts import call_names, file_names
 
 
@@ -87,6 +87,11 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         if unsure
         else f"{words.are(absent)} missing"
     )
+    remedy = "Start the missing ranks, or find out on their node why they cannot reach the master."
+    if too_high:
+        remedy = f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
+    elif sizes:
+        remedy = "Pass the number of ranks that the launcher starts, or start the missing ranks."
     return Draft(
         confidence=0.6 if unsure else 0.7 if blockage.awaited else 0.9,
         summary=f"{len(here) - len(too_high)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {missing}"
@@ -97,13 +102,9 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
             *words.unseen(run, absent),
             *words.class_evidence(blockage.awaited),
             *sizes,
-            *_starting(one.first.process for one in kind.arrived if one.first.process is not None),
+            *_starting(each.first.process for each in kind.arrived if each.first.process is not None),
         ],
-        remedy=f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
-        if too_high
-        else "Pass the number of ranks that the launcher starts, or start the missing ranks."
-        if sizes
-        else "Start the missing ranks, or find out on their node why they cannot reach the master.",
+        remedy=remedy,
         commands=_commands(run),
     )
 
@@ -111,7 +112,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
 def _counted(arrived: Iterable[Class]) -> bool:
     """Whether one of them counts the ranks that arrive. Only the host of the store does; a rank that connects to its peers may
     wait for one that is there."""
-    frames = (frame for one in arrived if one.first.thread is not None for frame in one.first.thread.frames)
+    frames = (frame for each in arrived if each.first.thread is not None for frame in each.first.thread.frames)
     return any(file_names.bare_name(frame.function) == call_names.CREATE_STORE for frame in frames)
 
 
@@ -145,15 +146,7 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
         confidence=0.5 if complete else 0.9,
         summary=f"{len(agents)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
         evidence=[
-            *(
-                Evidence(
-                    None,
-                    "stacks",
-                    f"{_tool(p)} (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
-                    f"{frame.function}; its command: {shorten(' '.join(p.argv[-12:]), 300, placeholder=' ...')}",
-                )
-                for p, frame in kind.agents[:8]
-            ),
+            *(Evidence(None, "stacks", _waits_in(process, frame)) for process, frame in kind.agents[:8]),
             *_only_here(run),
             *_starting(agents),
         ],
@@ -165,33 +158,27 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
     )
 
 
+def _waits_in(agent: Process, frame: Frame) -> str:
+    line = shorten(" ".join(agent.argv[-12:]), 300, placeholder=" ...")
+    return f"{words.launcher(agent)} is waiting in {frame.function}; its command: {line}"
+
+
 def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
     """Calls that expect another number of ranks than the launcher has started."""
-    for one in arrived:
-        process = one.first.process
+    for each in arrived:
+        process = each.first.process
         call = meeting_call_of(process) if process is not None else None
         started = known.environment(process).get("WORLD_SIZE")
         if call is not None and call.world_size is not None and started not in (None, str(call.world_size)):
-            yield Evidence(
-                one.ranks[0],
-                "environment",
-                f"passes world_size={call.world_size} to {call.function}, but WORLD_SIZE is {started}{also(one.ranks)}",
-            )
+            text = f"passes world_size={call.world_size} to {call.function}, but WORLD_SIZE is {started}"
+            yield Evidence(each.ranks[0], "environment", text + also(each.ranks))
 
 
-def _tool(launcher: Process) -> str:
-    return launcher.launch.tool if launcher.launch is not None else "torchrun"
-
-
-def _starting(waiting: Iterable[Process]) -> Iterator[Evidence]:
+def _starting(waiting: Iterable[Process]) -> list[Evidence]:
     """The processes that may start what is missing."""
-    found = {one.pid: one for process in waiting for one in process.others_at_work}
-    if found:
-        yield Evidence(
-            None,
-            "processes",
-            f"{in_words(found.values())} {verb(found, 'belongs', 'belong')} to the same job, but to no rank",
-        )
+    at_work = {each.pid: each for process in waiting for each in process.others_at_work}
+    text = f"{in_words(at_work.values())} {verb(at_work, 'belongs', 'belong')} to the same job, but to no rank"
+    return [Evidence(None, "processes", text)] if at_work else []
 
 
 def _at(endpoint: str | None) -> str:

@@ -75,7 +75,7 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
     interface = addresses.interface_with(host, namespace, address)
     on = f" ({interface.name})" if interface is not None else ""
     callers = addresses.networks(call.host, call.connection.namespace)
-    shared = sorted({name for one, name in addresses.networks(host, namespace).items() if one in callers})
+    shared = sorted({name for network, name in addresses.networks(host, namespace).items() if network in callers})
     both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
     named = named_interface(run.ranks[rank]) if rank is not None else None
     return Draft(
@@ -99,8 +99,8 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
 
 
 def _interfaces(host: Host) -> Evidence:
-    shown = (
-        f"{one.name} {' '.join(a for a in one.addresses if ':' not in a) or 'without an address'}{'' if one.up else ' (down)'}"
-        for one in addresses.interfaces(host, None)[:12]
-    )
+    shown = []
+    for interface in addresses.interfaces(host, None)[:12]:
+        numbers = " ".join(address for address in interface.addresses if ":" not in address) or "without an address"
+        shown.append(f"{interface.name} {numbers}{'' if interface.up else ' (down)'}")
     return Evidence(None, "machine", f"interfaces of {host.name}: {', '.join(shown)}")

@@ -66,17 +66,16 @@ def check(run: Run) -> Iterator[Draft]:
         yield _draft(run.launches, 0.7)
 
 
-def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
-    parts = found.parts[:8]
-    by_agents = found.parts[0].process.launch is not None
+def _draft(launches: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
+    parts = launches.parts[:8]
+    by_agents = launches.parts[0].process.launch is not None
     waiting = [(part.place, frame) for part in parts if (frame := launch.in_rendezvous(part.process)) is not None]
+    which = "nodes" if by_agents else "ranks"
+    different = f"the {which} were launched with different settings{so}: {'; '.join(launches.differences)}"
     return Draft(
         confidence=confidence,
-        culprits=found.culprits,
-        summary=_one_name(found)
-        if found.one_name
-        else f"the {'nodes' if by_agents else 'ranks'} were launched with different "
-        f"settings{so}: {'; '.join(found.differences)}",
+        culprits=launches.culprits,
+        summary=_one_name(launches) if launches.one_name else different,
         evidence=[
             *(Evidence(None, "processes", f"{_named(part)}: {_line(part)}"[:300]) for part in parts),
             *(
@@ -84,24 +83,24 @@ def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
                 for place, frame in waiting
             ),
         ],
-        remedy=_remedy(found, by_agents),
+        remedy=_remedy(launches, by_agents),
         commands=(command("hangdoc", "launch-diff", "FILE...", note="before the next start"),),
     )
 
 
-def _one_name(found: LaunchesDiffer) -> str:
-    hosts = sorted({part.host.name for part in found.parts})
+def _one_name(launches: LaunchesDiffer) -> str:
+    hosts = sorted({part.host.name for part in launches.parts})
     named = " and ".join(hosts) if len(hosts) == 2 else f"{len(hosts)} hosts"
-    return f"the master address is {found.reference.address} on {named}, so each host waits for the others at itself"
+    return f"the master address is {launches.reference.address} on {named}, so each host waits for the others at itself"
 
 
-def _remedy(found: LaunchesDiffer, by_agents: bool) -> str:
-    reference = found.reference
-    if found.one_name:
+def _remedy(launches: LaunchesDiffer, by_agents: bool) -> str:
+    reference = launches.reference
+    if launches.one_name:
         return f"Use an address of {reference.host.name} as the master address on all hosts: localhost is each host itself."
-    wrong = sorted(part.place for part in found.wrong)
+    wrong = sorted(part.place for part in launches.wrong)
     but = f"{', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not match {reference.place}"
-    if any(part.init_method != reference.init_method for part in found.wrong):
+    if any(part.init_method != reference.init_method for part in launches.wrong):
         return f"Pass the same init_method on every rank: {but}."
     each, except_for = ("node", "--node-rank") if by_agents else ("rank", "RANK and LOCAL_RANK")
     return f"Launch every {each} with the same command, except for {except_for}: {but}."

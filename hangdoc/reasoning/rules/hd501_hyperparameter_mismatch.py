@@ -53,7 +53,7 @@ from collections.abc import Iterator
 
 from hangdoc.reasoning.model.cause import OptionDiffers
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about, reported_causes
 
 _WORDING = sentences.Wording(
     probe="arguments",
@@ -66,19 +66,19 @@ _WORDING = sentences.Wording(
 
 @about(OptionDiffers)
 def describe(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
-    others = (one for one in _options(run) if one.name != cause.name)
+    others = (option for option in _options(run) if option.name != cause.name)
     return sentences.draft_of_settings(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
 
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all arguments that differ, if they do not explain a blockage."""
-    found = _options(run)
-    if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
-        decisive = found[0].decisive
+    options = _options(run)
+    if options and not reported_causes(run, OptionDiffers):
+        decisive = options[0].decisive
         yield sentences.draft_of_settings(
-            _WORDING, found, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
+            _WORDING, options, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
         )
 
 
 def _options(run: Run) -> list[OptionDiffers]:
-    return [one for one in run.differing if isinstance(one, OptionDiffers)]
+    return [setting for setting in run.differing if isinstance(setting, OptionDiffers)]

@@ -69,5 +69,5 @@ def describe(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """Every other variable that differs."""
-    for one in sentences.unexplained(run, VariableDiffers):
-        yield sentences.draft_of_settings(_WORDING, [one], 0.7 if one.decisive else 0.4)
+    for setting in sentences.unexplained(run, VariableDiffers):
+        yield sentences.draft_of_settings(_WORDING, [setting], 0.7 if setting.decisive else 0.4)

@@ -61,5 +61,5 @@ def describe(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding each for torch and Python, if it does not explain a blockage."""
-    for one in sentences.unexplained(run, VersionDiffers):
-        yield sentences.draft_of_settings(_WORDING, [one], 0.6)
+    for setting in sentences.unexplained(run, VersionDiffers):
+        yield sentences.draft_of_settings(_WORDING, [setting], 0.6)

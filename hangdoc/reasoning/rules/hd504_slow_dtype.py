@@ -64,11 +64,11 @@ def check(run: Run) -> Iterator[Draft]:
     for host in run.hosts:
         if not isinstance(host.machine, Machine) or not host.machine.cpu_flags:
             continue
-        found: dict[str, dict[int, str]] = {}
+        by_dtype: dict[str, dict[int, str]] = {}
         for rank in run.on(host.name):
             if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.find_half_precision(rank)):
-                found.setdefault(seen[0], {})[rank.rank] = seen[1]
-        for dtype, ranks in sorted(found.items()):
+                by_dtype.setdefault(seen[0], {})[rank.rank] = seen[1]
+        for dtype, ranks in sorted(by_dtype.items()):
             if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):
                 yield _draft(host.machine, dtype, ranks)
 

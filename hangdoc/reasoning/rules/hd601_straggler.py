@@ -67,13 +67,11 @@ _ROUNDS = 3
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
     if (measured := pace.pace_of(run)) is not None:
-        if (found := pace.stragglers(run, measured)) is not None:
-            slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in found)
-            late = milliseconds(found.slow[0].median_seconds)
-            how = (
-                f"{words.verb([lag.rank for lag in found.slow], 'it makes its', 'they make their')} calls {late} later"
-            )
-            evidence = [*_by_record(measured, found.slow + found.others), words.stack_evidence(slow[0])]
+        if (stragglers := pace.stragglers(run, measured)) is not None:
+            slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in stragglers)
+            late = milliseconds(stragglers.slow[0].median_seconds)
+            how = f"{words.verb([lag.rank for lag in stragglers.slow], 'it makes its', 'they make their')} calls {late} later"
+            evidence = [*_by_record(measured, stragglers.slow + stragglers.others), words.stack_evidence(slow[0])]
             yield _draft(run, slow, rest, how, evidence, 0.9)
         return
     if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):

@@ -76,13 +76,13 @@ def describe(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
 def check(run: Run) -> Iterator[Draft]:
     """Ranks that busy-wait in the GPU driver while other ranks are elsewhere."""
     if any(map(_is_unrecorded, run.waiting)) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
-        awaited = [one for blockage in run.blockages for one in blockage.awaited]
-        yield _draft(run, set(numbers_of(one for one in awaited if not one.first.waits)))
+        awaited = [each for blockage in run.blockages for each in blockage.awaited]
+        yield _draft(run, set(numbers_of(each for each in awaited if not each.first.waits)))
 
 
-def _is_unrecorded(one: Class) -> bool:
+def _is_unrecorded(waiting: Class) -> bool:
     """Whether ranks spin in the driver, and neither torch nor NCCL shows for which call."""
-    return one.first.spins and one.first.wait is not None and one.first.wait.number is None
+    return waiting.first.spins and waiting.first.wait is not None and waiting.first.wait.number is None
 
 
 def _ranks_behind(run: Run, ranks: set[int]) -> tuple[int, ...]:
@@ -93,26 +93,24 @@ def _ranks_behind(run: Run, ranks: set[int]) -> tuple[int, ...]:
 
 
 def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
-    spinning = [one for one in run.waiting if _is_unrecorded(one)]
+    spinning = list(filter(_is_unrecorded, run.waiting))
     who = set(numbers_of(spinning))
     behind = _ranks_behind(run, who)
     alone = f"and {words.verb(who, 'makes', 'make')} no progress"
     until = f"until {words.do(elsewhere, 'joins', 'join')}" if elsewhere else alone
-    cpu = min(one.first.cpu_percent or 0 for one in spinning)
+    cpu = min(each.first.cpu_percent or 0 for each in spinning)
     return Draft(
         severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
         confidence=0.7,
         culprits=elsewhere or behind,
         victims=who - set(behind),
         summary=f"{words.do(who, 'busy-waits', 'busy-wait')} in the GPU driver ({cpu:.0f}% CPU) {until}",
-        evidence=[
-            Evidence(
-                one.first.rank,
-                "stacks",
-                f"{one.first.why} {words.place(one.first)}; {one.first.cpu_percent or 0:.0f}% CPU{words.also(one.ranks)}",
-            )
-            for one in spinning[:4]
-        ],
+        evidence=[Evidence(each.first.rank, "stacks", _spins(each)) for each in spinning[:4]],
         remedy="Check the ranks that do not busy-wait. If all do, start the next run with TORCH_FR_BUFFER_SIZE=2000.",
         commands=next_steps.look_again(spinning[0].first),
     )
+
+
+def _spins(waiting: Class) -> str:
+    rank = waiting.first
+    return f"{rank.why} {words.place(rank)}; {rank.cpu_percent or 0:.0f}% CPU{words.also(waiting.ranks)}"

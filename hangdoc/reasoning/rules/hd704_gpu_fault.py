@@ -66,7 +66,7 @@ from msgspec.structs import replace
 from hangdoc.reasoning.causes.hardware import CardFault, Fault, find_faults
 from hangdoc.reasoning.evidence.kernel import Weight
 from hangdoc.reasoning.model.rank import numbers_of
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about, reported_causes
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import Command, command
 
@@ -89,7 +89,7 @@ def write(run: Run, blockage: Blockage, cause: CardFault) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for each kind of fault on a host that is not the cause of a blockage."""
-    causes = [blockage.cause.fault for blockage in run.blockages if isinstance(blockage.cause, CardFault)]
+    causes = [cause.fault for cause in reported_causes(run, CardFault)]
     for fault in find_faults(run):
         if not any((fault.host.name, fault.cards) == (cause.host.name, cause.cards) for cause in causes):
             yield _draft(run, fault)

@@ -62,59 +62,45 @@ _SHOWN = 8
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
-@about(SameCall)
-def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
+@about(SameCall, Standstill)
+def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     who = set(numbers_of(blockage.awaited))
-    return _unexplained(
-        run,
-        blockage,
-        f"{words.do(who, 'is', 'are all')} waiting in {words.operation(blockage.awaited[0].first)}, but the evidence does not "
-        "show why",
-        "Check the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each "
-        "rank.",
-    )
-
-
-@about(Standstill)
-def _standstill(run: Run, blockage: Blockage, kind: Standstill) -> Draft:
-    who = set(numbers_of(blockage.awaited))
-    return _unexplained(
-        run,
-        blockage,
-        f"{words.are(who)} not making progress and {words.be(who)} in no collective; the evidence does not show why",
-        "Check what each rank is waiting for: its other threads, its child processes, a lock, or a service.",
-    )
-
-
-def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Draft:
+    if isinstance(kind, SameCall):
+        call = words.operation(blockage.awaited[0].first)
+        state = f"{words.do(who, 'is', 'are all')} waiting in {call}, but"
+        check = (
+            "the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each "
+            "rank"
+        )
+    else:
+        state = f"{words.are(who)} not making progress and {words.be(who)} in no collective;"
+        check = "what each rank is waiting for: its other threads, its child processes, a lock, or a service"
     return Draft(
         confidence=0.3,
         victims=numbers_of(blockage.awaited),
-        summary=summary,
+        summary=f"{state} the evidence does not show why",
         evidence=words.stacks(run, blockage.awaited),
-        remedy=remedy,
+        remedy=f"Check {check}.",
     )
 
 
 @about(Unseen, Unreadable)
 def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    ranks, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
+    who, waiting = blockage.culprits, blockage.waiting or run.still
     if run.after_the_fact:
         return _without_dumps(run, blockage, waiting)
-    unseen = isinstance(kind, Unseen)
-    what = (
-        f"{words.do(blockage.culprits, 'was', 'were')} not observed"
-        if unseen
-        else f"the state of {ranks} could not be read"
-    )
-    here = words.unseen(run, blockage.culprits) if unseen else words.class_evidence(blockage.awaited)
-    remedy, commands = _see_all(run) if unseen else (_DOCTOR, (command("hangdoc", "doctor"),))
+    if isinstance(kind, Unseen):
+        what, evidence = f"{words.do(who, 'was', 'were')} not observed", words.unseen(run, who)
+        remedy, commands = _see_all(run)
+    else:
+        what, evidence = f"the state of {words.ranks(who)} could not be read", words.class_evidence(blockage.awaited)
+        remedy, commands = _DOCTOR, (command("hangdoc", "doctor"),)
     return Draft(
         confidence=0.5,
         culprits=(),
         victims=numbers_of(waiting),
-        summary=f"{words.waiting_in(waiting, ranks)}; {what}",
-        evidence=[*here, *words.stacks(run, waiting)],
+        summary=f"{words.waiting_in(waiting, words.ranks(who))}; {what}",
+        evidence=[*evidence, *words.stacks(run, waiting)],
         remedy=remedy,
         commands=commands,
     )
@@ -124,15 +110,13 @@ def _without_dumps(run: Run, blockage: Blockage, waiting: tuple[Class, ...]) -> 
     """Ranks of which torch left no dump, or none that can be read."""
     who = blockage.culprits
     folder = next(host.dumps for host in run.hosts if host.dumps is not None)
-    why = [
-        Evidence(rank, "recorder", run.ranks[rank].why) for rank in who[:_SHOWN] if rank in run.ranks
-    ] or words.unseen(run, who)
+    unread = [Evidence(rank, "recorder", run.ranks[rank].why) for rank in who[:_SHOWN] if rank in run.ranks]
     return Draft(
         confidence=0.5,
         culprits=(),
         victims=numbers_of(waiting),
         summary=f"{words.waiting_in(waiting, words.ranks(who))}, and there is no usable dump of {words.them(who)}",
-        evidence=[*why, *words.stacks(run, waiting)],
+        evidence=[*(unread or words.unseen(run, who)), *words.stacks(run, waiting)],
         remedy=f"Look at the log of {words.ranks(who)}: a rank without a dump had often ended, or left its group, before the "
         "timeout. If its dump is on another node, copy it.",
         commands=(command("hangdoc", "diagnose", "--dumps", operand(folder)),),

@@ -14,7 +14,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
 from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
 from hangdoc.reasoning.ranks.place import continued_by
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, reported_causes
 from hangdoc.reasoning.text import words
 
 _SHOWN = 4
@@ -166,7 +166,7 @@ def draft_of_settings(
 
 def unexplained(run: Run, what: type[Differs]) -> list[Differs]:
     """The differences of a kind that do not explain a blockage."""
-    explained = {blockage.cause.name for blockage in run.blockages if isinstance(blockage.cause, Differs)}
+    explained = {cause.name for cause in reported_causes(run, Differs)}
     return [setting for setting in run.differing if isinstance(setting, what) and setting.name not in explained]
 
 

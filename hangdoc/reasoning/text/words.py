@@ -21,6 +21,7 @@ from hangdoc.reasoning.model.holds import (
     ChildStopped,
     Elsewhere,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Serves,
     in_words,
@@ -141,7 +142,15 @@ def doing(rank: Rank) -> str:
 
 def doing_at(rank: Rank) -> str:
     """The same, and where."""
+    if isinstance(rank.hold, ProgramOver):  # which is at no line of the user's
+        return doing(rank)
     return f"{doing(rank)}{', last call' if rank.at_last_call else ''} {place(rank)}"
+
+
+def launcher(process: Process) -> str:
+    """`torchrun (pid 7), started 48 s ago,`."""
+    tool = process.launch.tool if process.launch is not None else "torchrun"
+    return f"{tool} (pid {process.pid}), started {duration(process.started_seconds_ago)} ago,"
 
 
 # --- who waits for whom ------------------------------------------------------------------------------------------------

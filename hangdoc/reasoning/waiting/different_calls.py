@@ -243,7 +243,7 @@ def _explained(
         reason = f"{who} did not call {_awaited(theirs)}"
         return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
     if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
-        reason = f"only {who} called {called} (under `{condition}`)"
+        reason = f"only {who} called {called} (inside `if {condition}`)"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     by_past = record is not None and record.by_past
     reason = (
