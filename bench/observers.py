@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench.table import HANGDOC, PY_SPY
 from hangdoc import codec
-from hangdoc.observe.observe import Options
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
 from hangdoc_trainer.scenarios import SCENARIOS, Started

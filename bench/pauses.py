@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bench.table import HANGDOC
 from hangdoc import beacon
-from hangdoc.observe.observe import Options
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
 _POLL_SECONDS = 0.0005

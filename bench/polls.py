@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hangdoc.observe import pyspy
-from hangdoc.observe.observe import Options
-from hangdoc.observe.polling import Polling, cpu_seconds
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling, cpu_seconds
+from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.offspring import free_port
 

@@ -18,18 +18,18 @@ from pathlib import Path
 
 from bench.one_look import cpu_seconds
 from bench.table import row
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.torch import instance
-from hangdoc.observe.torch.history import Record
-from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.torch import recorder_instance
+from hangdoc.observe.torch.recorder_history import Record
+from hangdoc.observe.torch.recorder_memory import MemoryReader
 from hangdoc.procfs import ProcFS
 from hangdoc_trainer.offspring import free_port
 
 _PROGRAM = Path(__file__).parent.parent / "tests" / "live" / "programs" / "recorded.py"
 _LOOK = """
 import sys
-from hangdoc.observe import observe
+from hangdoc.observe.look import observe
 if sys.argv[1] == "without":
     observe.PROBES = tuple(probe for probe in observe.PROBES if "FlightRecorders" not in repr(probe))
 observe.observe(observe.Options(pids=tuple(map(int, sys.argv[2:])), window=0.5, native="never"))
@@ -85,7 +85,7 @@ def _print_reading(pids: list[int]) -> None:
     """CPU of the readings of each rank, in milliseconds, and switches of the ranks."""
     measured: dict[str, list[float]] = {}
     for _ in range(_ROUNDS):
-        instance._offsets.clear()
+        recorder_instance._offsets.clear()
         observation = _observation(pids)  # each has its own budget
         for pid in pids:
             reader, target = MemoryReader(), observation.targets[pid]

@@ -12,8 +12,8 @@ from threading import Thread
 
 from textual.pilot import Pilot
 
-from hangdoc.observe.observe import Options
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling
 from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Live, Recorded

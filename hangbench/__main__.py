@@ -18,7 +18,7 @@ from hangbench.look import Look, judged
 from hangbench.record import bundle, record
 from hangbench.run import Running
 from hangdoc import codec
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.reasoning.engine import diagnose
 
 

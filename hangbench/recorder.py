@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.torch.calls import Call, Calls
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.torch.dump_format import tensors
-from hangdoc.observe.torch.history import Record
-from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.observe.torch.recorded_calls import Call, Calls
+from hangdoc.observe.torch.recorder_history import Record
+from hangdoc.observe.torch.recorder_memory import MemoryReader
 from hangdoc.procfs import ProcFS
 
 _TIMES = ("time_discovered_started_ns", "time_discovered_completed_ns", "duration_ms")

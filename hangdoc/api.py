@@ -126,7 +126,7 @@ def diagnose(
     from hangdoc.commands.errors import no_such_job
     from hangdoc.commands.hosts import Hosts
     from hangdoc.commands.looking import look_at_hosts, look_here
-    from hangdoc.observe.observe import Options
+    from hangdoc.observe.look.observe import Options
     from hangdoc.reasoning.engine import examine
 
     for argument, seconds in (

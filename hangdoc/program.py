@@ -73,3 +73,11 @@ def _kind(file: str) -> Literal["package", "layer"] | None:
 def early_exits(loop: Loop) -> tuple[Exit, ...]:
     """What may leave a loop before its data has ended. `except StopIteration` is the end of the data."""
     return tuple(one for one in loop.exits if "except StopIteration" not in one.conditions)
+
+
+def is_library(file: str) -> bool:
+    """Whether a frame is not the user's code: the standard library, site-packages, hangdoc's watchdog, or code without a file."""
+    if "/site-packages/" in file or "/dist-packages/" in file or "/hangdoc/watchdog/" in file or file.startswith("<"):
+        return True
+    _, python, tail = file.rpartition("/lib/python3.")
+    return bool(python) and tail.partition("/")[0].rstrip("t").isdigit()

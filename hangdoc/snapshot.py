@@ -212,8 +212,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     involuntary_switches: int | None
     wchan: str | None = None
     syscall: str | None = None
-    """Name of the system call that the thread is in (`hangdoc.observe.syscalls`); empty if it is in none, None if it could not be
-    read or the thread was running."""
+    """Name of the system call that the thread is in (`hangdoc.observe.kernel.system_calls`); empty if it is in none, None if
+    it could not be read or the thread was running."""
     files: tuple[AwaitedFile, ...] = ()
     """What the call waits for."""
     sleep_seconds: float | None = None
@@ -225,8 +225,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     timed: bool | None = None
     """Whether the call also ends after some time. If not, only what it waits for wakes the thread, or an observer."""
     idle_seconds: float | None = None
-    """For how long it had not run when the window began (`hangdoc.observe.last_run`); None if unknown. Its wait is at least as
-    old: another observer that stops the process, like `py-spy dump`, makes the thread run for a moment."""
+    """For how long it had not run when the window began (`hangdoc.observe.kernel.last_run`); None if unknown. Its wait is at
+    least as old: another observer that stops the process, like `py-spy dump`, makes the thread run for a moment."""
 
 
 class Clocks(Reading, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from hangbench.leftovers import end_with_this_process
-from hangdoc.observe.abilities import check_all
+from hangdoc.observe.look.abilities import check_all
 from tests.live.needs import lacks
 
 _WORKERS_PER_PROCESSOR = 2.5

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hangbench.recorder import observed as observed
-from hangdoc.observe.locate import Image, locate
+from hangdoc.observe.memory.locate import Image, locate
 from hangdoc.procfs import ProcFS
 
 VERSIONS = tuple(f"3.{minor}" for minor in range(10, 16))

@@ -4,6 +4,7 @@ others one behind the other. No rank's call shows which neighbour it waits for.
 """
 
 # /// hangbench
+# known_miss = "Nothing records for which neighbour a rank waits. So all are named."
 # ranks = 4
 # verdict = ["hung"]
 # states = ["in-p2p", "in-p2p", "in-p2p", "in-collective"]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hangbench.recorder import Comparison, read_records
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.torch.history import Record
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.torch.recorder_history import Record
 
 
 def records_of(pid: int) -> list[Record]:

@@ -18,7 +18,7 @@ from hangbench.gpu.comparison import compare_with_dump, records_of
 from hangbench.look import Look, judged
 from hangbench.run import Running
 from hangdoc import codec
-from hangdoc.observe.torch.history import Record
+from hangdoc.observe.torch.recorder_history import Record
 
 IN_RANKS = Path(__file__).parent / "in_ranks"
 """A directory whose sitecustomize lets several ranks share one card."""

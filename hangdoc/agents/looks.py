@@ -16,7 +16,7 @@ from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, look_at_hosts, look_here
 from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 from hangdoc.phrases import numbers
 from hangdoc.reasoning.engine import DEFAULT_PATIENCE, examine, select_runs
 from hangdoc.reasoning.model.rank import Rank
@@ -100,7 +100,7 @@ class Looks:
     locals: Locals = "used"
     native: str = "auto"
     ras: str = "auto"
-    """See hangdoc.observe.observe.Options."""
+    """See hangdoc.observe.look.observe.Options."""
     _kept: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
     _taken: int = 0
     _first: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from hangdoc.cli.looking import look
 from hangdoc.cli.output import show, tell
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.diagnosis import exit_code
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 from hangdoc.reasoning.engine import diagnose
 
 if TYPE_CHECKING:

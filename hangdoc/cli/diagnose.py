@@ -14,7 +14,7 @@ from hangdoc.commands.bundles import check_saved_or_running, evidence
 from hangdoc.commands.errors import CommandError, no_such_job
 from hangdoc.commands.hosts import Hosts
 from hangdoc.diagnosis import Diagnosis, exit_code
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 from hangdoc.snapshot import Snapshot
 from hangdoc.version import __version__
 

@@ -3,7 +3,7 @@
 import click
 
 from hangdoc.cli.output import show
-from hangdoc.observe.abilities import Ability, check_all
+from hangdoc.observe.look.abilities import Ability, check_all
 
 
 @click.command("doctor")

@@ -49,7 +49,7 @@ def end_with_cleanup() -> None:
 
 
 def _end_now(number: int, _frame: "FrameType | None") -> None:
-    os._exit(128 + number)  # the kernel ends the py-spy children (hangdoc.observe.bounded_child)
+    os._exit(128 + number)  # the kernel ends the py-spy children (hangdoc.observe.access.bounded_child)
 
 
 def _handle(handler: "Callable[[int, FrameType | None], None]") -> None:

@@ -12,7 +12,7 @@ from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import look_at_hosts, look_here
 from hangdoc.file_writer import WriteError, check_target
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 from hangdoc.procfs import ProcFS, age
 from hangdoc.snapshot import Snapshot
 

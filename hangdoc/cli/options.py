@@ -107,7 +107,7 @@ def observation_options(
     def decorate(command: F) -> F:
         def gathered(pids: tuple[int, ...], run_of: int | None, slurm_job: str | None, window: float, locals_: Locals,
                      timeout: float, ras: str, native: str = "auto", **others: Any) -> Any:  # fmt: skip
-            from hangdoc.observe.observe import Options
+            from hangdoc.observe.look.observe import Options
 
             options = Options(pids=pids, run_of=run_of, slurm_job=slurm_job, window=window, locals=locals_,
                               timeout=timeout, native=native, ras=ras)  # fmt: skip

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
     from hangdoc.diagnosis import Job
     from hangdoc.fleet.transport import Transport
-    from hangdoc.observe.observe import Options
+    from hangdoc.observe.look.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Reaction, Targets
     from hangdoc.watch.confirm import Confirmed
@@ -118,8 +118,8 @@ def command(
 def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> int:
     """Watch the command until it ends or must be stopped. Returns the exit code of the observer."""
     from hangdoc.cli.pages import Pages
-    from hangdoc.observe.observe import Options
-    from hangdoc.observe.polling import Polling
+    from hangdoc.observe.look.observe import Options
+    from hangdoc.observe.look.polling import Polling
     from hangdoc.watch.act import Reaction
     from hangdoc.watch.allocator import give_back_memory
     from hangdoc.watch.evidence import EvidenceDirectory
@@ -253,7 +253,7 @@ def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] |
 
 def _report_missing_permissions() -> None:
     """Check what a look needs, and report what does not work. The command continues anyway."""
-    from hangdoc.observe.abilities import check_all
+    from hangdoc.observe.look.abilities import check_all
 
     missing = [ability for ability in check_all() if not ability.works]
     if missing:

@@ -15,7 +15,7 @@ from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import check_pids
 from hangdoc.file_writer import WriteError, make_directory
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.snapshot import Snapshot
 from hangdoc.version import __version__
 

@@ -17,7 +17,7 @@ from hangdoc.commands.bundles import check_saved_or_running, files
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, looker
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 
 if TYPE_CHECKING:
     from hangdoc_tui.app import Top

@@ -21,7 +21,7 @@ from hangdoc.parse import natural
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
     from hangdoc.diagnosis import Diagnosis
-    from hangdoc.observe.observe import Options
+    from hangdoc.observe.look.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Reaction, Targets
     from hangdoc.watch.evidence import Kept
@@ -141,7 +141,7 @@ def make_directory(folder: Path) -> None:
 
 def watch_of(look: "Callable[[], Snapshot]", interval: float, patience: float) -> "Watch":
     """The loop that watches, with the diagnosis and the CPU clock that it needs."""
-    from hangdoc.observe.polling import cpu_seconds
+    from hangdoc.observe.look.polling import cpu_seconds
     from hangdoc.reasoning.engine import diagnose
     from hangdoc.watch.loop import Watch
 

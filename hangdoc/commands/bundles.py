@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hangdoc import codec
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
-from hangdoc.observe.discover import Scope
+from hangdoc.observe.find.discover import Scope
 from hangdoc.snapshot import Snapshot, merge
 
 MOST_FILES = 200_000

@@ -7,7 +7,7 @@ import msgspec
 
 from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.snapshot import Snapshot
 
 
@@ -15,7 +15,7 @@ def look_here(
     options: Options, progress: Callable[[str], None] = lambda text: None, meanwhile: Callable[[], None] = lambda: None
 ) -> Snapshot:
     """Observe this host. Raises CommandError if there is no rank, or none that may be read. `progress` and `meanwhile`: see
-    `hangdoc.observe.observe.observe`."""
+    `hangdoc.observe.look.observe.observe`."""
     check_pids(options)
     snapshot = observe(options, progress, meanwhile)
     _check_seen(snapshot, options)
@@ -49,7 +49,7 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
     """A function that takes repeated looks at this host or at the fleet. A look raises nothing for what it cannot read. Raises
     CommandError for invalid hosts and missing processes."""
     if fleet.hosts is None:
-        from hangdoc.observe.polling import Polling
+        from hangdoc.observe.look.polling import Polling
 
         check_pids(options)
         return Polling(options).look

@@ -10,7 +10,7 @@ import msgspec
 
 from hangdoc import codec
 from hangdoc.fleet.transport import HostReply, Transport, run
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 from hangdoc.snapshot import Host, Snapshot, Unreached, merge
 from hangdoc.version import __version__
 

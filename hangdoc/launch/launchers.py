@@ -7,6 +7,7 @@ import msgspec
 
 from hangdoc.parse import natural
 from hangdoc.regex import regex
+from hangdoc.snapshot import Launch
 from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
     FLAGS,
@@ -116,3 +117,20 @@ def endpoint(options: dict[str, str]) -> str | None:
     if "master-addr" in options or "master-port" in options:
         return f"{options.get('master-addr', '127.0.0.1')}:{options.get('master-port', '29500')}"
     return None
+
+
+def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
+    """The options in a launcher's command line; None for any other process. `name` is the kernel's short name."""
+    found = split(name, argv)
+    if found is None:
+        return None
+    tool, words = found
+    options = in_torchrun(tool, read(tool, words).options)
+    return Launch(
+        tool=tool,
+        nnodes=options.get("nnodes"),
+        nproc_per_node=options.get("nproc-per-node"),
+        node_rank=natural(options.get("node-rank")),
+        endpoint=endpoint(options),
+        run_id=options.get("rdzv-id"),
+    )

@@ -14,13 +14,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hangdoc import redact, settings
-from hangdoc.observe.abilities import check_all
-from hangdoc.observe.data import list_shards, named_folders, names_data
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import discover
-from hangdoc.observe.listener import listener
-from hangdoc.observe.machine import machine, resolve
-from hangdoc.observe.process_files import own_root
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.process_files import own_root
+from hangdoc.observe.find.discover import discover
+from hangdoc.observe.kernel.data_directories import list_shards, named_folders, names_data
+from hangdoc.observe.kernel.machine import machine, resolve
+from hangdoc.observe.kernel.sockets import describe_listener
+from hangdoc.observe.look.abilities import check_all
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
@@ -123,7 +123,7 @@ def _holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            found = listener(ProcFS(), port, "", c.pid)
+            found = describe_listener(ProcFS(), port, "", c.pid)
             return replace(found, argv=redact.command(found.argv))
     return None
 

@@ -37,7 +37,7 @@ class Card(Value, frozen=True, kw_only=True):
 
 
 class Attach(Value, frozen=True, kw_only=True):
-    """One ability that hangdoc needs to diagnose the run (`hangdoc.observe.abilities`)."""
+    """One ability that hangdoc needs to diagnose the run (`hangdoc.observe.look.abilities`)."""
 
     name: str
     works: bool

@@ -201,8 +201,8 @@ def test_a_worker_server_that_drips_meets_the_limit(
 ) -> None:
     from types import SimpleNamespace
 
-    from hangdoc.observe import worker_server
-    from hangdoc.observe.deadline import Deadline
+    from hangdoc.observe.access.deadline import Deadline
+    from hangdoc.observe.torch import worker_server
     from hangdoc.procfs import ProcFS
 
     monkeypatch.setattr(worker_server, "_TIMEOUT_SECONDS", 1.0)

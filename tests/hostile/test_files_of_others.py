@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import process_files
-from hangdoc.observe.owner_rights import Refused, rights_of
-from hangdoc.observe.process_files import files_of
+from hangdoc.observe.access import process_files
+from hangdoc.observe.access.owner_rights import Refused, rights_of
+from hangdoc.observe.access.process_files import files_of
 from hangdoc.procfs import Gone, ProcFS
 from tests.hostile.ranks import rank, run_hangdoc
 from tests.hostile.users import MALLORY, VICTIM, private_file

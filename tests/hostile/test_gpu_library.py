@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.nvml import NvmlChild, library_directories
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Cards
 from tests.hostile.ranks import rank

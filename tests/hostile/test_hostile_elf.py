@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from hangdoc.observe.elf import MappedFile
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.memory.mapped_elf import MappedFile
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.object_layout import Layout
 from tests.hostile.fuzz import fake_memory
 from tests.hostile.fuzz.bounds import bounded
 from tests.hostile.fuzz.fake_memory import PAGE

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.frame_layout import LAYOUTS
-from hangdoc.observe.loops import TrainingLoops
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.memory.frame_layout import LAYOUTS
+from hangdoc.observe.torch.loops import TrainingLoops
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Loops, Unavailable
 from tests.hostile.fuzz import fake_memory

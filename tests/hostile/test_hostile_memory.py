@@ -9,15 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from hangdoc.observe import locate, memory
-from hangdoc.observe.budget import Budget
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.interpreter import InterpreterState
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.maps import Mapping
-from hangdoc.observe.memory import Memory, Overspent, Unreadable
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.python_state import Modules, live_environment, p2p_ops
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.memory import locate, memory
+from hangdoc.observe.memory.budget import Budget
+from hangdoc.observe.memory.maps import Mapping
+from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.memory.object_layout import Layout
+from hangdoc.observe.memory.python_state import Modules, live_environment, p2p_ops
+from hangdoc.observe.torch.interpreter_state import InterpreterState
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Interpreter, Unavailable
 from tests.hostile.fuzz import fake_memory

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from hangdoc.observe.elf_file import ElfFile
 from hangdoc.observe.gpu import nccl_library
 from hangdoc.observe.gpu.nccl_library import find_nccl, parse_file
-from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.memory.elf_file import ElfFile
+from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Communicators, Unavailable
 from tests.hostile.fuzz.bounds import bounded

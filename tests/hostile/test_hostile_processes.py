@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from hangdoc import beacon
-from hangdoc.observe import attach, isolation, shares
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.isolation import Isolation
+from hangdoc.observe.access import isolation, shares
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.isolation import Isolation
+from hangdoc.observe.stacks import attach
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Unavailable
 from tests.hostile.ranks import rank, run_hangdoc

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu import ras, ras_reading
 from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.gpu.ras_answer import RasAnswerError, parse_answer
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import RankIdentity, Ras, RasAnswer, Unavailable
 from tests.hostile.fuzz.bounds import bounded

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.torch import instance
-from hangdoc.observe.torch.calls import Decoder
-from hangdoc.observe.torch.codes import Codes
-from hangdoc.observe.torch.entry_layout import entry_members, layout_of
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.object_layout import Layout
+from hangdoc.observe.torch import recorder_instance
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
-from hangdoc.observe.torch.instance import Header, find_instance, parse_header, read_header
 from hangdoc.observe.torch.libraries import torch_libraries
-from hangdoc.observe.torch.members import read_members
-from hangdoc.observe.torch.ring import copy_ring
+from hangdoc.observe.torch.recorded_calls import Decoder
+from hangdoc.observe.torch.recorded_frames import Codes
+from hangdoc.observe.torch.recorded_members import read_members
+from hangdoc.observe.torch.recorder_instance import Header, find_instance, parse_header, read_header
+from hangdoc.observe.torch.recorder_layout import entry_members, layout_of
+from hangdoc.observe.torch.recorder_ring import copy_ring
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import FlightRecorder, Unavailable
 from tests.hostile.forged_process import ForgedProcess
@@ -146,7 +146,7 @@ def test_what_one_process_has_forged_is_not_believed_of_another(
     loaded = torch_libraries(ProcFS(), victim.pid)
     library = loaded.libraries[0]
     for offset in (0, 8 * 1000, 1 << 40):
-        monkeypatch.setattr(instance, "_offsets", {(library.device, library.inode): offset})
+        monkeypatch.setattr(recorder_instance, "_offsets", {(library.device, library.inode): offset})
         with Memory(victim.pid, Layout()) as memory:
             assert find_instance(memory, library, loaded.heaps) == victim.header.address
 
@@ -154,10 +154,10 @@ def test_what_one_process_has_forged_is_not_believed_of_another(
 def test_the_table_of_places_stays_small(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may map as many copies of a library as it likes."""
     loaded = torch_libraries(ProcFS(), victim.pid)
-    monkeypatch.setattr(instance, "_offsets", {("copy", number): 8 for number in range(1_000)})
+    monkeypatch.setattr(recorder_instance, "_offsets", {("copy", number): 8 for number in range(1_000)})
     with Memory(victim.pid, Layout()) as memory:
         find_instance(memory, loaded.libraries[0], loaded.heaps)
-    assert len(instance._offsets) <= 64
+    assert len(recorder_instance._offsets) <= 64
 
 
 def test_a_million_instances_are_searched_within_the_budget() -> None:
@@ -182,12 +182,12 @@ def test_a_record_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> No
     def moving(memory: Memory, address: int) -> Header:
         nonlocal moved
         moved += 1
-        header = parse_header(memory.read(address, instance.HEADER_BYTES), address)
+        header = parse_header(memory.read(address, recorder_instance.HEADER_BYTES), address)
         assert header is not None
         return header._replace(begin=RING - LAYOUT.size * (moved % 2), end=header.end)
 
     made.put(RING - LAYOUT.size, bytes(LAYOUT.size))
-    monkeypatch.setattr("hangdoc.observe.torch.ring.read_header", moving)
+    monkeypatch.setattr("hangdoc.observe.torch.recorder_ring.read_header", moving)
     with opened(made) as memory, pytest.raises(Unreadable):
         copy_ring(memory, INSTANCE, 64, Codes(None))
     assert moved < 30

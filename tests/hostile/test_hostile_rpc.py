@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.memory.memory import Unreadable
 from tests.hostile.fuzz.bounds import bounded
 from tests.unit.rpc_memory import AGENT, TABLES_AT, RpcMemory
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from hangdoc.observe import source
-from hangdoc.observe.budget import Budget
-from hangdoc.observe.lines import Lines
-from hangdoc.observe.source import Sources
+from hangdoc.observe.memory.budget import Budget
+from hangdoc.observe.stacks import source
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.stacks.source_files import Lines
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Frame, PythonThread
 from tests.hostile.fuzz.bounds import bounded
@@ -15,7 +15,7 @@ GOOD = "def step():\n    for i in range(9):\n        if rank == 0:\n            
 
 
 class Files:
-    """Files that need no disk, in place of hangdoc.observe.source_files."""
+    """Files that need no disk, in place of hangdoc.observe.stacks.source_files."""
 
     def __init__(self, **texts: str) -> None:
         self._texts = texts

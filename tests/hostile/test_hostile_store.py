@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.system_calls import stack_pointer
-from hangdoc.observe.torch.cpp_objects import Classes, hash_of
+from hangdoc.observe.kernel.system_calls import stack_pointer
+from hangdoc.observe.memory.cpp_objects import Classes, hash_of
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.object_layout import Layout
 from hangdoc.observe.torch.libraries import mapped_memory
 from hangdoc.observe.torch.store_server import find_servers, read_server
 from hangdoc.procfs import ProcFS

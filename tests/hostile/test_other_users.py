@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import at_work, holders, process_table, shared_memory
+from hangdoc.observe.kernel import file_holders, process_table, shared_memory
+from hangdoc.observe.outside import processes_at_work
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Unavailable
 from tests.hostile.ranks import PYTHON, program, rank, run_hangdoc
@@ -107,11 +108,11 @@ def test_another_file_of_the_same_name_is_no_lock(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "lock").touch()
-    awaited = holders.identity_of((tmp_path / "a" / "lock").stat())
+    awaited = file_holders.identity_of((tmp_path / "a" / "lock").stat())
     with (tmp_path / "b" / "lock").open():
-        assert not holders.openers(ProcFS(), str(tmp_path / "a" / "lock"), awaited, -11)
+        assert not file_holders.openers(ProcFS(), str(tmp_path / "a" / "lock"), awaited, -11)
     with (tmp_path / "a" / "lock").open():
-        opened = holders.openers(ProcFS(), str(tmp_path / "a" / "lock"), awaited, -12)
+        opened = file_holders.openers(ProcFS(), str(tmp_path / "a" / "lock"), awaited, -12)
         assert [holder.pid for holder in opened or ()] == [os.getpid()]
 
 
@@ -123,7 +124,7 @@ def test_shared_memory_of_another_file_system_is_another_one(tmp_path: Path, mon
             f"7f0000000000-7f0000001000 rw-s 00000000 {device} 200   /dev/shm/x\n"
         )
         (tmp_path / str(pid) / "status").write_text("Uid:\t0\t0\t0\t0\n")
-    monkeypatch.setattr(holders, "of", lambda proc, pids: tuple(pids))
+    monkeypatch.setattr(file_holders, "of", lambda proc, pids: tuple(pids))
     assert shared_memory.holders_of(ProcFS(str(tmp_path)), 10, 200) == (11,)
 
 
@@ -131,9 +132,9 @@ def test_only_the_user_and_root_work_for_a_job(monkeypatch: pytest.MonkeyPatch) 
     """Anybody may work in the directory of a job."""
     users = {1: 0, 2: VICTIM, 3: MALLORY, 9: VICTIM}
     monkeypatch.setattr(process_table, "user_of", lambda proc, pid: users[pid])
-    monkeypatch.setattr(at_work, "_of_job", lambda *_: set())
-    monkeypatch.setattr(at_work, "_in_directory", lambda *_: {1, 2, 3})
-    assert at_work._beside(ProcFS(), 9, frozenset()) == {1, 2}
+    monkeypatch.setattr(processes_at_work, "_of_job", lambda *_: set())
+    monkeypatch.setattr(processes_at_work, "_in_directory", lambda *_: {1, 2, 3})
+    assert processes_at_work._beside(ProcFS(), 9, frozenset()) == {1, 2}
 
 
 def test_the_open_files_of_one_user_take_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +142,6 @@ def test_the_open_files_of_one_user_take_a_share(monkeypatch: pytest.MonkeyPatch
     users = dict.fromkeys(range(10), MALLORY) | {10: VICTIM}
     monkeypatch.setattr(process_table, "user_of", lambda proc, pid: users[pid])
     monkeypatch.setattr(ProcFS, "pids", lambda self: list(range(11)))
-    taken = dict(holders.each_of_host(ProcFS(), lambda pid: "x" * 100, 250))
+    taken = dict(file_holders.each_of_host(ProcFS(), lambda pid: "x" * 100, 250))
     assert [pid for pid, links in taken.items() if links is None] == [3, 4, 5, 6, 7, 8, 9]
     assert taken[10] is not None

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import pyspy
-from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
+from hangdoc.observe.access.bounded_child import BoundedChild, OutputTooLong
+from hangdoc.observe.kernel import process_states
+from hangdoc.observe.stacks import pyspy
 
 MIB = 1 << 20
 _RANK = "import sys; print('ready', flush=True); sys.stdin.read()"
 _OBSERVER = """
 import sys
-from hangdoc.observe import pyspy
+from hangdoc.observe.stacks import pyspy
 while True:
     try:
         pyspy.dump(int(sys.argv[1]), 60, 0.0, native=True, paused=True, locals_=True)
@@ -145,4 +146,4 @@ def test_what_py_spy_does_wrong_is_one_clause(
     with pytest.raises(pyspy.Refused, match=reason) as refused:
         pyspy.dump(os.getpid(), 1.0 if "sleep" in script else 10.0, 0.0, native=False, paused=False, locals_=False)
     assert len(str(refused.value)) < 250
-    assert not pyspy.running
+    assert not process_states.own_tracers

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.owner_rights import Refused, rights_of
+from hangdoc.observe.access.owner_rights import Refused, rights_of
 from hangdoc.procfs import ProcFS
 from tests.hostile.ranks import PYTHON, rank, run_hangdoc
 from tests.hostile.users import MALLORY

@@ -7,10 +7,14 @@ import time
 
 import pytest
 
-from hangdoc.observe import attach, holders, isolation, observe, outside, pyspy, shares, stacks
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.isolation import Isolation
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.access import isolation, shares
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.isolation import Isolation
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel import file_holders
+from hangdoc.observe.look import observe
+from hangdoc.observe.outside import awaited_processes
+from hangdoc.observe.stacks import attach, pyspy, python_stacks
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Process, Stack, Unavailable
 from tests.hostile.users import MALLORY, VICTIM
@@ -51,7 +55,7 @@ def test_stacks_that_take_forever_take_a_share(crowd: tuple[list[int], int], mon
 
     monkeypatch.setattr(attach, "dump", dump)
     seen = observation(*pids, victim, seconds=8.0)
-    read = stacks.dump_each(seen, seen.targets.values(), set())
+    read = python_stacks.dump_each(seen, seen.targets.values(), set())
     assert isinstance(read[victim], Stack)
     assert seconds[victim] < 1.0
     assert seen.deadline.remaining() > 3.0, "the rest of the look has time"
@@ -68,7 +72,7 @@ def test_a_stack_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     )
     seen = observation(stuck, good, seconds=0.5)
     try:
-        read = stacks.dump_each(seen, seen.targets.values(), set())
+        read = python_stacks.dump_each(seen, seen.targets.values(), set())
         assert seen.deadline.elapsed() < 5.0
         assert isinstance(read[stuck], Unavailable)
         assert isinstance(read[good], Stack)
@@ -183,7 +187,7 @@ def slow_host(crowd: tuple[list[int], int], monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(ProcFS, "pids", lambda self: [*pids, victim])
     monkeypatch.setattr(ProcFS, "links", links)
-    monkeypatch.setattr(holders, "_holder", lambda proc, pid: pid)
+    monkeypatch.setattr(file_holders, "_holder", lambda proc, pid: pid)
     return crowd
 
 
@@ -196,7 +200,7 @@ def test_a_search_has_a_time_of_its_own(slow_host: tuple[list[int], int], monkey
     look = Deadline(30.0)
 
     def search(pid: int) -> object:
-        return "its stack", holders.with_files(PROC, lambda pid, links: pid == victim)
+        return "its stack", file_holders.with_files(PROC, lambda pid, links: pid == victim)
 
     began = time.monotonic()
     result = readings.read_each([FIRST + 99], search, look, each_seconds=0.3)
@@ -207,7 +211,7 @@ def test_a_search_has_a_time_of_its_own(slow_host: tuple[list[int], int], monkey
 
 def test_a_search_without_end_leaves_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     never, pid = threading.Event(), FIRST + 102
-    monkeypatch.setattr(outside, "named", lambda *_, **__: never.wait())
+    monkeypatch.setattr(awaited_processes, "named", lambda *_, **__: never.wait())
     monkeypatch.setattr(isolation, "_EACH_SECONDS", 0.5)
     monkeypatch.setattr(isolation.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     seen = observation(pid, seconds=0.6)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.bounded_child import BoundedChild
-from hangdoc.observe.owner_rights import Rights
+from hangdoc.observe.access.bounded_child import BoundedChild
+from hangdoc.observe.access.owner_rights import Rights
 from tests.hostile.users import MALLORY
 from tests.live.needs import needs
 

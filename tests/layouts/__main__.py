@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hangbench.recorder import Comparison
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.torch.history import Record
-from hangdoc.observe.torch.memory_reader import MemoryReader
-from hangdoc.observe.torch.ring import Copy
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.torch.recorder_history import Record
+from hangdoc.observe.torch.recorder_memory import MemoryReader
+from hangdoc.observe.torch.recorder_ring import Copy
 from hangdoc.snapshot import StoreServers
 from hangdoc_trainer.offspring import free_port
 from tests.layouts.stubs import stub_missing_libraries

@@ -18,8 +18,8 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from hangdoc.observe.elf_file import ElfFile
 from hangdoc.observe.gpu.nccl_library import parse_file
+from hangdoc.observe.memory.elf_file import ElfFile
 from hangdoc.torch_facts import nccl_layouts
 from hangdoc.torch_facts.nccl import COUNTED, RESULTS, Version, version_text
 from hangdoc.torch_facts.nccl_layouts import CommLayout

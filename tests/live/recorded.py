@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hangdoc.observe.torch.calls import Calls
-from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.observe.torch.recorded_calls import Calls
+from hangdoc.observe.torch.recorder_memory import MemoryReader
 from hangdoc_trainer.offspring import free_port
 from tests.live.watched import PROGRAMS
 from tests.pythons import observed

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench.observers import Observers
-from hangdoc.observe import attach, pyspy
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.stacks import attach, pyspy
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable

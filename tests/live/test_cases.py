@@ -13,7 +13,7 @@ from hangbench.case import Case, cases
 from hangbench.run import Running
 from hangbench.score import Score, score
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Unavailable

@@ -15,12 +15,12 @@ import pytest
 
 from hangbench.recorder import as_torch, by_torch
 from hangdoc.dumps.dump_snapshot import read_dumps
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.polling import Polling
-from hangdoc.observe.torch.history import Record
-from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.look.polling import Polling
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.torch.recorder_history import Record
+from hangdoc.observe.torch.recorder_memory import MemoryReader
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import FlightRecorder, Process, RecordedGroup, Unavailable
 from tests.live.recorded import calls_of, recording

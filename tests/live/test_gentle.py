@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.scenarios import Started
 from tests.live.needs import lacks, needs, shares

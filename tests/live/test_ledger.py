@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.diagnosis import Job
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.reasoning.engine import diagnose
 from tests.live.watched import under_torchrun
 

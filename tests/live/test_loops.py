@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.look.polling import Polling
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Loader, Loops, Process, Snapshot
 from tests.live.watched import Watched, under_torchrun

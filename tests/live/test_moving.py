@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.observe import pyspy
-from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.look.polling import Polling
+from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.views.past import past_cells, timelines
 from tests.live.watched import Watched, under_torchrun

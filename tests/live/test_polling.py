@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.observe import pyspy
-from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.look.polling import Polling
+from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from tests.live.needs import each, shares

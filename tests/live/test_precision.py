@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.look.observe import Options, observe
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Machine
 from hangdoc_trainer.offspring import free_port

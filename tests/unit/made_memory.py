@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory
-from hangdoc.observe.torch.cpp_objects import Classes
+from hangdoc.observe.memory.cpp_objects import Classes
+from hangdoc.observe.memory.memory import Memory
+from hangdoc.observe.memory.object_layout import Layout
 from tests.hostile.fuzz.fake_memory import PAGE, memory_of
 
 LIBRARY, HEAP = 0x10_0000, 0x200_0000

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory
-from hangdoc.observe.torch.codes import Codes
-from hangdoc.observe.torch.entry_layout import Member
-from hangdoc.observe.torch.ring import Copy, copy_ring
+from hangdoc.observe.memory.memory import Memory
+from hangdoc.observe.memory.object_layout import Layout
+from hangdoc.observe.torch.recorded_frames import Codes
+from hangdoc.observe.torch.recorder_layout import Member
+from hangdoc.observe.torch.recorder_ring import Copy, copy_ring
 from tests.hostile.fuzz.fake_memory import memory_of
 from tests.unit.made_memory import MadeMemory
 

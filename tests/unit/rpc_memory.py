@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Mapping
 
-from hangdoc.observe.torch.cpp_objects import hash_of
+from hangdoc.observe.memory.cpp_objects import hash_of
 from hangdoc.observe.torch.rpc_agent import open_calls
 from tests.unit.made_memory import MadeMemory
 

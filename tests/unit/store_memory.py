@@ -4,7 +4,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hangdoc.observe.torch.cpp_objects import hash_of
+from hangdoc.observe.memory.cpp_objects import hash_of
 from hangdoc.observe.torch.store_server import Server, find_servers, read_server
 from tests.unit.made_memory import LIBRARY, MadeMemory
 

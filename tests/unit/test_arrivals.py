@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import arrivals, syscalls
+from hangdoc.observe.kernel import system_calls
+from hangdoc.observe.outside import newest_files
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Arrival, Clocks, Counter, KernelThread, Loop, Process, Progress, Stack
@@ -25,12 +26,12 @@ def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS) -> Arrival | None:
         cpu_ns=0,
         voluntary_switches=0,
         involuntary_switches=0,
-        syscall=min(syscalls.SLEEPS),
+        syscall=min(system_calls.SLEEPS),
     )
     read = stack(frame("wait", 5, loops=(loop,)))
     assert isinstance(read, Stack)
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-    return arrivals.newest(ProcFS(), pid, ProcFS().stat(str(pid)).start_ticks, argv, read, clocks)
+    return newest_files.newest(ProcFS(), pid, ProcFS().stat(str(pid)).start_ticks, argv, read, clocks)
 
 
 def test_the_newest_file_below_the_working_directory_or_in_an_argument(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hangdoc.observe import attach, natives, pyspy
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel import process_states
+from hangdoc.observe.stacks import attach, native_stacks
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.snapshot import (
@@ -117,7 +118,7 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
         proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets
     )  # fmt: skip
     gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
-    return natives.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+    return native_stacks.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))
@@ -202,8 +203,8 @@ def test_equal_ranks_share_one_dump(dumped: list[int]) -> None:
 
 
 def test_a_native_stack_without_torch_counts_as_none() -> None:
-    assert natives.validated(NATIVE) == NATIVE
-    refused = natives.validated(FOREIGN)
+    assert native_stacks.validated(NATIVE) == NATIVE
+    refused = native_stacks.validated(FOREIGN)
     assert isinstance(refused, Unavailable)
     assert "no frame of torch" in refused.reason
 
@@ -237,9 +238,9 @@ def test_our_own_py_spy_is_no_tracer(sleeper: int, monkeypatch: pytest.MonkeyPat
         return [{"State": "t (tracing stop)", "TracerPid": "4711"}[name] for name in names]
 
     monkeypatch.setattr(ProcFS, "fields", fields)
-    assert attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
-    monkeypatch.setattr(pyspy, "running", {4711})
-    assert not attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
+    assert process_states.is_traced(process_states.kernel_state(ProcFS(), sleeper))
+    monkeypatch.setattr(process_states, "own_tracers", {4711})
+    assert not process_states.is_traced(process_states.kernel_state(ProcFS(), sleeper))
 
 
 @pytest.mark.parametrize(("pauses", "state"), [(3, "S"), (10_000, "t")])
@@ -251,7 +252,7 @@ def test_the_short_pause_of_an_observer_is_no_stop(pauses: int, state: str, monk
         return ["t (tracing stop)" if traced else "S (sleeping)", "4711" if traced else "0"]
 
     monkeypatch.setattr(ProcFS, "fields", fields)
-    assert attach.settled_state(ProcFS(), os.getpid()).state == state
+    assert process_states.settled_state(ProcFS(), os.getpid()).state == state
 
 
 def test_what_was_not_read_in_time_is_said() -> None:

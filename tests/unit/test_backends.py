@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
-from hangdoc.observe.interpreter import process_groups
-from hangdoc.observe.locate import locate
-from hangdoc.observe.python_state import Modules
+from hangdoc.observe.memory.locate import locate
+from hangdoc.observe.memory.python_state import Modules
+from hangdoc.observe.torch.interpreter_state import process_groups
 from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.evidence.records import backend_names
 from hangdoc.reasoning.waiting import blockages

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.observe.own_counts import rests_on_card
-from hangdoc.observe.torch.calls import Call, Calls, Group
-from hangdoc.observe.torch.history import Record, recorder_of
+from hangdoc.observe.torch.recorded_calls import Call, Calls, Group
+from hangdoc.observe.torch.recorded_progress import rests_on_card
+from hangdoc.observe.torch.recorder_history import Record, recorder_of
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ledger import compare
 from hangdoc.reasoning.model.ledger import amounts

@@ -233,7 +233,7 @@ def test_a_look_loads_only_what_it_uses() -> None:
     """Also where it finds a rank."""
     loaded = _loaded_by(
         "import os, subprocess, sys\n"
-        "from hangdoc.observe.observe import Options, observe\n"
+        "from hangdoc.observe.look.observe import Options, observe\n"
         "torch = {'RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '1'}\n"
         "waits = 'import sys; print(1, flush=True); sys.stdin.read()'\n"
         "rank = subprocess.Popen([sys.executable, '-c', waits], stdin=-1, stdout=-1, env={**os.environ, **torch})\n"
@@ -242,7 +242,7 @@ def test_a_look_loads_only_what_it_uses() -> None:
         "rank.communicate()\n"
         "assert [p.role for p in seen.hosts[0].processes] == ['rank'], seen"
     )
-    assert "hangdoc.observe.interfaces" in loaded
+    assert "hangdoc.observe.kernel.interfaces" in loaded
     assert not (_NEVER_USED | {"click", "rich"}) & loaded
 
 

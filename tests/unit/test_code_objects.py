@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.line_tables import line_before
-from hangdoc.observe.locate import locate
-from hangdoc.observe.memory import Memory
-from hangdoc.observe.torch.codes import Codes
+from hangdoc.observe.memory.line_tables import line_before
+from hangdoc.observe.memory.locate import locate
+from hangdoc.observe.memory.memory import Memory
+from hangdoc.observe.torch.recorded_frames import Codes
 from hangdoc.procfs import ProcFS
 from tests.pythons import VERSIONS, command, running
 

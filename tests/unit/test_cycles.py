@@ -16,9 +16,8 @@ from hangdoc.snapshot import (
     Loop,
     Process,
     PythonThread,
-    Transfer,
 )
-from tests.unit.builders import TORCH, backward, c10d, frame, local, native_backward, rank, snapshot, stack
+from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, stack
 
 
 def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
@@ -57,59 +56,6 @@ def test_two_that_send_first_are_both_to_blame() -> None:
     assert blamed(found) == [("point-to-point", "HD204", (1, 2), (0,))]
 
 
-def test_the_rank_whose_send_is_under_a_condition_did_not_send() -> None:
-    """A learner receives from each actor in turn. All actors wait for its weights, and one of them has left out its message."""
-
-    def actor(number: int, *conditions: str) -> Process:
-        sends = (Transfer(line=3, call="send", conditions=conditions), Transfer(line=5, call="recv"))
-        return rank(number, *c10d("recv", local("src", 0)), frame("actor", transfers=sends), world=4)
-
-    def learner(*conditions: str) -> Process:
-        sends = (Transfer(line=9, call="isend", conditions=conditions),)
-        return rank(0, *c10d("recv", local("src", 2)), frame("learner", transfers=sends), world=4)
-
-    def job_of(by_learner: tuple[str, ...], by_actors: tuple[str, ...]) -> Job:
-        return job(learner(*by_learner), *(actor(number, *by_actors) for number in (1, 2, 3)))
-
-    found = job_of((), ("len(rows) > 2",))
-    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
-    assert (
-        found.findings[0].evidence[0].text == "its send at me/train.py:3 runs only under the condition `len(rows) > 2`"
-    )
-    # What depends on the rank alone does not change from one iteration to the next.
-    assert blamed(job_of(("fresh",), ("rank > 0",))) == [("point-to-point", "HD204", (0,), (1, 2, 3))]
-    assert blamed(job_of(("fresh",), ("len(rows) > 2",)))[0][2] != (2,)
-
-
-def test_a_send_under_the_conditions_around_the_line_where_a_rank_waits_was_made() -> None:
-    """A server skips the reply to some requests, and the clients wait for it under the condition under which they have asked."""
-    replies = (Transfer(line=9, call="send", conditions=("entropy < limit",)),)
-    asks = (Transfer(line=4, call="send", conditions=("step != last",)),)
-    client = frame("ask", 5, transfers=asks, conditions=("step != last",))
-    found = job(
-        rank(0, *c10d("recv"), frame("serve", transfers=replies), world=3),
-        *(rank(number, *c10d("recv", local("src", 0)), client, world=3) for number in (1, 2)),
-    )
-    assert blamed(found) == [("point-to-point", "HD204", (0,), (1, 2))]
-
-
-def test_a_rank_in_the_other_branch_made_none_of_the_sends_whose_peers_are_unknown() -> None:
-    """Rank 3 has nothing to do, and skips the exchange in which rank 2 waits. The others are past it."""
-
-    def reduces(number: int, line: int, condition: str) -> Process:
-        return rank(number, *c10d("all_reduce"), frame("step", line, conditions=(condition,)), world=4)
-
-    def exchanges(condition: str) -> Process:
-        return rank(2, *c10d("recv"), frame("step", 10, conditions=(condition,)), world=4)
-
-    active = [reduces(number, 20, "tile.active") for number in (0, 1)]
-    found = job(*active, exchanges("tile.active"), reduces(3, 22, "not tile.active"))
-    assert blamed(found) == [("point-to-point", "HD204", (3,), (0, 1, 2))]
-    # A branch on the rank is a role, and shows nothing that was left out.
-    roles = [reduces(number, 20, "rank == 2") for number in (0, 1)]
-    assert blamed(job(*roles, exchanges("rank == 2"), reduces(3, 22, "rank != 2")))[0][2] != (3,)
-
-
 @pytest.mark.parametrize(
     ("mine", "theirs", "blame"),
     [
@@ -133,24 +79,6 @@ def test_the_only_call_under_a_condition(
     others = [hook(number, "all_reduce", "saves", theirs) for number in (0, 2)]
     found = job(*others, hook(1, "all_gather", "ends", mine))
     assert blamed(found) == [blame]
-
-
-def test_one_in_a_collective_beside_two_that_receive() -> None:
-    """The minority is to blame, not whoever the receives name."""
-    found = job(call(0, "recv", 2, world=3), call(1, "recv", 2, world=3), call(2, "broadcast", world=3, line=9))
-    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
-    found = job(call(0, "broadcast", world=3), call(1, "broadcast", world=3), call(2, "recv", 0, world=3))
-    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
-
-
-def test_the_rank_that_left_the_way_of_most_is_to_blame() -> None:
-    """Three ranks wait for sends whose peers are unknown, and one is past that function."""
-    swaps = [
-        rank(n, frame("wait", 3, TORCH + "x.py"), *c10d("send"), frame("swap"), frame("main", 5), world=4)
-        for n in range(3)
-    ]
-    found = job(*swaps, rank(3, *c10d("all_reduce"), frame("main", 9), world=4))
-    assert blamed(found) == [("point-to-point", "HD204", (3,), (0, 1, 2))]
 
 
 def test_a_list_of_losses_is_no_data() -> None:
@@ -381,54 +309,3 @@ def test_a_rank_that_waits_for_one_in_a_cycle_of_two_groups() -> None:
         call_in(3, "all_reduce", whole, 5),
     )
     assert blamed(found) == [("group-order", "HD205", (0, 2, 3), (1,))]
-
-
-@pytest.mark.parametrize(
-    ("conditions", "kind", "blame"), [((), "left-loop", (1,)), (("step % period == 0",), "mismatch", (0, 1))]
-)
-def test_a_loop_inside_another_that_had_no_iteration(
-    conditions: tuple[str, ...], kind: str, blame: tuple[int, ...]
-) -> None:
-    """A trainer whose stream has ended counts to its last step without a batch, while rank 0 is in step 47. A call under a
-    condition may have been skipped instead."""
-    steps = Loop(line=10, end_line=30, header="for step in range(4000)", counters=("step",), start=0, bound="4000")
-    batches = Loop(line=15, end_line=25, header="for batch in samples")
-
-    def trains(line: int, step: int, **more: object) -> Frame:
-        return frame("main", line, loops=(steps, batches), locals=(local("step", step),), **more)
-
-    found = job(
-        rank(0, *c10d("all_reduce"), trains(20, 47, conditions=conditions)),
-        rank(1, *c10d("all_gather"), trains(40, 3999)),
-    )
-    (blockage,) = found.blockages
-    assert (blockage.kind, blockage.culprits) == (kind, blame)
-
-
-@pytest.mark.parametrize(
-    ("around", "silence", "verdict", "code"),
-    [
-        ((), 60.0, "hung", "HD105"),
-        ((), 5.0, "waiting", "HD105"),
-        # The next round may bring it back to the call in which the other waits.
-        ((Loop(line=1, end_line=30, header="for round in rounds"),), 60.0, "waiting", "HD602"),
-    ],
-)
-def test_a_rank_at_work_behind_the_loop_never_comes_back(
-    around: tuple[Loop, ...], silence: float, verdict: str, code: str
-) -> None:
-    """Rank 1 has stopped early, and computes a report. Rank 0 is in the next epoch."""
-    early = Exit(line=18, statement="break", conditions=("stop.update(loss)",))
-    epochs = Loop(line=10, end_line=20, header="for epoch in range(n)", counters=("epoch",), start=0, exits=(early,))
-    fit = frame("fit", 15, loops=(epochs,), locals=(local("epoch", 12),))
-    found = diagnose(
-        snapshot(
-            rank(0, *c10d("all_reduce"), *backward(), fit, frame("main", 20, loops=around)),
-            rank(
-                1, frame("bootstrap", 3, source="draw()"), frame("main", 21, loops=around, source="report()"), cpu=0.9
-            ),
-            silence=silence,
-        )
-    )
-    (job,) = found.jobs
-    assert (job.verdict, [(one.code, one.culprits) for one in job.findings[:1]]) == (verdict, [(code, (1,))])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hangdoc.diagnosis import RankView
-from hangdoc.observe.torch.dumps import read
+from hangdoc.observe.torch.recorder_dumps import read
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     BeaconReading,

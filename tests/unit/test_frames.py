@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import instructions, line_tables
-from hangdoc.observe.frame_layout import LAYOUTS
-from hangdoc.observe.frames import Frames, MemoryFrame
-from hangdoc.observe.instructions import loops_around, surely_in_use
-from hangdoc.observe.line_tables import line_at
-from hangdoc.observe.locate import Image
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.memory import instructions, line_tables
+from hangdoc.observe.memory.frame_layout import LAYOUTS
+from hangdoc.observe.memory.frames import Frames, MemoryFrame
+from hangdoc.observe.memory.instructions import loops_around, surely_in_use
+from hangdoc.observe.memory.line_tables import line_at
+from hangdoc.observe.memory.locate import Image
+from hangdoc.observe.memory.memory import Memory, Unreadable
 from tests.pythons import command, located
 
 PROGRAM = """

@@ -27,8 +27,8 @@ from hangbench.gpu.trial import Trial, variables_of
 from hangbench.record import bundle
 from hangbench.recorder import Comparison
 from hangdoc import codec
-from hangdoc.observe.torch.calls import Call, Calls, Group
-from hangdoc.observe.torch.history import Record
+from hangdoc.observe.torch.recorded_calls import Call, Calls, Group
+from hangdoc.observe.torch.recorder_history import Record
 from hangdoc.snapshot import CallForm
 from hangdoc_trainer.offspring import free_port
 

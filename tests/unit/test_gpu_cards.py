@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu import cards as cards_module
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.nvml import NvmlChild
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Cards, Unavailable
 from tests.live.needs import needs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hangdoc.observe.gpu import access
+from hangdoc.observe.gpu import abilities
 from hangdoc.observe.gpu.nvml import NvmlChild
 from hangdoc.procfs import Denied
 from hangdoc.reasoning.engine import diagnose
@@ -76,47 +76,47 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for folder in (tmp_path, *tmp_path.parents):
         if os.geteuid() == 0 and folder.owner() == "root" and str(folder).startswith("/tmp/"):
             folder.chmod(0o755)
-    monkeypatch.setattr(access, "NvmlChild", partial(NvmlChild, (str(tmp_path),)))
-    monkeypatch.setattr(access, "open_log", refuse)
-    monkeypatch.setattr(access, "read_states", dict)
+    monkeypatch.setattr(abilities, "NvmlChild", partial(NvmlChild, (str(tmp_path),)))
+    monkeypatch.setattr(abilities, "open_log", refuse)
+    monkeypatch.setattr(abilities, "read_states", dict)
     return str(tmp_path)
 
 
 def test_doctor_counts_the_cards(device: str) -> None:
     build(Path(device), SPINNING, StubCard(pids=(7,)))
-    cards, log = access.examine(device)
+    cards, log = abilities.examine(device)
     assert (cards.works, cards.found) == (True, "2 cards, driver 580.159.04")
     assert log.works and "Xid" in log.found
 
 
 def test_doctor_says_that_no_process_is_named(device: str) -> None:
     build(Path(device), SPINNING)
-    cards, _ = access.examine(device)
+    cards, _ = abilities.examine(device)
     assert cards.works and "can't be joined" in cards.found
 
 
 def test_doctor_finds_a_driver_that_hangs(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(access, "_START_SECONDS", 0.5)
+    monkeypatch.setattr(abilities, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(abilities, "_START_SECONDS", 0.5)
     build(Path(device), instead={"nvmlInitWithFlags": HANG})
-    cards, _ = access.examine(device)
+    cards, _ = abilities.examine(device)
     assert not cards.works and "no answer" in cards.found and cards.remedy
 
 
 def test_doctor_says_nothing_of_cards_where_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "read_states", dict)
-    assert list(access.examine(f"{tmp_path}/none")) == []
+    monkeypatch.setattr(abilities, "read_states", dict)
+    assert list(abilities.examine(f"{tmp_path}/none")) == []
 
 
 def test_doctor_counts_active_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "read_states", lambda: {("mlx5_0", 1): "ACTIVE", ("mlx5_1", 1): "DOWN"})
-    assert [one.found for one in access.examine(f"{tmp_path}/none")] == ["1 of 2 ports active"]
+    monkeypatch.setattr(abilities, "read_states", lambda: {("mlx5_0", 1): "ACTIVE", ("mlx5_1", 1): "DOWN"})
+    assert [one.found for one in abilities.examine(f"{tmp_path}/none")] == ["1 of 2 ports active"]
 
 
 def test_doctor_reads_the_log(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     build(Path(device), SPINNING)
     ours, theirs = socket.socketpair()
     with ours:
-        monkeypatch.setattr(access, "open_log", theirs.detach)
-        _, log = access.examine(device)
+        monkeypatch.setattr(abilities, "open_log", theirs.detach)
+        _, log = abilities.examine(device)
     assert log.found == "readable"

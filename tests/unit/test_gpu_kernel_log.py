@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu.kernel_log import KernelLog, parse
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import Denied, Gone, ProcFS
 from hangdoc.redact import snapshot as redacted
 from hangdoc.snapshot import CardEvent, CardEvents, Host, Snapshot, Unavailable

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu.links import LinkPorts
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import LinkPort, Links
 

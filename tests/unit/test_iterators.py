@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from hangdoc.observe.frame_layout import LAYOUTS
-from hangdoc.observe.frames import Frames
-from hangdoc.observe.locate import Image
-from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.objects import Objects
-from hangdoc.observe.python_state import Modules
+from hangdoc.observe.memory.frame_layout import LAYOUTS
+from hangdoc.observe.memory.frames import Frames
+from hangdoc.observe.memory.locate import Image
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.objects import Objects
+from hangdoc.observe.memory.python_state import Modules
 from hangdoc.observe.torch.dataloaders import LoopReader
-from hangdoc.observe.torch.frameworks import counts_of_object
+from hangdoc.observe.torch.dataset_lengths import Lengths
+from hangdoc.observe.torch.framework_steps import counts_of_object
 from hangdoc.observe.torch.iterators import Count, Iterators
-from hangdoc.observe.torch.lengths import Lengths
 from tests.pythons import located
 
 PROGRAM = """

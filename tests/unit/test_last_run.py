@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.clocks import CpuClocks, _waiting_place, threads_of
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.last_run import SchedulerClocks
-from hangdoc.observe.naps import seconds_until_settled, wait_until_settled
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel.clocks import CpuClocks, _waiting_place, threads_of
+from hangdoc.observe.kernel.last_run import SchedulerClocks
+from hangdoc.observe.look.settling import seconds_until_settled, wait_until_settled
 from hangdoc.procfs import ProcFS
 
 PROC = ProcFS()

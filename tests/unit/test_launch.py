@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangdoc.cli.group import run
+from hangdoc.launch import launchers
 from hangdoc.launch.compare import compare
 from hangdoc.launch.derived import derived
 from hangdoc.launch.layers import LaunchLine, launches
 from hangdoc.launch.rows import Row
 from hangdoc.launch.shell import ShellError
-from hangdoc.observe import identity
 
 WIRED = (
     'tmux new-session -d -s train "cd ~/nanochat && export NANOCHAT_DATA_DIR=/data/fineweb OMP_NUM_THREADS=8 '
@@ -83,13 +83,13 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
 def test_launchers_that_run_torchrun_have_its_settings(
     command: str, nodes: str | None, per_node: str, endpoint: str | None
 ) -> None:
-    asked = identity.launch_of("pt_elastic", tuple(command.split()))
+    asked = launchers.launch_of("pt_elastic", tuple(command.split()))
     assert asked is not None
     assert (asked.nnodes, asked.nproc_per_node, asked.endpoint) == (nodes, per_node, endpoint)
 
 
 def test_another_program_called_fabric_is_no_launcher() -> None:
-    assert identity.launch_of("fabric", ("/usr/bin/fabric", "--serve")) is None
+    assert launchers.launch_of("fabric", ("/usr/bin/fabric", "--serve")) is None
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -199,5 +199,5 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_observing_does_not_load_the_parser() -> None:
-    code = "import hangdoc.observe.observe, sys; sys.exit('tree_sitter' in sys.modules)"
+    code = "import hangdoc.observe.look.observe, sys; sys.exit('tree_sitter' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import abilities, interpreter, locate
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.elf import MappedFile
-from hangdoc.observe.interpreter import InterpreterState
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.maps import mapped_files
-from hangdoc.observe.memory import Memory, Unreadable, Unsupported
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.look import abilities
+from hangdoc.observe.memory import locate
+from hangdoc.observe.memory.mapped_elf import MappedFile
+from hangdoc.observe.memory.maps import mapped_files
+from hangdoc.observe.memory.memory import Memory, Unreadable, Unsupported
+from hangdoc.observe.memory.object_layout import Layout
+from hangdoc.observe.memory.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
+from hangdoc.observe.torch import interpreter_state
+from hangdoc.observe.torch.interpreter_state import InterpreterState
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Group, Interpreter, Unavailable
 from tests.pythons import VERSIONS, command, running
@@ -182,7 +184,7 @@ sys.stdin.read()
 def strangers(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> Iterator[list[int]]:
     """Two processes of an interpreter whose ints are not understood."""
     monkeypatch.setattr(locate, "_layouts", {})
-    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(interpreter_state, "_STARTING_SECONDS", 0.0)
     with running([sys.executable], STRANGE) as one, running([sys.executable], STRANGE) as other:
         yield [one, other]
 
@@ -210,7 +212,7 @@ def test_a_layout_that_is_not_understood_is_a_problem_once(strangers: list[int])
 
 
 def test_what_just_starts_is_no_problem(strangers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 60.0)
+    monkeypatch.setattr(interpreter_state, "_STARTING_SECONDS", 60.0)
     found, problems = look(strangers)
     assert all(isinstance(one, Unavailable) and "stores ints" in one.reason for one in found)
     assert problems == []
@@ -219,7 +221,7 @@ def test_what_just_starts_is_no_problem(strangers: list[int], monkeypatch: pytes
 def test_modules_are_read_where_instances_are_not(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> None:
     """The half that is understood is used, and the other half is said to be missing."""
     monkeypatch.setattr(locate, "_layouts", {})
-    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(interpreter_state, "_STARTING_SECONDS", 0.0)
     program = "import os, sys; os.environ = os.environb = steps = 3; print('ready', flush=True); sys.stdin.read()"
     with running([sys.executable], program) as pid:
         (found,), problems = look([pid])
@@ -246,12 +248,12 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
 
 LOOK = """
 import json, sys
-from hangdoc.observe.locate import locate
-from hangdoc.observe.maps import inner_path, mapped_files
-from hangdoc.observe.memory import Memory
-from hangdoc.observe.process_files import files_of
+from hangdoc.observe.memory.locate import locate
+from hangdoc.observe.memory.maps import inner_path, mapped_files
+from hangdoc.observe.memory.memory import Memory
+from hangdoc.observe.access.process_files import files_of
 from hangdoc.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, amounts
+from hangdoc.observe.memory.python_state import Modules, amounts
 pid, proc = int(sys.argv[1]), ProcFS()
 image = locate(proc, pid)
 with Memory(pid, image.layout) as memory:

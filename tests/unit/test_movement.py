@@ -504,10 +504,10 @@ def test_a_wait_for_a_child_is_not_older_than_the_child(age: float, verdict: str
     assert job(snapshot(in_loop(0, 4), process, tool, silence=60.0)).verdict == verdict
 
 
-@pytest.mark.parametrize(("holders", "verdict"), [((), "hung"), (None, "waiting"), ((9,), "waiting")])
-def test_a_lock_file_that_no_process_holds_is_never_free(holders: tuple[int, ...] | None, verdict: str) -> None:
-    """Pid 9 is stopped, perhaps for a moment."""
-    held = None if holders is None else tuple(Holder(pid=pid, name="x", state="T") for pid in holders)
+@pytest.mark.parametrize(("states", "verdict"), [("", "hung"), (None, "waiting"), ("S", "waiting"), ("T", "hung")])
+def test_a_lock_file_that_no_process_releases(states: str | None, verdict: str) -> None:
+    """None holds it, it could not be seen who does, pid 9 does, or pid 9 does and is stopped."""
+    held = None if states is None else tuple(Holder(pid=9, name="x", state=state) for state in states)
     file = AwaitedFile(kind="file", name="/data/x.lock", holders=held)
     waits = rank(1, train(12), kernel={"syscall": "flock", "files": (file,)})
     found = job(snapshot(in_loop(0, 4), waits, silence=2.0))

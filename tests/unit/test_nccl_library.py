@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.elf_file import ElfFile
 from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl, parse_file
-from hangdoc.observe.machine import Runtimes
-from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.memory.elf_file import ElfFile
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.torch.software import Runtimes
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Runtime
 from tests.pythons import observed

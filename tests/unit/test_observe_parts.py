@@ -13,19 +13,22 @@ from pathlib import Path
 import pytest
 
 from hangdoc import beacon, run_identity
-from hangdoc.observe import identity, process_table, progress, source, source_files
-from hangdoc.observe.data import is_data_file, list_shards, named_folders, names_data
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import Scope, discover
-from hangdoc.observe.lines import Lines
-from hangdoc.observe.process_files import Root, own_root
-from hangdoc.observe.pyspy import is_library
-from hangdoc.observe.rank_search import Search, keep_one_of_each_tree
-from hangdoc.observe.sock_diag import SockDiag, address
-from hangdoc.observe.source import Sources
-from hangdoc.observe.stacks import with_later_frames
-from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.launch import launchers
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.process_files import Root, own_root
+from hangdoc.observe.find import identity
+from hangdoc.observe.find.discover import Scope, discover
+from hangdoc.observe.find.rank_search import Search, keep_one_of_each_tree
+from hangdoc.observe.kernel import process_table
+from hangdoc.observe.kernel.data_directories import is_data_file, list_shards, named_folders, names_data
+from hangdoc.observe.kernel.sock_diag import SockDiag, address
+from hangdoc.observe.stacks import counters, source, source_files
+from hangdoc.observe.stacks.python_stacks import with_later_frames
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.stacks.source_files import Lines
+from hangdoc.observe.torch.watchdog_files import beat_of
 from hangdoc.procfs import Gone, ProcError, ProcFS
+from hangdoc.program import is_library
 from hangdoc.snapshot import Frame, Loop, PythonThread, Stack, Unavailable
 from tests.unit.builders import frame, local, stack
 
@@ -171,7 +174,7 @@ def test_root_without_ptrace_sees_that_there_is_a_rank() -> None:
         [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **TORCH}
     )
     looks = (
-        "from hangdoc.reasoning.engine import diagnose; from hangdoc.observe.observe import Options, observe; "
+        "from hangdoc.reasoning.engine import diagnose; from hangdoc.observe.look.observe import Options, observe; "
         f"seen = diagnose(observe(Options(pids=({rank.pid},), window=0.1))); "
         "print(seen.verdict, *(f.code for job in seen.jobs for f in job.findings))"
     )
@@ -236,7 +239,7 @@ def test_identity(environment: dict[str, str], expected: tuple[int, str] | None)
     ],
 )  # fmt: skip
 def test_launch_line(line: str, expected: tuple[object, ...] | None) -> None:
-    found = identity.launch_of("python3", tuple(line.split()))
+    found = launchers.launch_of("python3", tuple(line.split()))
     shown = found and (found.tool, found.nnodes, found.nproc_per_node, found.node_rank, found.endpoint)
     assert shown == expected
 
@@ -612,5 +615,5 @@ def test_a_packages_loop_that_calls_the_users_function_counts(calls_the_user: bo
         )
         return stack(*((frame("ask", 5),) if calls_the_user else ()), package, frame("main", 30))
 
-    found = progress.counters(at(3), at(9), Unavailable(reason="not read"))
+    found = counters.counters(at(3), at(9), Unavailable(reason="not read"))
     assert [one.name for one in found if one.before != one.after] == counted

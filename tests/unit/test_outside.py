@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import at_work, outside, peers, shared_memory
+from hangdoc.observe.kernel import shared_memory
+from hangdoc.observe.outside import awaited_processes, peers, processes_at_work
 from hangdoc.snapshot import Clocks, Holder, KernelThread
 from tests.unit.builders import frame, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
@@ -32,7 +33,13 @@ print("accepted", flush=True)
 @pytest.fixture
 def no_cache() -> None:
     """Nothing is known of an earlier test's processes."""
-    for cache in (peers._other_ends, peers._owners, shared_memory._mapped, at_work._first_sample, at_work._table):
+    for cache in (
+        peers._other_ends,
+        peers._owners,
+        shared_memory._mapped,
+        processes_at_work._first_sample,
+        processes_at_work._table,
+    ):
         cache.cache_clear()
 
 
@@ -50,7 +57,7 @@ def who_replies(
         files=(waits_on(waiting, kind),),
     )  # fmt: skip
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-    (found,) = outside.named(PROC, waiting, clocks, stack(frame("ask", 7, file)), observed).threads
+    (found,) = awaited_processes.named(PROC, waiting, clocks, stack(frame("ask", 7, file)), observed).threads
     return found.files[0].holders
 
 
@@ -231,8 +238,8 @@ def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool
             )  # fmt: skip
             clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
             waits = stack(frame("run", 7, "/lib/subprocess.py"))
-            found = outside.beside(PROC, waiting.pid, clocks, waits, frozenset())
-            assert outside.beside(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
+            found = awaited_processes.beside(PROC, waiting.pid, clocks, waits, frozenset())
+            assert awaited_processes.beside(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
     assert [one.pid for one in found] == ([server.pid] if works else [])
 
 
@@ -254,10 +261,10 @@ rank.wait()
     with child(job, stdout=subprocess.PIPE, cwd=tmp_path) as script:
         assert script.stdout is not None
         other, rank = map(int, script.stdout.readline().split())
-        found = outside.beside(PROC, rank, asleep(rank), stack(frame("wait_for", 7)), frozenset())
+        found = awaited_processes.beside(PROC, rank, asleep(rank), stack(frame("wait_for", 7)), frozenset())
         meets = stack(frame("next_rendezvous", 5, "/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"))
-        starting = outside.starting_beside(PROC, rank, meets, frozenset())
-        assert outside.starting_beside(PROC, rank, stack(frame("wait_for", 7)), frozenset()) == ()
+        starting = awaited_processes.starting_beside(PROC, rank, meets, frozenset())
+        assert awaited_processes.starting_beside(PROC, rank, stack(frame("wait_for", 7)), frozenset()) == ()
     assert [(one.pid, one.works) for one in found] == [(other, works)]
     assert [round(seconds) for one in found for seconds in one.sleeps] == ([] if works else [99])
     assert starting == (found if works else ())
@@ -280,7 +287,7 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
     elsewhere.mkdir()
     daemon = child("while True: pass", cwd=tmp_path if same else elsewhere)
     with daemon as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
-        found = outside.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
+        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
     assert [one.pid for one in found if one.works] == ([farm.pid] if same else [])
 
 

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.observe.clocks import CpuClocks
-from hangdoc.observe.deep import DeepReader, Known
-from hangdoc.observe.own_counts import has_counted, has_just_called
+from hangdoc.observe.kernel.clocks import CpuClocks
+from hangdoc.observe.look.deep_reader import DeepReader, Known
+from hangdoc.observe.torch.recorded_progress import has_counted, has_just_called
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     FlightRecorder,

@@ -10,15 +10,16 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.observe import membership, process_table
-from hangdoc.observe.clocks import CpuClocks, Reading, Threads, threads_of
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.deep import Known
-from hangdoc.observe.discover import Scope
-from hangdoc.observe.membership import Membership
-from hangdoc.observe.observe import Options
-from hangdoc.observe.polling import Polling
-from hangdoc.observe.stacks import has_run
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.find import membership
+from hangdoc.observe.find.discover import Scope
+from hangdoc.observe.find.membership import Membership
+from hangdoc.observe.kernel import process_table
+from hangdoc.observe.kernel.clocks import CpuClocks, Reading, Threads, threads_of
+from hangdoc.observe.look.deep_reader import Known
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling
+from hangdoc.observe.stacks.python_stacks import has_run
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import (
     Clocks,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.observe.precision import precisions
-from hangdoc.observe.source import Sources
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.torch.precision import precisions
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ranks.precision import autocast_to

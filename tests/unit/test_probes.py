@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.observation import Observation
-from hangdoc.observe.probes import PROBES, Guard, make_polled_probes, make_probes
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation
+from hangdoc.observe.look.probes import PROBES, Guard, make_polled_probes, make_probes
 from hangdoc.procfs import ProcFS
 
 

@@ -4,10 +4,11 @@ import time
 
 import pytest
 
-from hangdoc.observe import attach, locate
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.memory import Memory
-from hangdoc.observe.python_state import Modules, threads_that_keep_alive
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.memory import locate
+from hangdoc.observe.memory.memory import Memory
+from hangdoc.observe.memory.python_state import Modules, threads_that_keep_alive
+from hangdoc.observe.stacks import attach
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.evidence.stack import reading
 from hangdoc.snapshot import Stack

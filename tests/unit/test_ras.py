@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu import ras, ras_client, ras_reading, ras_service
 from hangdoc.observe.gpu.nccl_library import NcclLibrary
 from hangdoc.observe.gpu.ras import PolledRas, read_ras
 from hangdoc.observe.gpu.ras_client import RasListener
 from hangdoc.observe.gpu.ras_consent import find_objection, is_needed
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.observe import Options
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import (
     FlightRecorder,

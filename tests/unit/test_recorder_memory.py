@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.torch.calls import Decoder
-from hangdoc.observe.torch.codes import Codes
-from hangdoc.observe.torch.entry_layout import LAYOUTS, Member, entry_members, layout_of
-from hangdoc.observe.torch.history import Record, recorder_of
-from hangdoc.observe.torch.instance import parse_header
-from hangdoc.observe.torch.members import read_members
-from hangdoc.observe.torch.ring import copy_ring
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.torch.recorded_calls import Decoder
+from hangdoc.observe.torch.recorded_frames import Codes
+from hangdoc.observe.torch.recorded_members import read_members
+from hangdoc.observe.torch.recorder_history import Record, recorder_of
+from hangdoc.observe.torch.recorder_instance import parse_header
+from hangdoc.observe.torch.recorder_layout import LAYOUTS, Member, entry_members, layout_of
+from hangdoc.observe.torch.recorder_ring import copy_ring
 from tests.unit.recorder_memory import FLOAT, INSTANCE, LONG, RING, Recorder, copied, opened
 
 NEWEST = entry_members(epochs=True, threads=True, copied_strings=False)

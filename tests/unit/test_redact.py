@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hangdoc import redact
-from hangdoc.observe.pyspy import parse
+from hangdoc.observe.stacks.pyspy import parse
 from hangdoc.redact import names_a_secret
 from hangdoc.redact.patterns import random_looking
 from hangdoc.snapshot import (

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.observe.torch.rpc_agent import WORKER_BYTES, read_worker
 from tests.unit.rpc_memory import AGENT, TABLES_AT, WORKER_CLASS, RpcMemory
 

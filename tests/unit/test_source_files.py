@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from hangdoc import redact
-from hangdoc.observe import python_state, source_files
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import Scope
-from hangdoc.observe.membership import Membership
-from hangdoc.observe.process_files import Root, files_of
-from hangdoc.observe.source_files import SourceFiles
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.process_files import Root, files_of
+from hangdoc.observe.find.discover import Scope
+from hangdoc.observe.find.membership import Membership
+from hangdoc.observe.memory import python_state
+from hangdoc.observe.stacks import source_files
+from hangdoc.observe.stacks.source_files import SourceFiles
 from hangdoc.procfs import ProcFS
 
 NOW = time.time()

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.torch.cpp_objects import hash_of
+from hangdoc.observe.memory.cpp_objects import hash_of
+from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.observe.torch.store_server import AwaitedName, find_servers
 from tests.unit.store_memory import CLIENT_CLASS, SERVER, SERVER_CLASS, StoreMemory
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hangdoc import codec
 from hangdoc.fleet import gather
 from hangdoc.fleet.transport import HostReply, Transport
-from hangdoc.observe.observe import Options
+from hangdoc.observe.look.observe import Options
 from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.summary import summarized
 from hangdoc.snapshot import Counter, Frame, Process, Progress, Snapshot

@@ -129,6 +129,16 @@ def test_a_pipe_of_another_process_is_no_wait_for_a_child() -> None:
     assert isinstance(wait_of(owner, child(200, kernel(200, "pause"))).hold, ReadsPipe)
 
 
+@pytest.mark.parametrize(
+    ("states", "ends"), [("T", "never"), ("TT", "never"), ("TS", "unknown"), ("t", "unknown"), ("", "unknown")]
+)
+def test_a_wait_for_stopped_processes_never_ends(states: str, ends: str) -> None:
+    """A traced one (t) may have an observer, which lets it go."""
+    holders = tuple(Holder(pid=900 + at, name="db", state=state) for at, state in enumerate(states))
+    peer = AwaitedFile(kind="socket", name="socket:[9]", inode=9, holders=holders)
+    assert wait_of(process((kernel(MAIN, "recvfrom", peer), (frame("query", 50),)))).hold.ends == ends
+
+
 def test_a_thread_that_sleeps_shortly_may_end_the_wait() -> None:
     nap = kernel(LOADER, "clock_nanosleep", sleep_seconds=0.5, whole_sleep_seconds=0.6)
     found = wait_of(process((kernel(MAIN, "futex"), GET), (nap, (frame("produce", 40),))))

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.cli import pages
-from hangdoc.observe import natives
-from hangdoc.observe import polling as polling_module
-from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.polling import Polling
+from hangdoc.observe.look import polling as polling_module
+from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.look.polling import Polling
+from hangdoc.observe.stacks import native_stacks
 from hangdoc.reasoning.engine import diagnose
 from tests.unit.test_observe_parts import TORCH
 from tests.unit.test_page import PATIENCE, waiting
@@ -41,13 +41,13 @@ def test_its_clock_is_read_before_what_is_read_after_the_window(
 ) -> None:
     """Native stacks take seconds in a frozen run, and the red line of the page was late by them."""
     began: list[int] = []
-    real = natives.read
+    real = native_stacks.read
 
     def timed(*arguments: object) -> object:
         began.append(time.time_ns() // 1000)
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(natives, "read", timed)
+    monkeypatch.setattr(native_stacks, "read", timed)
     (host,) = observe(Options(pids=(rank.pid,), window=0.1)).hosts
     assert host.wall_us is not None
     assert host.wall_us <= began[0]

@@ -13,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, holders, lock_files, pyspy, syscalls
-from hangdoc.observe.clocks import _waiting_place
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.locate import locate
-from hangdoc.observe.memory import Memory
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
-from hangdoc.observe.rank_from_memory import rank_from_memory
-from hangdoc.observe.sockets import Sockets
-from hangdoc.observe.storage import Storage
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.find.rank_from_memory import rank_from_memory
+from hangdoc.observe.kernel import awaited_files, file_holders, system_calls
+from hangdoc.observe.kernel.clocks import _waiting_place
+from hangdoc.observe.kernel.sockets import Sockets
+from hangdoc.observe.kernel.storage import Storage
+from hangdoc.observe.memory.locate import locate
+from hangdoc.observe.memory.memory import Memory
+from hangdoc.observe.memory.python_state import Modules, p2p_ops, torch_value
+from hangdoc.observe.outside import lock_files
+from hangdoc.observe.stacks import pyspy
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, RankIdentity, Stack
 from tests.unit.builders import frame, rank
@@ -125,13 +127,13 @@ def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """No holder is proof only where the processes of all containers are visible."""
     path = tmp_path / "lock"
     path.touch()
-    file = holders.identity_of(path.stat())
+    file = file_holders.identity_of(path.stat())
     with path.open("w"):
-        assert [one.pid for one in holders.openers(PROC, str(path), file, -1) or ()] == [os.getpid()]
+        assert [one.pid for one in file_holders.openers(PROC, str(path), file, -1) or ()] == [os.getpid()]
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: True)
-    assert holders.openers(PROC, str(path), file, -2) == ()
+    assert file_holders.openers(PROC, str(path), file, -2) == ()
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: False)
-    assert holders.openers(PROC, str(path), file, -3) is None
+    assert file_holders.openers(PROC, str(path), file, -3) is None
 
 
 def test_a_file_that_another_process_has_locked(tmp_path: Path) -> None:
@@ -233,15 +235,15 @@ def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
         "31 30 0:41 / /data/my\\040set rw - fuse.sshfs host: rw\n"
     )
     fake = ProcFS(str(tmp_path))
-    assert files.at_path(fake, 9, "/data/x/y").mount == "nfs4 (server:/export)"
-    assert files.at_path(fake, 9, "/data/my set/y").mount == "fuse.sshfs (host:)"
-    assert files.at_path(fake, 9, "/database/y").mount is None
+    assert awaited_files.at_path(fake, 9, "/data/x/y").mount == "nfs4 (server:/export)"
+    assert awaited_files.at_path(fake, 9, "/data/my set/y").mount == "fuse.sshfs (host:)"
+    assert awaited_files.at_path(fake, 9, "/database/y").mount is None
 
 
 @pytest.mark.parametrize(("machine", "read", "futex"), [("x86_64", 0, 202), ("aarch64", 63, 98)])
 def test_system_calls_have_names_on_each_architecture(machine: str, read: int, futex: int) -> None:
-    assert (syscalls.name(read, machine), syscalls.name(futex, machine)) == ("read", "futex")
-    assert (syscalls.name(-1, machine), syscalls.name(9999, machine)) == ("", "9999")
+    assert (system_calls.name(read, machine), system_calls.name(futex, machine)) == ("read", "futex")
+    assert (system_calls.name(-1, machine), system_calls.name(9999, machine)) == ("", "9999")
 
 
 def test_what_a_process_writes_is_counted(tmp_path: Path) -> None:

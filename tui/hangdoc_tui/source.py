@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.observe.polling import cpu_seconds
+from hangdoc.observe.look.polling import cpu_seconds
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.ledger.lags import Pace
 from hangdoc.reasoning.model.run import Run

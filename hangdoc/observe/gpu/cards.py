@@ -4,9 +4,9 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
+from hangdoc.observe.access.observation import Observation, ProbeResult
+from hangdoc.observe.access.process_files import own_root
 from hangdoc.observe.gpu.nvml import ANSWER_SECONDS, NotStarted, NvmlChild
-from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.process_files import own_root
 from hangdoc.snapshot import NOT_LOOKED_AT, Card, Cards, Unavailable
 
 DEVICE = "/dev/nvidiactl"

@@ -9,7 +9,7 @@ import struct
 from typing import NamedTuple
 
 from hangdoc.observe.gpu.nccl_library import NcclLibrary
-from hangdoc.observe.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
 from hangdoc.snapshot import Communicator
 from hangdoc.torch_facts.nccl import COMMUNICATOR_SLOTS, COMMUNICATORS, COUNTED, MAGIC, RESULTS
 from hangdoc.torch_facts.nccl_layouts import CommLayout

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from hangdoc.observe.access.observation import Observation, ProbeResult
+from hangdoc.observe.access.process_files import own_root
 from hangdoc.observe.gpu.cards import DEVICE
-from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.process_files import own_root
 from hangdoc.procfs import Denied, Gone, ProcError, age, open_kernel_file
 from hangdoc.regex import regex
 from hangdoc.snapshot import CardEvent, CardEvents, Unavailable

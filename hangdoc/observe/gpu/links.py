@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from hangdoc.observe.observation import Observation, ProbeResult
+from hangdoc.observe.access.observation import Observation, ProbeResult
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import LinkPort, Links
 

@@ -9,10 +9,10 @@ import os
 import threading
 from typing import NamedTuple
 
-from hangdoc.observe.elf_file import ElfFile
-from hangdoc.observe.maps import Mapping, inner_path, mapped_files
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.process_files import Root, files_of
+from hangdoc.observe.access.process_files import Root, files_of
+from hangdoc.observe.memory.elf_file import ElfFile
+from hangdoc.observe.memory.maps import Mapping, inner_path, mapped_files
+from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.procfs import ProcFS
 from hangdoc.torch_facts import nccl
 from hangdoc.torch_facts.nccl import Version

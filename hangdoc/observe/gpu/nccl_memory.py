@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.observe.elf_file import build_id_of
+from hangdoc.observe.access.observation import Observation, ProbeResult, Target
 from hangdoc.observe.gpu.communicators import Found, read_communicators
 from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory, Overspent, Unreadable
-from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.memory.elf_file import build_id_of
+from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.memory.object_layout import Layout
 from hangdoc.snapshot import Communicator, Communicators, Unavailable
 from hangdoc.torch_facts.nccl import version_text
 from hangdoc.torch_facts.nccl_layouts import CommLayout, known_versions, layout_of

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from hangdoc import untrusted
-from hangdoc.observe.bounded_child import BoundedChild
+from hangdoc.observe.access.bounded_child import BoundedChild
+from hangdoc.observe.access.process_files import own_root
 from hangdoc.observe.gpu.nvml_child import END, MOST_CARDS, READY
-from hangdoc.observe.process_files import own_root
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Card
 

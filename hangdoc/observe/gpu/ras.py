@@ -13,13 +13,13 @@ from concurrent.futures import Future
 
 from msgspec.structs import replace
 
-from hangdoc.observe import isolation
-from hangdoc.observe.abandonable import Threads, TooMany
+from hangdoc.observe.access import isolation
+from hangdoc.observe.access.abandonable import Threads, TooMany
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.gpu import ras_consent
 from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl
 from hangdoc.observe.gpu.ras_counts import is_uniform, with_earlier
 from hangdoc.observe.gpu.ras_service import Key, Service, find_services
-from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Ras, RasAnswer, Unavailable
 

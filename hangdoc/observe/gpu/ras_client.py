@@ -13,8 +13,8 @@ import socket
 from typing import NamedTuple
 
 from hangdoc.observe.gpu.ras_answer import MAX_BYTES
-from hangdoc.observe.network_namespace import create_in
-from hangdoc.observe.sock_diag import ALL_STATES, LISTEN, SockDiag
+from hangdoc.observe.kernel.network_namespace import create_in
+from hangdoc.observe.kernel.sock_diag import ALL_STATES, LISTEN, SockDiag
 from hangdoc.parse import natural
 from hangdoc.timed_exchange import Limit, TimedSocket
 from hangdoc.untrusted import size

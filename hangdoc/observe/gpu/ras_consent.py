@@ -10,8 +10,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hangdoc.observe.access.observation import Target
 from hangdoc.observe.gpu.nccl_library import NcclLibrary
-from hangdoc.observe.observation import Target
 from hangdoc.snapshot import FlightRecorder, Frame, Stack, Unavailable
 from hangdoc.torch_facts import file_names
 from hangdoc.torch_facts.cpp_names import CREATES_COMMUNICATOR

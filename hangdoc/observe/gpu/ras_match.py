@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from hangdoc.observe.access.observation import Target
 from hangdoc.observe.gpu.ras_counts import is_uniform
-from hangdoc.observe.interfaces import interfaces
-from hangdoc.observe.observation import Target
+from hangdoc.observe.kernel.interfaces import interfaces
 from hangdoc.procfs import ProcError, ProcFS, inner_pid
 from hangdoc.snapshot import RasAnswer, RasCommunicator, RasMissingRank, RasRank
 

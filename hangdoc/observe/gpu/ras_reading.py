@@ -3,7 +3,8 @@
 import time
 from collections.abc import Iterable, Iterator
 
-from hangdoc.observe import isolation
+from hangdoc.observe.access import isolation
+from hangdoc.observe.access.observation import Target
 from hangdoc.observe.gpu import ras_consent
 from hangdoc.observe.gpu.ras_answer import RasAnswerError, parse_answer
 from hangdoc.observe.gpu.ras_client import (
@@ -25,7 +26,6 @@ from hangdoc.observe.gpu.ras_match import (
     with_processes,
 )
 from hangdoc.observe.gpu.ras_service import Service
-from hangdoc.observe.observation import Target
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import RasAnswer, Unavailable

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from typing import NamedTuple
 
-from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.procfs import network_of
 from hangdoc.snapshot import Ras, RasAnswer, Unavailable
 from hangdoc.torch_facts.nccl import RAS_ADDRESS

@@ -1,1 +1,1 @@
-"""What torch itself has written down in a process, read from outside."""
+"""What torch and the trainer have written down in a process, read from outside."""

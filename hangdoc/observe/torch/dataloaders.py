@@ -8,14 +8,14 @@ is shown, with its length.
 import contextlib
 from typing import NamedTuple
 
-from hangdoc.observe.frames import Frames, MemoryFrame, ThreadState
-from hangdoc.observe.locate import Image
-from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.objects import Objects
-from hangdoc.observe.pyspy import is_library
+from hangdoc.observe.memory.frames import Frames, MemoryFrame, ThreadState
+from hangdoc.observe.memory.locate import Image
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.objects import Objects
+from hangdoc.observe.torch.dataset_lengths import Lengths
 from hangdoc.observe.torch.iterators import Count, Iterators
-from hangdoc.observe.torch.lengths import Lengths
-from hangdoc.observe.torch.reach import Reached, reach
+from hangdoc.observe.torch.reachable_loaders import Reached, reach
+from hangdoc.program import is_library
 from hangdoc.snapshot import Loader, TrainerCount
 
 _MAX_THREADS = 16

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hangdoc import plain_pickle, untrusted
-from hangdoc.observe.pyspy import is_library
-from hangdoc.observe.torch.calls import Call, Calls, Group, nearest_frames
-from hangdoc.observe.torch.history import Record, recorder_of
+from hangdoc.observe.torch.recorded_calls import Call, Calls, Group, nearest_frames
+from hangdoc.observe.torch.recorder_history import Record, recorder_of
+from hangdoc.program import is_library
 from hangdoc.regex import regex
 from hangdoc.snapshot import CallForm, FlightRecorder, Frame
 from hangdoc.torch_facts.dtypes import BY_SCALAR_TYPE

@@ -1,7 +1,7 @@
 """The probe of torch's flight recorder: the last collectives of each rank, with their tensors and call sites.
 
 It is read from the memory of the rank, without a pause, also if the rank is stopped or holds the GIL. Where that is not possible,
-a dump of the watchdog or torch's worker server is read (`dumps`).
+a dump of the watchdog or torch's worker server is read (`recorder_dumps`).
 """
 
 import time
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.observation import Observation, ProbeResult, Target
-from hangdoc.observe.torch.dumps import read_dump
-from hangdoc.observe.torch.history import Record, recorder_of
-from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.observe.access.observation import Observation, ProbeResult, Target
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.torch.recorder_dumps import read_dump
+from hangdoc.observe.torch.recorder_history import Record, recorder_of
+from hangdoc.observe.torch.recorder_memory import MemoryReader
 from hangdoc.snapshot import FlightRecorder, Unavailable
 
 _QUIET_SECONDS = 1.0

@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hangdoc.observe.frames import Frames, MemoryFrame
-from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.objects import Objects
-from hangdoc.observe.torch.lengths import Lengths
+from hangdoc.observe.memory.frames import Frames, MemoryFrame
+from hangdoc.observe.memory.memory import Unreadable
+from hangdoc.observe.memory.objects import Objects
+from hangdoc.observe.torch.dataset_lengths import Lengths
 from hangdoc.torch_facts.file_names import SAMPLING
 from hangdoc.torch_facts.frameworks import ACCELERATE_LOADER, PASS_ON, TQDM
 

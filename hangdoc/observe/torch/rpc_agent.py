@@ -9,8 +9,7 @@ them.
 import struct
 from itertools import product
 
-from hangdoc.observe.memory import Memory, Overspent, Unreadable
-from hangdoc.observe.torch.cpp_objects import (
+from hangdoc.observe.memory.cpp_objects import (
     SHARED_STRING_BYTES,
     STRING_BYTES,
     Classes,
@@ -21,6 +20,7 @@ from hangdoc.observe.torch.cpp_objects import (
     read_string,
     tables_in,
 )
+from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
 from hangdoc.torch_facts.cpp_names import RPC_AGENT, RPC_WORKER
 
 _AGENT_BYTES, _LEAST_BYTES = 2_048, 1_536

@@ -14,8 +14,7 @@ import struct
 from collections import Counter
 from typing import NamedTuple
 
-from hangdoc.observe.memory import Memory, Overspent, Unreadable
-from hangdoc.observe.torch.cpp_objects import (
+from hangdoc.observe.memory.cpp_objects import (
     SHARED_STRING_BYTES,
     STRING_BYTES,
     Classes,
@@ -25,6 +24,7 @@ from hangdoc.observe.torch.cpp_objects import (
     read_string,
     tables_in,
 )
+from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
 from hangdoc.torch_facts.cpp_names import STORE_CLIENT, STORE_SERVER, STORE_THREAD
 
 _SERVER_BYTES, _LEAST_BYTES, _CLIENT_BYTES = 1_536, 1_296, 256

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hangdoc.observe import system_calls
-from hangdoc.observe.layout import Layout
-from hangdoc.observe.memory import Memory, Overspent, Unreadable
-from hangdoc.observe.observation import Observation, ProbeResult, Target
-from hangdoc.observe.torch.cpp_objects import Classes
+from hangdoc.observe.access.observation import Observation, ProbeResult, Target
+from hangdoc.observe.kernel import system_calls
+from hangdoc.observe.memory.cpp_objects import Classes
+from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.memory.object_layout import Layout
 from hangdoc.observe.torch.libraries import Mapped, mapped_memory
 from hangdoc.observe.torch.store_server import AwaitedName, Server, find_servers, read_server
 from hangdoc.procfs import ProcError

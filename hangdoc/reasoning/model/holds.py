@@ -92,6 +92,8 @@ class ForOthers(Hold, frozen=True, kw_only=True):
         """A wait for some processes. `ends` is what is known without them."""
         if ends == "unknown" and any(one.works for one in holders or ()):
             ends = "by-itself"
+        if ends == "unknown" and holders and all(holder.state == "T" for holder in holders):
+            ends = "never"  # stopped by a signal, as a rank may be: nothing continues it
         sleeps = (seconds for one in holders or () for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT)
         return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **more)
 

@@ -5,8 +5,10 @@ import operator
 import re
 from collections.abc import Callable
 
+from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural, was_removed
 from hangdoc.reasoning.evidence.stack import innermost, user_frames
+from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
@@ -23,6 +25,19 @@ _CALCULATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
+
+
+def find_unfinished_work(thread: PythonThread) -> Wait | None:
+    """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
+    source shows none. Less sure than native frames: the same line may wait for another thing."""
+    frame = _user_frame(thread)
+    source = frame.source or "" if frame is not None and frame is innermost(thread) else ""
+    if _STORE_CALL.search(source):
+        return Wait("store", Operation(op="wait", origin="store"), sure=False)
+    op = operation(thread) if _WAIT_CALL.search(source) else None
+    if op is None or op not in call_names.OPERATIONS:
+        return None
+    return Wait(call_names.wait_kind(op), Operation(op=op, origin="user"), sure=False)
 
 
 def _user_frame(thread: PythonThread) -> Frame | None:

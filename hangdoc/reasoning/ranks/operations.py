@@ -132,7 +132,7 @@ def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None
     if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
-    return None
+    return in_source.find_unfinished_work(thread)
 
 
 def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:

@@ -21,12 +21,15 @@ def find_unmatched(run: Run, classes: Parts) -> Found | None:
     stuck = [one for one in classes if is_p2p(one.first)]
     if not stuck:
         return None
-    everyone, ends = ranks_of(classes), _ends(stuck)
-    if len(stuck) == len(classes):
-        pair = _most_awaited(run, stuck) if ends == "never" else None
+    ends = _ends(stuck)
+    if len(stuck) < len(classes):
+        pair = _in_another_operation(stuck, classes)
+        culprits: tuple[int | None, ...] = (peer_of(pair[1].first),) if pair is not None else ()
     else:
-        pair = _in_another_operation(run, stuck, classes)
-    return PointToPoint(parts=classes, pair=pair, ends=ends), pair[0].ranks if pair is not None else everyone
+        pair = _most_awaited(run, stuck) if ends == "never" else None
+        culprits = pair[0].ranks if pair is not None else ()
+    blamed = tuple(rank for rank in ranks_of(classes) if rank in culprits) or ranks_of(classes)
+    return PointToPoint(parts=classes, pair=pair, ends=ends), blamed
 
 
 def _ends(stuck: list[Class]) -> Ends:
@@ -34,15 +37,15 @@ def _ends(stuck: list[Class]) -> Ends:
     return "never" if all(peer_of(one.first) is not None for one in stuck) else "unknown"
 
 
-def _in_another_operation(run: Run, stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
-    """(a rank in another operation, ranks whose send or receive names it). None if those send while others wait to receive from
-    them: they may send to the wrong rank."""
+def _in_another_operation(stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
+    """(ranks in another operation, ranks whose send or receive names one of them). None if those send while others wait to
+    receive from them: they may send to the wrong rank."""
     for waiting in stuck:
         named = peer_of(waiting.first)
         peer = next((one for one in classes if named in one.ranks), None)
         if named is not None and peer is not None and not is_p2p(peer.first):
             astray = _sends(waiting.first) and any(peer_of(one.first) in waiting.ranks for one in stuck)
-            return None if astray else (Class(run.ranks[named], (named,)), waiting)
+            return None if astray else (peer, waiting)
     return None
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from hangdoc.dumps.folder import Candidate
 from hangdoc.dumps.rank_dump import NoDumpError, read_rank
-from hangdoc.observe import pyspy
-from hangdoc.observe.pyspy import Refused
-from hangdoc.observe.torch.dumps import read
+from hangdoc.observe.stacks import pyspy
+from hangdoc.observe.stacks.pyspy import Refused
+from hangdoc.observe.torch.recorder_dumps import read
 from tests.hostile.fuzz.evidence import storable
 
 _DUMP: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The memory of a process that does not exist: pages by address, for hangdoc.observe.memory."""
+"""The memory of a process that does not exist: pages by address, for hangdoc.observe.memory.memory."""
 
 import contextlib
 import errno
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-from hangdoc.observe import locate, memory, python_state
+from hangdoc.observe.memory import locate, memory, python_state
 from hangdoc.procfs import open_kernel_file
 
 PAGE = 4096
@@ -17,7 +17,7 @@ Pages = dict[int, bytes | bytearray]
 
 @contextlib.contextmanager
 def memory_of(pages: Pages) -> Iterator[None]:
-    """hangdoc.observe.memory reads these pages, whatever the pid. What was learned of other processes is forgotten."""
+    """hangdoc.observe.memory.memory reads these pages, whatever the pid. What was learned of other processes is forgotten."""
 
     def pread(_file: int, size: int, address: int) -> bytes:
         if not -(1 << 63) <= address < 1 << 63:

@@ -10,24 +10,24 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from hangdoc.observe import rpc_worker
-from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.elf import MappedFile
-from hangdoc.observe.frames import Frames
-from hangdoc.observe.interpreter import InterpreterState
-from hangdoc.observe.layout import TEXTS_AND_KEYS, Instances, Layout
-from hangdoc.observe.locate import Image, locate
-from hangdoc.observe.loops import TrainingLoops, joined
-from hangdoc.observe.maps import mapped_files
-from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.objects import Objects
-from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.precision import precisions
-from hangdoc.observe.process_group import own_rank
-from hangdoc.observe.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
-from hangdoc.observe.torch.frameworks import counts_of_object
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.memory.frames import Frames
+from hangdoc.observe.memory.locate import Image, locate
+from hangdoc.observe.memory.mapped_elf import MappedFile
+from hangdoc.observe.memory.maps import mapped_files
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.object_layout import TEXTS_AND_KEYS, Instances, Layout
+from hangdoc.observe.memory.objects import Objects
+from hangdoc.observe.memory.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
+from hangdoc.observe.torch import rpc_worker
+from hangdoc.observe.torch.dataset_lengths import Lengths
+from hangdoc.observe.torch.framework_steps import counts_of_object
+from hangdoc.observe.torch.interpreter_state import InterpreterState
 from hangdoc.observe.torch.iterators import Iterators
-from hangdoc.observe.torch.lengths import Lengths
+from hangdoc.observe.torch.loops import TrainingLoops, joined
+from hangdoc.observe.torch.precision import precisions
+from hangdoc.observe.torch.process_group import own_rank
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Group, Interpreter
 from tests.hostile.fuzz import fake_memory

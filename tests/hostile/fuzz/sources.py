@@ -3,10 +3,9 @@
 from random import Random
 from typing import NamedTuple
 
-from hangdoc.observe.budget import Budget
-from hangdoc.observe.lines import Lines
-from hangdoc.observe.source import Sources
-from hangdoc.observe.source_files import Key
+from hangdoc.observe.memory.budget import Budget
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.stacks.source_files import Key, Lines
 from hangdoc.parse import negated, parsed_expression, parsed_statement, unparsed
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Frame, PythonThread, Stack
@@ -55,7 +54,7 @@ _UNITS = (
 
 
 class _Files:
-    """Files that need no disk: hangdoc.observe.source_files, of one text."""
+    """Files that need no disk: hangdoc.observe.stacks.source_files, of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hangdoc.observe import pyspy
-from hangdoc.observe.torch.dumps import read
+from hangdoc.observe.stacks import pyspy
+from hangdoc.observe.torch.recorder_dumps import read
 from tests.hostile.fuzz import Target
 from tests.hostile.fuzz.bounds import bounded
 from tests.hostile.fuzz.bundles import read_bundle

@@ -1,0 +1,1 @@
+"""Finds which processes are ranks and launchers, and whose run they are."""

@@ -1,0 +1,157 @@
+"""What a thread waits for in its system call: a path, an open file, a pipe and the holders of its other end, sockets.
+
+Only links, mount tables and a few bytes of memory are read. The file itself is never opened: its file system may be dead.
+"""
+
+import posixpath
+import stat
+import struct
+from collections.abc import Iterable
+
+from hangdoc.observe.access.process_files import files_of
+from hangdoc.observe.kernel import file_holders, shared_memory, system_calls
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.regex import regex
+from hangdoc.snapshot import AwaitedFile, Holder
+
+_LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", "zfs", "proc", "sysfs", "devtmpfs"})
+_MAX_PATH = 512
+_MAX_FILES = 16
+_ACCESS_MODE = 0o3
+_WRITE_ONLY = 0o1
+_SOCKET = regex(r"socket:\[(\d+)\]")
+
+
+def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: bool) -> tuple[AwaitedFile, ...]:
+    """The files that a system call waits for; empty for a call without files. `search` looks for the holders of the other end of
+    a pipe, which reads all processes of the host.
+
+    Raises ProcError or ValueError for what can't be read.
+    """
+    if call == system_calls.FUTEX:
+        memory = shared_memory.awaited(proc, pid, arguments)
+        return () if memory is None else (memory,)
+    if call in system_calls.WITH_PATH:
+        return (at_path(proc, pid, _text_at(proc, pid, arguments[system_calls.WITH_PATH[call]])),)
+    descriptors: Iterable[int] = ()
+    if call in system_calls.WITH_FILE:
+        descriptors = (arguments[0],)
+    elif call in system_calls.POLLS:
+        descriptors = _polled(proc, pid, arguments[0], arguments[1])
+    elif call in system_calls.SELECTS:
+        descriptors = _selected(proc, pid, arguments[0], arguments[1])
+    elif call in system_calls.EPOLLS:
+        descriptors = _registered(proc, pid, arguments[0])
+    found = []
+    for descriptor in list(descriptors)[:_MAX_FILES]:
+        try:
+            found.append(_open(proc, pid, descriptor, search=search, locked=call in system_calls.LOCKS))
+        except ProcError:
+            continue
+    return tuple(found)
+
+
+def _text_at(proc: ProcFS, pid: int, address: int) -> str:
+    """The path argument of a system call, made absolute with the process's working directory."""
+    path = system_calls.memory(proc, pid, address, _MAX_PATH).split(b"\0", 1)[0].decode("utf-8", "replace")
+    return posixpath.join(proc.link(f"{pid}/cwd"), path) if path and not path.startswith("/") else path
+
+
+def _polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
+    """The descriptors in an array of `struct pollfd` (poll(2))."""
+    raw = system_calls.memory(proc, pid, address, 8 * min(count, _MAX_FILES)) if count else b""
+    return [fd for fd, _, _ in struct.iter_unpack("=ihh", raw[: len(raw) // 8 * 8]) if fd >= 0]
+
+
+def _selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
+    """The descriptors in the read set of a select(2)."""
+    if not address:
+        return []
+    raw = system_calls.memory(proc, pid, address, (min(highest, 1024) + 7) // 8)
+    return [fd for fd in range(min(highest, 8 * len(raw))) if raw[fd // 8] >> fd % 8 & 1]
+
+
+def _registered(proc: ProcFS, pid: int, descriptor: int) -> list[int]:
+    """The descriptors that an epoll instance watches (proc_pid_fdinfo(5))."""
+    lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
+    return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
+
+
+def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool) -> AwaitedFile:
+    link = proc.link(f"{pid}/fd/{descriptor}")
+    if link.startswith("/"):
+        known = at_path(proc, pid, link)
+        if known.mount is None and _is_fifo(proc, pid, descriptor):
+            return _pipe(proc, pid, descriptor, link, search=search)
+        locks = _lock_holders(proc, pid, descriptor) if locked and known.mount is None else None
+        return AwaitedFile(
+            kind="file", descriptor=descriptor, name=link, mount=known.mount, full=known.full, holders=locks
+        )
+    if (match := _SOCKET.match(link)) is not None:
+        return AwaitedFile(kind="socket", descriptor=descriptor, name=link, inode=int(match[1]))
+    if link.startswith("pipe:"):
+        return _pipe(proc, pid, descriptor, link, search=search)
+    return AwaitedFile(kind="other", descriptor=descriptor, name=link)
+
+
+def _pipe(proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool) -> AwaitedFile:
+    writes = _writes(proc, pid, descriptor)
+    others = _other_end(proc, link, writes) if search else None
+    return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
+
+
+def _is_fifo(proc: ProcFS, pid: int, descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(proc.open_file(pid, descriptor).st_mode)
+    except ProcError:
+        return False
+
+
+def _lock_holders(proc: ProcFS, pid: int, descriptor: int) -> tuple[Holder, ...] | None:
+    try:
+        return file_holders.of_lock(proc, file_holders.identity_of(proc.open_file(pid, descriptor)))
+    except ProcError:
+        return None
+
+
+def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
+    """A path with its mount. `mount` is set for file systems that are not local (proc_pid_mountinfo(5)); `full` says whether a
+    local one is full. Raises ProcError."""
+    mount_point, kind, source = "", "", ""
+    for line in proc.text(f"{pid}/mountinfo").splitlines():
+        fields = line.split()
+        if "-" not in fields[6:] or len(fields) < 10:
+            continue
+        point = fields[4].replace("\\040", " ")
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(mount_point):
+            mount_point, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
+    if kind in _LOCAL:
+        return AwaitedFile(kind="path", name=path, full=_is_full(proc, pid, mount_point))
+    return AwaitedFile(kind="path", name=path, mount=f"{kind} ({source})" if kind else None)
+
+
+def _is_full(proc: ProcFS, pid: int, mount_point: str) -> bool:
+    try:
+        with files_of(proc, pid, proc.stat(str(pid)).start_ticks) as own:
+            status = own.run(lambda root: root.space(mount_point))
+    except (OSError, ProcError):
+        return False
+    return bool(status.f_blocks) and not status.f_bavail
+
+
+def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
+    """The holders of the other end of a pipe; None if none was found. A pipe without another end blocks nobody (pipe(7)), so it
+    belongs to a process that cannot be seen."""
+
+    def holds(pid: int, links: dict[str, str]) -> bool:
+        return any(_writes(proc, pid, fd) != writes for fd in [int(fd) for fd, to in links.items() if to == link])
+
+    return file_holders.with_files(proc, holds) or None
+
+
+def _writes(proc: ProcFS, pid: int, descriptor: int) -> bool:
+    """Whether a descriptor is open for writing (proc_pid_fdinfo(5))."""
+    for line in proc.text(f"{pid}/fdinfo/{descriptor}").splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & _ACCESS_MODE == _WRITE_ONLY
+    return False

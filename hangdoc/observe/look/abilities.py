@@ -1,0 +1,173 @@
+"""What hangdoc is able to do on this host. Each ability is tested on a child process."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.gpu import abilities as gpu_abilities
+from hangdoc.observe.kernel.sock_diag import SockDiag
+from hangdoc.observe.memory.locate import SUPPORTED, locate
+from hangdoc.observe.memory.memory import Unreadable, Unsupported
+from hangdoc.observe.stacks import attach, pyspy
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.snapshot import Stack
+
+_PTRACE_REMEDY = (
+    "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
+    "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
+)
+_PY_SPY_REMEDY = f"Permissions are not the reason. py-spy may be too old for Python {sys.version.split()[0]}."
+_PYTHON_REMEDY = (
+    f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
+    "variables, changes of os.environ and process groups stay unknown. hangdoc still uses stacks, sockets and clocks."
+)
+
+_SYS_PTRACE = 1 << 19
+_SET_IDS = 1 << 6 | 1 << 7 | 1 << 8
+"""CAP_SYS_PTRACE; CAP_SETGID, CAP_SETUID and CAP_SETPCAP (linux/capability.h)."""
+
+
+class Ability(NamedTuple):
+    """One thing that hangdoc needs: whether it works here, what was found, and the remedy if it does not work."""
+
+    name: str
+    works: bool
+    found: str
+    remedy: str
+
+
+def check_all() -> Iterator[Ability]:
+    """Test every ability."""
+    yield _py_spy()
+    yield from _of_a_child()
+    yield _yama()
+    yield _sockets()
+    yield _other_users()
+    yield from (Ability(*source) for source in gpu_abilities.examine())
+    if os.geteuid() == 0:
+        yield _files_of_other_users()
+
+
+def _of_a_child() -> Iterator[Ability]:
+    """What hangdoc can read of a program of its own. No fork of this process: ptrace must treat it as it treats a rank."""
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # it ends with its standard input; a Ctrl-C at the terminal is not for it
+        )
+    except OSError as error:
+        yield Ability(
+            "child process", False, f"can't be started: {error}", "Install hangdoc again: its Python is gone."
+        )
+        return
+    try:
+        assert child.stdout is not None  # noqa: S101
+        child.stdout.readline()
+        yield _stacks(child.pid)
+        yield _memory(child.pid)
+        yield _clocks(child.pid)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _py_spy() -> Ability:
+    program = pyspy.executable()
+    remedy = "Run `pip install py-spy` in hangdoc's own environment."
+    if program is None:
+        return Ability("py-spy", False, "not found", remedy)
+    version = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout.strip()
+    return Ability("py-spy", bool(version), version or "does not start", remedy)
+
+
+def _stacks(pid: int) -> Ability:
+    stack = attach.dump(ProcFS(), pid, Deadline(10))
+    if isinstance(stack, Stack):
+        return Ability("stacks (ptrace)", True, "readable", "")
+    remedy = _PTRACE_REMEDY if "permission denied" in stack.reason else _PY_SPY_REMEDY
+    return Ability("stacks (ptrace)", False, stack.reason, remedy)
+
+
+def _memory(pid: int) -> Ability:
+    proc = ProcFS()
+    try:
+        image = locate(proc, pid)
+    except Unsupported as error:
+        return Ability("interpreter memory", False, str(error), _PYTHON_REMEDY)
+    except Unreadable as error:
+        return Ability("interpreter memory", False, str(error), _PTRACE_REMEDY)
+    if image.gap:
+        return Ability("interpreter memory", False, image.gap, _PYTHON_REMEDY)
+    return Ability("interpreter memory", True, f"readable (Python {image.version[0]}.{image.version[1]})", "")
+
+
+def _clocks(pid: int) -> Ability:
+    proc = ProcFS()
+    try:
+        proc.read(f"{pid}/task/{pid}/schedstat")
+    except ProcError:
+        return Ability("CPU clocks", True, "clock ticks only: the kernel has no schedstat", "")
+    return Ability("CPU clocks", True, "nanoseconds (schedstat)", "")
+
+
+def _yama() -> Ability:
+    try:
+        scope = ProcFS().text("sys/kernel/yama/ptrace_scope")
+        found = f"ptrace_scope {scope}, uid {os.geteuid()}"
+    except ProcError:
+        scope, found = "0", "not in this kernel"
+    works = scope == "0" or (scope in "12" and os.geteuid() == 0)
+    return Ability("Yama", works, found, _PTRACE_REMEDY)
+
+
+def _sockets() -> Ability:
+    remedy = (
+        "Allow netlink sock_diag: a seccomp profile may forbid it, or the kernel lacks INET_DIAG. "
+        "Without it, the ages of sockets stay unknown."
+    )
+    try:
+        with SockDiag() as diag:
+            count = sum(1 for _ in diag.sockets())
+    except OSError as error:
+        return Ability("sockets (sock_diag)", False, str(error), remedy)
+    return Ability("sockets (sock_diag)", True, f"{count} TCP sockets read", "")
+
+
+def _other_users() -> Ability:
+    if os.geteuid() == 0:
+        # A container may lack this capability. Even then, ranks with no more capabilities than hangdoc are readable.
+        capable = int(ProcFS().status("self").get("CapEff", "0"), 16) & _SYS_PTRACE
+        found = (
+            "readable (uid 0)"
+            if capable
+            else "only ranks with no more capabilities are readable: CAP_SYS_PTRACE is missing"
+        )
+        return Ability("other users' ranks", True, found, "")
+    # sudo does not search a virtual environment
+    program = shutil.which(os.path.join(os.path.dirname(sys.executable), "hangdoc"))
+    command = f"sudo {shlex.quote(program) if program is not None else 'hangdoc'}"
+    sudo = f"`{command}`" if shutil.which("sudo") else "hangdoc as root"
+    return Ability(
+        "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""
+    )
+
+
+def _files_of_other_users() -> Ability:
+    """Whether root may read files with the rights of another user, the only way in which it reads them."""
+    name = "other users' files"
+    if int(ProcFS().status("self").get("CapEff", "0"), 16) & _SET_IDS == _SET_IDS:
+        return Ability(name, True, "readable with the rights of their owner", "")
+    remedy = (
+        "Give hangdoc CAP_SETUID, CAP_SETGID and CAP_SETPCAP. Without them, other users' source lines and data directories stay "
+        "unknown, and py-spy runs as root."
+    )
+    return Ability(name, False, "CAP_SETUID, CAP_SETGID or CAP_SETPCAP is missing", remedy)

@@ -1,0 +1,442 @@
+"""Observes this host repeatedly: clocks, sockets and states at each poll, stacks and memory only when they may be new.
+
+The stack of a rank that has not run since the last reading is still current, so hangdoc does not attach to it. A rank that has
+just stopped running is read at once, so that a freeze is reported within seconds. A rank whose record of calls has counted
+since the previous poll makes progress: only its memory is read, and it is never paused. Other moving ranks are read
+in turns, for a bounded share of a core; older readings carry their age (`Process.deep_seconds_ago`). If no bytes pass between the
+ranks but some ranks still run (they poll or spin), all of them are read at every poll, so that their stacks are of one moment.
+Such polls cost more, and the caller paces them.
+"""
+
+import datetime
+import resource
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from hangdoc import redact
+from hangdoc.observe.access import isolation
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.find.membership import Membership
+from hangdoc.observe.gpu.cards import GpuCards
+from hangdoc.observe.gpu.kernel_log import KernelLog
+from hangdoc.observe.gpu.ras import PolledRas
+from hangdoc.observe.kernel.clocks import CpuClocks
+from hangdoc.observe.kernel.machine import machine, swapped
+from hangdoc.observe.kernel.sockets import Sockets
+from hangdoc.observe.look.deep_reader import DeepReader
+from hangdoc.observe.look.observe import Options, each_process, machine_id, not_read, process
+from hangdoc.observe.look.probes import Guard, evidence_of, make_polled_probes, probe_of
+from hangdoc.observe.stacks import native_stacks
+from hangdoc.observe.stacks.call_sites import annotate_calls
+from hangdoc.observe.stacks.python_stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.torch.flight_recorder import FlightRecorders
+from hangdoc.observe.torch.loops import TrainingLoops
+from hangdoc.observe.torch.recorded_progress import has_counted, has_just_called, rests_on_card
+from hangdoc.observe.torch.stores import Stores
+from hangdoc.procfs import ProcFS
+from hangdoc.snapshot import Clocks, Host, Loops, Machine, Process, Snapshot, Stack, Unavailable
+from hangdoc.version import __version__
+
+_MOVING_SHARE = 0.02
+"""Share of a core for reading moving processes, in turns."""
+_OFF_CPU_SHARE = 0.02
+"""Share of a core for reading processes that have stopped running. It is saved up, because often all stop at the same time."""
+_SWEEP_SECONDS = 0.5
+"""CPU that reading all moving ranks of a silent run may cost at one poll."""
+_SAVED_SECONDS = 0.5
+"""CPU that may be saved up for moving processes. With a poll every 15 s, this is enough to read most ranks at each poll."""
+_QUIET_POLLS = 2
+"""A run is silent after this number of polls without bytes between its ranks; after one, if polls are far apart."""
+_NATIVE_SECONDS = 4.0
+"""A rank is paused for its C++ frames only after its run has been silent for this time."""
+_READ_SECONDS = 0.04
+"""Estimated CPU for reading one process, until it has been measured."""
+_MACHINE_SECONDS = 10.0
+_LONGEST_WINDOW = 3.0
+"""After a longer gap between two polls, a new window begins: over minutes, every process has moved a little."""
+_JUST_SECONDS = 1.0
+"""A rank whose last call is not older is taken to move until the first window has shown whether it does."""
+_NOT_NEEDED = Unavailable(reason="not needed")
+_ACTION_SECONDS, _ACTION_WINDOWS = 5.0, 2
+"""What one action of a probe may take: a poll is late then, but shows the others."""
+_T = TypeVar("_T")
+_IDLE = 0.10
+"""A rank that only polls uses less than this share of a core."""
+
+
+class Polling:
+    """Polls this host. One thread calls `look` repeatedly; the window of a poll is the time since the previous poll."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._proc = ProcFS()
+        self._membership = Membership(self._proc, options.scope)
+        self._observation = Observation(
+            proc=self._proc,
+            deadline=Deadline(options.timeout),
+            window=options.window,
+            native=options.native,
+            targets={},
+            ras=options.ras,
+        )
+        self._guard = Guard()
+        self._probes = make_polled_probes()
+        self._clocks, self._sockets = probe_of(self._probes, CpuClocks), probe_of(self._probes, Sockets)
+        self._recorders = probe_of(self._probes, FlightRecorders)
+        self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
+        self._ras = PolledRas()
+        self._deep = DeepReader(self._clocks)
+        self._budget = _Budget()
+        self._ended: float | None = None
+        """Monotonic time at which the last window ended."""
+        self._wall_us: int | None = None
+        """The host's wall clock then, as `Host.wall_us`."""
+        self._silent: dict[str, tuple[int, float]] = {}
+        """By run: for how many polls, and since when (monotonic), no byte has passed between its ranks."""
+        self._after_gap = False
+        """Whether the last poll was so long ago that a new window began."""
+        self._just_read: set[int] = set()
+        """Processes whose stack and memory were read in this poll."""
+        self._machine: tuple[float, Machine | Unavailable] = (float("-inf"), Unavailable(reason="not looked at"))
+        self._swapped: int | None = None
+
+    def look(self) -> Snapshot:
+        """One poll. Never raises: the snapshot has reasons for what can't be read. Waits until `Options.window` seconds have
+        passed since the last poll: in a shorter window, a working rank would look frozen."""
+        observation = self._observation
+        observation.deadline = deadline = Deadline(self._options.timeout)
+        observation.problems = []
+        first = self._ended is None
+        ago = time.monotonic() - self._ended if self._ended is not None else 0.0
+        self._after_gap = ago > max(_LONGEST_WINDOW, 2 * self._options.window)
+        if self._ended is None or self._after_gap:
+            self._start_window(deadline)
+        assert self._ended is not None  # noqa: S101
+        began = self._ended
+        time.sleep(max(0.0, self._ended + self._options.window - time.monotonic()))
+        new = self._update_targets(deadline)
+        taken_at = datetime.datetime.now(datetime.UTC)
+        self._recorders.whole = first  # what happened before hangdoc came is asked once
+        for probe in self._probes:
+            self._guarded(probe.name, probe.close, observation)
+        self._ended = time.monotonic()
+        self._wall_us = time.time_ns() // 1000
+        gathered = self._cheap_evidence()
+        for pid, loops in (self._guarded(self._loops.name, self._read_loops, observation) or {}).items():
+            gathered.setdefault(pid, {})["loops"] = loops
+        self._just_read = set()
+        self._read_deep(gathered, new)
+        if self._silent:  # only ranks that wait need to know for what
+            for pid, stores in (self._guarded(self._stores.name, self._stores.poll, observation) or {}).items():
+                gathered.setdefault(pid, {})["stores"] = stores
+            sites = self._guarded("call sites", lambda o: annotate_calls(o, self._sources, gathered), self._observation)
+            for pid, record in (sites or {}).items():
+                gathered[pid]["recorder"] = record
+        ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
+        gathered.setdefault(None, {})["ras"] = ras or ()
+        snapshot = self._snapshot(taken_at, began, gathered)
+        for probe in self._probes:
+            probe.start_next_window(observation)
+        return snapshot
+
+    def close(self) -> None:
+        """End the polling: release its sockets and the kernel log, and end the child that asks for the cards."""
+        self._sockets.release()
+        probe_of(self._probes, GpuCards).release()
+        probe_of(self._probes, KernelLog).release()
+
+    # --- targets ---------------------------------------------------------------------------------------------------------
+
+    def _start_window(self, deadline: Deadline) -> None:
+        """Begin a new window: the first one, or one after a long gap."""
+        self._update_targets(deadline)
+        for probe in self._probes:
+            if probe is self._sockets:  # their owners are looked up at the end of the window
+                self._guarded(probe.name, probe.open, self._observation)
+                continue
+            self._guarded(probe.name, probe.close, self._observation)
+            probe.start_next_window(self._observation)
+        self._swapped = swapped(self._proc)
+        self._ended = time.monotonic()
+        self._guarded(self._loops.name, self._read_loops, self._observation)
+        first = [
+            t for t in self._observation.ranks() if t.python and t.state not in "ZX" and t.pid not in self._deep.known
+        ]
+        at_rest = {t.pid for t in first if t.at_rest}
+        # Whether these count is known at the end of the window.
+        counting = {
+            pid
+            for pid, _, record in self._recorders.evidence(self._observation)
+            if pid not in at_rest and has_just_called(record, _JUST_SECONDS)
+        }
+        self._deep.read(self._observation, [t for t in first if t.pid not in counting], at_rest)
+
+    def _update_targets(self, deadline: Deadline) -> set[int]:
+        """Add processes that have started and drop those that have ended. Returns the pids of new processes."""
+        observation = self._observation
+        new = self._membership.refresh(deadline)
+        observation.targets = self._membership.targets
+        observation.problems += self._membership.found.problems
+        observation.forget_images(new)
+        self._deep.drop_ended(observation, new)
+        if new:
+            part = observation.part(new & observation.targets.keys())
+            for probe in self._probes:
+                if probe is not self._sockets or self._ended is None:
+                    self._guarded(probe.name, probe.open, part)
+        return new
+
+    # --- readings --------------------------------------------------------------------------------------------------------
+
+    def _cheap_evidence(self) -> dict[int | None, dict[str, Any]]:
+        """The results of the cheap probes in this window."""
+        found: dict[int | None, dict[str, Any]] = {}
+        for probe in self._probes:
+            for pid, name, value in self._guarded(probe.name, evidence_of(probe), self._observation) or ():
+                if pid is None or pid in self._observation.targets:
+                    found.setdefault(pid, {})[name] = value
+        return found
+
+    def _read_loops(self, observation: Observation) -> dict[int, Loops | Unavailable]:
+        """The loops of all ranks. Only those whose main thread has run are read."""
+        ran = [t.pid for t in observation.ranks() if has_run(t.pid, _NOT_NEEDED, *self._clocks.readings(t.pid))]
+        return self._loops.poll(observation, ran)
+
+    def _read_deep(self, gathered: dict[int | None, dict[str, Any]], new: set[int]) -> None:
+        """Read stack and memory of the processes where they may be new, within the budget."""
+        observation, used = self._observation, cpu_seconds()
+        counting = {t.pid for t in observation.ranks() if has_counted(gathered.get(t.pid, {}))}
+        for pid in counting:
+            self._deep.drop_stack(pid)
+        wanted = self._readable()
+        off_cpu = {t.pid for t in wanted if t.pid not in new | counting and self._was_off_cpu(t.pid)}
+        due = [t for t in wanted if t.pid not in counting and self._is_due(t.pid)]
+        self._update_silence(gathered, wanted, off_cpu, counting)
+        self._deep.read_memory(observation, [t for t in wanted if t.pid in counting])
+        chosen = {t.pid: t for t in due if t.pid not in self._deep.known}
+        chosen |= {t.pid: t for t in due if t.pid in off_cpu and self._budget.spend_on_off_cpu(len(wanted))}
+        moving = sorted((t for t in due if t.pid not in off_cpu and t.pid not in chosen), key=self._read_at)
+        needed = 1 if self._after_gap else _QUIET_POLLS
+        silent = [t for t in moving if t.role != "launcher" and self._silence(t)[0] >= needed]
+        if len(silent) * self._budget.cost_each <= _SWEEP_SECONDS:
+            chosen |= {t.pid: t for t in silent}
+        alone = not any(t.role == "rank" for t in wanted)
+        for target in moving:  # a launcher always polls, and matters only if it has no rank
+            turn = target.role != "launcher" and target.pid not in chosen
+            if alone or (turn and self._budget.spend_on_moving()):
+                chosen[target.pid] = target
+        if chosen:
+            self._deep.read(observation, chosen.values(), off_cpu)
+            self._budget.measure(len(chosen), cpu_seconds() - used)
+            self._just_read = set(chosen)
+        self._read_natives(gathered, {*chosen, *(pid for pid in off_cpu if not self._is_due(pid))})
+        for pid in chosen:
+            gathered.setdefault(pid, {})["clocks"] = self._clocks.across(observation, pid)
+
+    def _readable(self) -> list[Target]:
+        """The processes worth reading: ranks, launchers, and the helpers that a rank waits for."""
+        observation = self._observation
+        found = [t for t in observation.alive() if t.python and t.role != "helper"]
+        for rank in observation.ranks():
+            known = self._deep.known.get(rank.pid)
+            if known is not None and waits_for_a_child(known.stack):
+                found += helpers_of(observation, rank)
+        return found
+
+    def _was_off_cpu(self, pid: int) -> bool:
+        """Whether the process has not run in the window."""
+        known, (first, second) = self._deep.known.get(pid), self._clocks.readings(pid)
+        if known is None:  # by its main thread alone; the reading of its stack tests the other threads
+            return not has_run(pid, _NOT_NEEDED, first, second)
+        return known.was_off_cpu(first, second)
+
+    def _is_due(self, pid: int) -> bool:
+        known = self._deep.known.get(pid)
+        return known is None or known.out_of_date(self._clocks.readings(pid)[1])
+
+    def _is_current(self, pid: int) -> bool:
+        """Whether the last reading of the process is valid for the whole window."""
+        known = self._deep.known.get(pid)
+        if known is None:
+            return False
+        return known.off_cpu if pid in self._just_read else not self._is_due(pid)
+
+    def _read_at(self, target: Target) -> float:
+        known = self._deep.known.get(target.pid)
+        return known.read_at if known is not None else float("-inf")
+
+    def _run_of(self, target: Target) -> str:
+        """A key for the run of a process: equal for its ranks and their helpers."""
+        rank = self._observation.targets.get(target.owner or 0, target) if target.role == "helper" else target
+        return rank.run
+
+    def _silence(self, target: Target) -> tuple[int, float]:
+        return self._silent.get(self._run_of(target), (0, 0.0))
+
+    def _update_silence(
+        self, gathered: native_stacks.Gathered, wanted: list[Target], off_cpu: set[int], counting: set[int]
+    ) -> None:
+        """Update which runs are silent: no byte passes between their ranks, none of them makes a call, and some ranks
+        do not run or all are idle."""
+        runs: dict[str, list[Target]] = {}
+        for target in self._observation.ranks():
+            runs.setdefault(self._run_of(target), []).append(target)
+        moved, readable = native_stacks.moved_bytes(gathered), {t.pid for t in wanted}
+        earlier, self._silent = self._silent, {}
+        for run, ranks in runs.items():
+            living = [t.pid for t in ranks if t.pid in readable]
+            window = self._observation.window
+            spinning = {pid for pid in living if rests_on_card(gathered.get(pid, {}), window)}
+            idle = all(pid in spinning or self._cpu_share(gathered, pid) < _IDLE for pid in living)
+            held = any(t.held or t.state in "ZX" for t in ranks)
+            if not (moved | counting) & set(living) and (idle or held or (off_cpu | spinning) & set(living)):
+                polls, since = earlier.get(run, (0, time.monotonic()))
+                self._silent[run] = (polls + 1, since)
+
+    def _cpu_share(self, gathered: native_stacks.Gathered, pid: int) -> float:
+        clocks = gathered.get(pid, {}).get("clocks")
+        if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
+            return 1.0
+        return max((t.cpu_ns for t in clocks.threads), default=0) / 1e9 / clocks.window_seconds
+
+    def _read_natives(self, gathered: dict[int | None, dict[str, Any]], current: set[int]) -> None:
+        """Read the C++ frames of ranks whose Python stack does not show the operation, if their run is silent for long enough."""
+        if self._options.native == "never":
+            return
+        now, wanted = time.monotonic(), set()
+        for target in self._observation.ranks():
+            polls, since = self._silence(target)
+            if self._options.native == "always" or (polls and now - since >= _NATIVE_SECONDS):
+                wanted |= {target.pid} & current & self._deep.known.keys()
+            elif not polls:
+                self._deep.drop_native(target.pid)
+        if any(not self._deep.known[pid].native_tried for pid in wanted):
+            seen = self._with_deep(gathered)
+            self._guarded(
+                "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._observation
+            )
+
+    # --- results ---------------------------------------------------------------------------------------------------------
+
+    def _deep_fields(self, pid: int | None) -> dict[str, Any]:
+        """Stack and memory of a process, by field of snapshot.Process."""
+        known = self._deep.known.get(pid) if pid is not None else None
+        if pid is None or known is None:
+            target = self._observation.targets.get(pid) if pid is not None else None
+            return (
+                dict.fromkeys(("stack", "stack_before"), Unavailable(reason=no_stack_reason(target))) if target else {}
+            )
+        return known.fields(self._observation.deadline.started, current=self._is_current(pid))
+
+    def _with_deep(self, gathered: dict[int | None, dict[str, Any]]) -> dict[int | None, dict[str, Any]]:
+        """The evidence with stack and memory of each process."""
+        return {pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()}
+
+    def _snapshot(
+        self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]
+    ) -> Snapshot:
+        observation = self._observation
+        assert self._ended is not None  # noqa: S101
+        processes = each_process(observation, lambda target: self._process(target, gathered.get(target.pid, {})))
+        host = Host(
+            name=socket.gethostname(),
+            taken_at=taken_at.isoformat(timespec="milliseconds"),
+            window_seconds=round(self._ended - began, 3),
+            elapsed_seconds=round(time.monotonic() - began, 3),
+            processes=processes,
+            problems=tuple(
+                dict.fromkeys(
+                    [
+                        *observation.problems,
+                        *self._deep.problems(),
+                        *isolation.shared.take_problems(),
+                        *not_read(observation.deadline),
+                    ]
+                )
+            ),
+            machine_id=machine_id(observation.proc),
+            restricted=self._membership.found.restricted,
+            unread=self._membership.found.unread,
+            machine=self._machine_reading(),
+            wall_us=self._wall_us,
+            **gathered.get(None, {}),
+        )
+        return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), self._options.locals)
+
+    def _process(self, target: Target, cheap: dict[str, Any]) -> Process:
+        known = self._deep.known.get(target.pid)
+        current, fresh = self._is_current(target.pid), target.pid in self._just_read
+        counted = known.current_counters(current=current) if known is not None else ()
+        found = process(self._observation, target, {**self._deep_fields(target.pid), **cheap}, counted)
+        twice = known is not None and isinstance(known.stack_before, Stack)
+        if known is None or current or (fresh and twice):
+            return found
+        # A moving process that was read only once may be anywhere by now.
+        ago = max(0.01, time.monotonic() - known.read_at)
+        if target.role == "helper":
+            gone = Unavailable(reason=f"it has run since its stack was read {ago:.1f} s ago")
+            return msgspec.structs.replace(found, stack=gone, stack_before=gone)
+        return msgspec.structs.replace(found, deep_seconds_ago=round(ago, 2))
+
+    def _machine_reading(self) -> Machine | Unavailable:
+        read_at, known = self._machine
+        if time.monotonic() - read_at > _MACHINE_SECONDS:
+            known = machine(self._proc)
+            self._machine = (time.monotonic(), known)
+        before, self._swapped = self._swapped, swapped(self._proc)
+        if isinstance(known, Machine) and before is not None and self._swapped is not None:
+            return msgspec.structs.replace(known, swapped_bytes=self._swapped - before)
+        return known
+
+    def _guarded(self, name: str, action: Callable[[Observation], _T], observation: Observation) -> _T | None:
+        """The result of the action. One that does not end holds up the poll only for a while, and the next ones not at all."""
+        seconds = min(observation.deadline.remaining(), max(_ACTION_SECONDS, _ACTION_WINDOWS * self._options.window))
+        return self._guard.run(observation, name, action, seconds)
+
+
+class _Budget:
+    """CPU seconds that may be spent on reading: one account for moving processes, one for those that have stopped running."""
+
+    def __init__(self) -> None:
+        self.cost_each = _READ_SECONDS
+        """CPU seconds for reading one process, as a moving average."""
+        self._updated_at = time.monotonic()
+        self._moving, self._off_cpu = 0.0, float("inf")
+
+    def spend_on_moving(self) -> bool:
+        """Whether one more moving process may be read now."""
+        self._accrue(1)
+        if self._moving <= 0:
+            return False
+        self._moving -= self.cost_each
+        return True
+
+    def spend_on_off_cpu(self, processes: int) -> bool:
+        """Whether one more process that has stopped running may be read now. `processes` is the number of readable ones."""
+        self._accrue(processes)
+        if self._off_cpu <= 0:
+            return False
+        self._off_cpu -= self.cost_each
+        return True
+
+    def measure(self, count: int, cost: float) -> None:
+        """Record that reading `count` processes took `cost` CPU seconds."""
+        self.cost_each = 0.7 * self.cost_each + 0.3 * max(0.005, min(0.5, cost / count))
+
+    def _accrue(self, processes: int) -> None:
+        now = time.monotonic()
+        passed, self._updated_at = now - self._updated_at, now
+        self._moving = min(self._moving + passed * _MOVING_SHARE, _SAVED_SECONDS)
+        self._off_cpu = min(self._off_cpu + passed * _OFF_CPU_SHARE, max(0.5, 2 * processes * self.cost_each))
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime

@@ -1,0 +1,89 @@
+"""How long to observe a run after its window: until a run in slow steps has made one, and until a stop has lasted.
+
+A loop with a sleep in it (a rate limit) makes progress only after it, and ranks that wait for a service only when it has replied.
+A CPU limiter stops a rank for seconds, again and again.
+"""
+
+import time
+from typing import NamedTuple
+
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel import system_calls
+from hangdoc.procfs import ProcError, ProcFS
+
+_LONGEST_STEP_SECONDS = 5.0
+"""hangdoc does not wait for the end of a longer sleep or step: the report would come too late."""
+_STOP_SECONDS = 6.0
+"""A rank that has been stopped for a shorter time may be stopped by a CPU limiter, which continues it."""
+_WORK_SECONDS = 0.2
+"""Time for the work after the sleep."""
+_CHECK_SECONDS = 0.1
+
+
+def wait_until_settled(observation: Observation, most: float) -> None:
+    """Wait until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
+    been stopped for 6 seconds. If all ranks of one parent process wait for something else, wait until one of them runs again or
+    all have waited for 5 seconds. `most`: wait for at most so many seconds."""
+    limit = Deadline(most)
+    waiting = _waiting(observation)
+    time.sleep(limit.remaining(seconds_until_settled(observation)))
+    moved = False
+    while limit.remaining() > 0.0:
+        now = time.monotonic()
+        waiting = [group for group in waiting if now < group.until]
+        still = [group for group in waiting if _switches(observation.proc, group.pids) == group.switches]
+        moved |= len(still) < len(waiting)
+        if not still:
+            break
+        waiting = still
+        time.sleep(limit.remaining(_CHECK_SECONDS))
+    time.sleep(limit.remaining(_WORK_SECONDS if moved else 0.0))
+
+
+def seconds_until_settled(observation: Observation) -> float:
+    """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
+    been stopped for 6 seconds; 0 if none sleeps or is stopped."""
+    sleeps = (
+        system_calls.sleep_left(observation.proc, target.pid, str(target.pid)) or 0.0
+        for target in observation.alive()
+        if target.role in ("rank", "helper")
+    )
+    longest = max((seconds for seconds in sleeps if seconds <= _LONGEST_STEP_SECONDS), default=0.0)
+    now = time.monotonic()
+    stops = [rank.last_run - now + _STOP_SECONDS for rank in observation.ranks() if rank.state == "T" and rank.last_run]
+    return max([longest + _WORK_SECONDS if longest else 0.0, *stops])
+
+
+class _Waiting(NamedTuple):
+    """Ranks of one parent process, which are likely to be of one run, all of which waited when the window began."""
+
+    pids: tuple[int, ...]
+    until: float
+    """When all will have waited for 5 seconds (monotonic)."""
+    switches: list[str | None]
+
+
+def _waiting(observation: Observation) -> list[_Waiting]:
+    groups: dict[int, list[Target]] = {}
+    for rank in observation.ranks():
+        if rank.state not in "ZX":
+            groups.setdefault(rank.ppid, []).append(rank)
+    found = []
+    for ranks in groups.values():
+        last_runs = [one for rank in ranks if (one := rank.last_run) is not None]
+        if len(last_runs) == len(ranks):
+            pids = tuple(rank.pid for rank in ranks)
+            found.append(_Waiting(pids, max(last_runs) + _LONGEST_STEP_SECONDS, _switches(observation.proc, pids)))
+    return found
+
+
+def _switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:
+    """How often the main threads have given up their processors; None for one that can't be read."""
+    found = []
+    for pid in pids:
+        try:
+            found += proc.fields(str(pid), "voluntary_ctxt_switches")
+        except ProcError:
+            found.append(None)
+    return found

@@ -1,0 +1,1 @@
+"""Reads an interpreter and its objects from another process's memory."""

@@ -1,0 +1,96 @@
+"""The processes for which a thread waits outside of torch.distributed: at the other end of a connection or a pipe, with a lock,
+or with shared memory. They may belong to another job, user or container, which is not observed."""
+
+import msgspec
+
+from hangdoc.observe.kernel import file_holders, shared_memory
+from hangdoc.observe.outside import peers, processes_at_work
+from hangdoc.procfs import ProcFS
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, Stack
+from hangdoc.torch_facts import call_names, file_names
+
+_OBSERVED = (file_names.DISTRIBUTED, file_names.DATA)
+"""Threads in these files wait for ranks and for dataloader workers, which are observed."""
+_INHERITED = ("pipe", "shared-memory")
+_IDLE = 0.1
+"""Of a core."""
+_REPLIES = 5
+"""A second: the thread polls. Observers of a window wake it less often."""
+
+
+def named(
+    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int], *, inherited: bool = True
+) -> Clocks:
+    """The clocks of process `pid`, with the processes for which its Python threads wait, and whether they are at work.
+    `observed`: the ranks and launchers of this look. `inherited`: also for pipes and shared memory. Launchers and helpers wait
+    at those for ranks, which are observed."""
+    own = {one.tid if one.tid is not None else pid for one in stack.threads if not _is_observed(one)}
+    most = _REPLIES * max(1.0, clocks.window_seconds)
+
+    def with_holders(thread: KernelThread) -> KernelThread:
+        files = tuple(
+            _with_holders(proc, pid, file, observed, replies=(thread.voluntary_switches or 0) > most)
+            if file.kind == "file" or (thread.tid in own and (inherited or file.kind not in _INHERITED))
+            else file
+            for file in thread.files
+        )
+        return thread if files == thread.files else msgspec.structs.replace(thread, files=files)
+
+    return msgspec.structs.replace(clocks, threads=tuple(map(with_holders, clocks.threads)))
+
+
+def with_lock(proc: ProcFS, pid: int, file: AwaitedFile | None, observed: frozenset[int]) -> AwaitedFile | None:
+    """A lock file for which a process polls, with whether the processes that hold the lock are at work."""
+    if file is None:
+        return None
+    return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, file.holders, pid, observed=observed))
+
+
+def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The processes that may end the wait of rank `pid`, if it is idle and its main thread does not show for which process it
+    waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
+    make a file for which the rank looks. If none is at work and the rank sleeps, those of its job that sleep too."""
+    main = next((one for one in stack.threads if one.tid in (None, pid)), None)
+    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
+        return ()
+    idle = sum(one.cpu_ns for one in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
+    if not idle or any(one.kind == "file" or one.holders for one in kernel.files):
+        return ()
+    if kernel.sleep_seconds is None:
+        return processes_at_work.connected(proc, pid, observed)
+    return processes_at_work.of_job(proc, pid, observed) or processes_at_work.asleep(proc, pid, observed)
+
+
+def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The processes at work that may start what a rank or launcher waits for in a rendezvous."""
+    main = next((one for one in stack.threads if one.tid in (None, pid)), None)
+    if main is None or not any(_in_rendezvous(frame) for frame in main.frames):
+        return ()
+    return processes_at_work.starting(proc, pid, observed)
+
+
+def _in_rendezvous(frame: Frame) -> bool:
+    return any(part in frame.file for part in file_names.RENDEZVOUS_FILES) or (
+        file_names.DISTRIBUTED in frame.file and frame.function == call_names.INIT_PROCESS_GROUP
+    )
+
+
+def _is_observed(thread: PythonThread) -> bool:
+    return any(part in frame.file for frame in thread.frames for part in _OBSERVED)
+
+
+def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int], *, replies: bool) -> AwaitedFile:
+    """`replies`: the waiting thread keeps being woken."""
+    found: tuple[Holder, ...] | None = file.holders
+    if file.kind == "socket" and file.inode is not None:
+        found = file_holders.of(proc, peers.of_socket(proc, file.inode, file_holders.period())) or None
+    elif file.kind == "shared-memory" and file.inode is not None:
+        found = shared_memory.holders_of(proc, pid, file.inode)
+    if found is None or file.writes:
+        return file
+    asked = processes_at_work.INHERITED if file.kind in _INHERITED else processes_at_work.ASKED
+    if replies and file.kind == "socket":
+        asked = processes_at_work.POLLED
+        found = tuple(msgspec.structs.replace(one, replies=True) for one in found)
+    return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, found, pid, asked, observed))

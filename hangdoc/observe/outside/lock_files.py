@@ -1,0 +1,82 @@
+"""The lock file for which a thread polls: it tries to get the lock, sleeps, and tries again.
+
+No system call names the file. Its path is read from the variables of the library that polls; or it is an open file that another
+process has locked (SQLite).
+"""
+
+import ast
+import contextlib
+import posixpath
+from itertools import pairwise
+
+from hangdoc.observe.access.process_files import files_of
+from hangdoc.observe.kernel import awaited_files, file_holders, system_calls
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
+from hangdoc.torch_facts.file_names import FILE_BATON
+from hangdoc.torch_facts.frameworks import FILELOCK, FILELOCK_PATHS, SOFT_FILELOCK
+
+
+def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
+    """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock."""
+    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    if kernel is None or kernel.syscall not in system_calls.SLEEPS:
+        return None
+    frames = next((t.frames for t in stack.threads if t.tid == pid), ())
+    for frame, caller in pairwise(frames):
+        if frame.file.endswith(FILE_BATON):
+            folder = _variable(caller, "build_directory")  # torch.utils.cpp_extension
+            path = posixpath.join(folder, "lock") if folder else None
+            return _found(proc, pid, start_ticks, path, by_existence=True) if path else None
+        if FILELOCK in frame.file and (
+            path := next(filter(None, (_variable(frame, name) for name in FILELOCK_PATHS)), None)
+        ):
+            soft = any(local.name == "self" and SOFT_FILELOCK in local.text for local in frame.locals)
+            return _found(proc, pid, start_ticks, path, by_existence=soft)
+    return _locked_by_another(proc, pid, start_ticks)
+
+
+def _locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile | None:
+    """The first file that a process has open and that another one has locked for writing."""
+    try:
+        locks = [lock for lock in file_holders.locks(proc) if lock.writes and lock.pid != pid]
+        paths = {link for link in proc.links(f"{pid}/fd").values() if link.startswith("/")} if locks else set()
+        for path in sorted(path for path in paths if not path.startswith(("/dev/", "/proc/"))):
+            if awaited_files.at_path(proc, pid, path).mount is not None:  # the server may not answer
+                continue
+            with contextlib.suppress(OSError), files_of(proc, pid, start_ticks) as own:  # it was deleted
+                file = file_holders.identity_of(own.stat(path))
+                if pids := dict.fromkeys(lock.pid for lock in locks if lock.file == file):
+                    return AwaitedFile(kind="locked", name=path, holders=file_holders.of(proc, pids))
+    except ProcError:
+        pass
+    return None
+
+
+def _variable(frame: Frame, name: str) -> str | None:
+    """The value of a variable that is a string."""
+    text = next((local.text for local in frame.locals if local.name == name), "")
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _found(proc: ProcFS, pid: int, start_ticks: int, path: str, *, by_existence: bool) -> AwaitedFile | None:
+    """`by_existence`: the lock is the file itself, and the process that made it keeps it open."""
+    try:
+        path = posixpath.join(proc.link(f"{pid}/cwd"), path)
+        place = awaited_files.at_path(proc, pid, path)
+        if place.mount is not None:  # the holder may be on another host, and the server may not answer
+            return AwaitedFile(kind="lock", name=path, mount=place.mount)
+        with files_of(proc, pid, start_ticks) as own:
+            file = file_holders.identity_of(own.stat(path))
+    except (ProcError, OSError):
+        return None
+    found = (
+        file_holders.openers(proc, path, file, file_holders.period())
+        if by_existence
+        else file_holders.of_lock(proc, file)
+    )
+    return AwaitedFile(kind="lock", name=path, holders=found)

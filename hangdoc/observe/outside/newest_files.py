@@ -1,0 +1,85 @@
+"""When the newest file appeared in the directories of a rank that polls for files: then its wait may not be older than that.
+
+The directories are those below the one that the process works in, and those that its arguments name. In the working directory
+itself, people make files. Only names and times are read (readdir(3), stat(2)): the time of a directory changes when a file is
+made, renamed or removed in it, not when one grows, as a log does.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+
+from hangdoc.observe.access.process_files import Root, files_of
+from hangdoc.observe.kernel import awaited_files, system_calls
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.program import around, tests_files
+from hangdoc.snapshot import Arrival, Clocks, Loop, Stack
+
+_MAX_DIRECTORIES = 200
+_MAX_ENTRIES = 10_000
+_MAX_SECONDS = 0.2
+_MAX_DEPTH = 3
+
+
+def newest(
+    proc: ProcFS, pid: int, start_ticks: int, argv: tuple[str, ...], stack: Stack, clocks: Clocks
+) -> Arrival | None:
+    """The newest change of one of these directories of the process `pid` that started at `start_ticks`; None if the main thread
+    does not sleep in a loop that tests files, or if none of them can be read at once."""
+    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    if kernel is None or kernel.syscall not in system_calls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
+        return None
+    try:
+        home = proc.link(f"{pid}/cwd")
+        named = [os.path.normpath(os.path.join(home, word)) for word in argv[1:]]
+        local = [
+            path
+            for path in dict.fromkeys([*named, home])
+            if awaited_files.at_path(proc, pid, path).mount is None  # the server of another one may not answer
+        ]
+        with files_of(proc, pid, start_ticks) as own:
+            changed = own.run(lambda root: _times_below(root, local), 2 * _MAX_SECONDS)
+    except (ProcError, OSError):
+        return None
+    if home not in named:
+        changed.pop(home, None)
+    if not changed:
+        return None
+    folder = max(changed, key=lambda path: changed[path])
+    return Arrival(folder=folder, seconds_ago=round(max(0.0, time.time() - changed[folder]), 1))
+
+
+def _times_below(root: Root, paths: list[str]) -> dict[str, float]:
+    """When each of these directories, and of those below them, changed the last time (time.time()), by path."""
+    until = time.monotonic() + _MAX_SECONDS
+    changed: dict[str, float] = {}
+    for path in paths:
+        changed |= _times(root, path, until)
+    return changed
+
+
+def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
+    """The loops that the main thread is in."""
+    for thread in stack.threads:
+        for frame in thread.frames if thread.tid in (None, pid) else ():
+            yield from around(frame)
+
+
+def _times(root: Root, top: str, until: float) -> dict[str, float]:
+    """When a directory and those below it changed the last time (time.time()), by path. It ends early where there are many."""
+    found: dict[str, float] = {}
+    queue = [(top, 0)]
+    while queue and len(found) < _MAX_DIRECTORIES and time.monotonic() < until:
+        path, depth = queue.pop(0)
+        try:
+            about = root.stat(path)
+            if not stat.S_ISDIR(about.st_mode):
+                continue
+            found[path] = about.st_mtime
+            inside = root.entries(path, _MAX_ENTRIES) if depth < _MAX_DEPTH else []
+            below = [name for name, entry in inside if stat.S_ISDIR(entry.st_mode)]
+        except OSError:
+            continue
+        queue += [(os.path.join(path, name), depth + 1) for name in below if not name.startswith((".", "__"))]
+    return found

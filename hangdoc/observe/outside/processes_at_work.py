@@ -1,0 +1,275 @@
+"""Whether the processes for which a rank waits are at work, and if not, how long they sleep. They may belong to another job,
+which is not observed."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Set
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from hangdoc.observe.kernel import clocks, file_holders, process_table, system_calls
+from hangdoc.observe.kernel.last_run import SchedulerClocks
+from hangdoc.observe.memory.maps import is_python
+from hangdoc.observe.outside import peers
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.snapshot import Holder
+
+_SAMPLE_SECONDS = 0.5
+_MAX_SAMPLE_SECONDS = 3.0
+"""A process may pause between two pieces of work, like a rank (`look.settling`)."""
+_MAX_HOLDERS = 3
+_MAX_CONNECTED = 16
+_MAX_TASKS = 100
+_COMMON = frozenset({"/", "/tmp", "/var/tmp", "/root"})  # noqa: S108  nothing is written there
+"""Directories in which processes of any job work."""
+
+
+class _Least(NamedTuple):
+    """What a process at work does at least in the sample: one that wakes up to check something does less."""
+
+    ticks: int
+    """Of CPU time."""
+    share: float
+    """Of a core."""
+    size: int
+    """Bytes read and written."""
+
+
+ASKED = _Least(2, 0.0, 4096)
+"""For a process that holds a lock, or that has to reply."""
+_ANY = _Least(3, 0.0, 1 << 16)
+"""For one of many that may end the wait: a launcher too has the pipes and semaphores of its ranks, and wakes up ten times a
+second (torchrun: 0.3 % of a core)."""
+_BUSY = _Least(3, 0.1, 1 << 62)
+"""For one that may have nothing to do with the wait: daemons of a cluster and monitors use up to 5 % of a core."""
+_OF_RUN = _Least(3, 0.1, 1 << 16)
+"""For a rank or launcher of this look: the observer makes it run a little."""
+INHERITED = _ANY
+"""For one that has a pipe or shared memory: most of them only inherited it."""
+POLLED = _BUSY
+"""For one that replies several times a second: to reply is no work for the one that asks again."""
+
+
+def judged(
+    proc: ProcFS,
+    found: tuple[Holder, ...] | None,
+    waiting: int,
+    least: _Least = ASKED,
+    observed: frozenset[int] = frozenset(),
+) -> tuple[Holder, ...] | None:
+    """The first few of some processes, those at work first. It takes up to three seconds, once for all processes of a look.
+    A process that is not at work itself may wait for one that is: a server of queues, a proxy.
+
+    `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: the ranks and
+    launchers of this look, whose work is known to have no end for the run: they do not count behind another process. `least`:
+    what each of the others does at least.
+    """
+    if not found:
+        return found
+    above = frozenset(process_table.read_ancestry(proc, waiting))
+    passed = above | observed | {waiting}
+    known = [
+        _judged(proc, one, above, passed, _OF_RUN if one.pid in observed else least) if one.pid != waiting else one
+        for one in found
+    ]
+    return tuple(sorted(known, key=lambda one: not one.works)[:_MAX_HOLDERS])
+
+
+def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes that are connected with `waiting` or a descendant and at work: one of them may have to reply. It
+    takes up to three seconds, once for all processes of a look."""
+    tree = _table(proc, file_holders.period()).tree(waiting)
+    return _busy(proc, peers.of_processes(proc, tree, file_holders.period()) - observed, waiting, _BUSY)
+
+
+def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
+    may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
+    return _busy(proc, _beside(proc, waiting, observed), waiting, _BUSY)
+
+
+def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
+    for."""
+    period = file_holders.period()
+    others = _beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
+    others -= _observer(proc, period)
+    found = (msgspec.structs.replace(one, sleeps=_sleeps(proc, one.pid, period, alone=False))
+             for one in file_holders.of(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
+    return tuple(islice((one for one in found if one.sleeps), _MAX_HOLDERS))
+
+
+def _observer(proc: ProcFS, period: int) -> frozenset[int]:
+    """This process and its ancestors: `watch hangdoc diagnose` sleeps too."""
+    return frozenset(_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
+
+
+def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few of these processes that are at work at all: one of them may start the ranks for which `waiting` waits in a
+    rendezvous, when it has copied its data. As `connected`."""
+    return _busy(proc, _of_job(proc, waiting, observed), waiting, _ANY)
+
+
+def _beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+    """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
+    users = {process_table.user_of(proc, waiting), 0}
+    found = _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
+    return {pid for pid in found if process_table.user_of(proc, pid) in users}
+
+
+def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+    table = _table(proc, file_holders.period())
+    launchers = [pid for pid in table.ancestors(waiting) if pid in observed]
+    own = observed & table.tree(launchers[-1]) if launchers else {waiting}
+    groups = {table[pid].stat.group for pid in own if pid in table}
+    mates = {pid for pid, entry in table.items() if entry.stat.group in groups}
+    return mates.difference(*map(table.tree, observed | {waiting}))
+
+
+def _in_directory(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+    """The processes outside of the run that work in the directory of `waiting`: a daemon that was started from there. Of a
+    directory that belongs to no job, none."""
+    table = _table(proc, file_holders.period())
+    mine = _directory(proc, waiting)
+    if mine is None or mine in _COMMON or mine == os.path.expanduser("~"):
+        return set()
+    beside = {pid for pid in table if _directory(proc, pid) == mine}
+    return beside.difference(*map(table.tree, observed | {waiting}))
+
+
+def _directory(proc: ProcFS, pid: int) -> str | None:
+    try:
+        return proc.link(f"{pid}/cwd")
+    except ProcError:
+        return None
+
+
+def _busy(proc: ProcFS, found: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
+    period = file_holders.period()
+    others = found - frozenset(process_table.read_ancestry(proc, waiting)) - _observer(proc, period)
+    busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
+    return tuple(msgspec.structs.replace(one, works=True) for one in file_holders.of(proc, islice(busy, _MAX_HOLDERS)))
+
+
+def _judged(proc: ProcFS, one: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
+    period = file_holders.period()
+    works = _works(proc, one.pid, period, least, alone=one.pid in above)
+    if not works and least is not INHERITED:
+        behind = sorted(peers.of_processes(proc, {one.pid}, period) - passed)[:_MAX_CONNECTED]
+        busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
+        one = msgspec.structs.replace(one, behind=busy)
+    works = works or one.behind is not None
+    sleeps = () if works else _sleeps(proc, one.pid, period, alone=one.pid in above)
+    return msgspec.structs.replace(one, works=works, sleeps=sleeps)
+
+
+@lru_cache(256)
+def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -> bool:
+    """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
+    process that waits for it."""
+    tree = {pid} if alone else _table(proc, period).tree(pid)
+    began, before = _first_sample(proc, period)
+    if pid not in before:  # it is new, and starting is work
+        began, before = _sample(proc, tree)
+    time.sleep(max(0.0, began + _SAMPLE_SECONDS - time.monotonic()))
+    while not _has_worked(proc, tree, began, before, least):
+        if time.monotonic() >= began + _MAX_SAMPLE_SECONDS or not _wakes(proc, tree):
+            return False
+        time.sleep(_SAMPLE_SECONDS)
+    return True
+
+
+@lru_cache(64)
+def _sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[float, ...]:
+    """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
+    up."""
+    scheduler = SchedulerClocks(proc)
+    table = _table(proc, period)
+    found = []
+    for one in {pid} if alone else table.tree(pid):
+        if one in table and table[one].stat.state == "T":
+            continue
+        threads = clocks.threads_of(proc, one)
+        for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
+            try:
+                found.append(_sleep(proc, one, tid, reading, scheduler))
+            except (ProcError, ValueError):
+                continue
+    return tuple(sorted(round(seconds, 3) for seconds in found if seconds is not None))
+
+
+def _sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks) -> float | None:
+    """How long the sleep of a thread takes; None if it does not sleep. An event loop of Python sleeps until its next timer.
+    Raises ProcError and ValueError for what can't be read."""
+    task = f"{pid}/task/{tid}"
+    call, arguments = system_calls.current(proc, task)
+    if not call or not arguments:
+        return None
+    if call in system_calls.EPOLLS:
+        waits = system_calls.timeout(proc, pid, call, arguments) if is_python(proc, pid) else None
+        return waits[0] if waits is not None else None
+    left = system_calls.sleep_seconds(proc, pid, call, arguments)
+    if left is None or reading.switches is None:
+        return left
+    began = scheduler.last_run(task, reading.processor, reading.switches)
+    return left + (time.monotonic() - began if began is not None else 0.0)
+
+
+@lru_cache(1)
+def _table(proc: ProcFS, period: int) -> process_table.ProcessTable:
+    return process_table.read(proc)
+
+
+@lru_cache(1)
+def _first_sample(proc: ProcFS, period: int) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    """When it was taken (monotonic), and what every process of the host had done by then. It serves all holders of a look."""
+    return _sample(proc, proc.pids())
+
+
+def _sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    return time.monotonic(), {pid: found for pid in pids if (found := _work(proc, pid)) is not None}
+
+
+def _has_worked(
+    proc: ProcFS, tree: set[int], began: float, before: Mapping[int, tuple[int, int]], least: _Least
+) -> bool:
+    ticks = size = 0
+    for pid in tree:
+        if (after := _work(proc, pid)) is not None:
+            ticks += after[0] - before.get(pid, (0, 0))[0]
+            size += after[1] - before.get(pid, (0, 0))[1]
+    share = least.share * (time.monotonic() - began) * proc.ticks_per_second
+    return ticks >= max(least.ticks, share) or size >= least.size
+
+
+def _work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
+    """CPU ticks of a process, and bytes that it has read and written; None if that can't be read."""
+    try:
+        stat, counts = proc.stat(str(pid)), proc.io(pid)
+    except ProcError:
+        return None
+    return stat.cpu_ticks + stat.children_ticks, counts["rchar"] + counts["wchar"]
+
+
+def _wakes(proc: ProcFS, tree: set[int]) -> bool:
+    """Whether a thread of some processes wakes up by itself: it may be in a pause between two pieces of work."""
+    tasks = [f"{pid}/task/{tid}" for pid in tree for tid in _tids(proc, pid)]
+    return any(_is_timed(proc, task) for task in tasks[:_MAX_TASKS])
+
+
+def _is_timed(proc: ProcFS, task: str) -> bool:
+    try:
+        call, arguments = system_calls.current(proc, task)
+    except (ProcError, ValueError):
+        return False
+    return call is not None and (call == system_calls.RESTART or system_calls.timed(call, arguments) is True)
+
+
+def _tids(proc: ProcFS, pid: int) -> list[int]:
+    try:
+        return proc.tids(pid)
+    except ProcError:
+        return []

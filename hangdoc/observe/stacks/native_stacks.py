@@ -1,0 +1,206 @@
+"""Native stacks, read after the window: of ranks that made no progress in it, and whose Python stack does not show the operation.
+
+A native dump pauses a rank for 0.4 to 2 s, so a rank that makes progress is never dumped. Of the others, one rank per class
+of equal stacks is dumped. If its native stack shows a send or a receive, all ranks of the class are dumped, because the same
+source line may wait for different works.
+
+A rank whose card waits in a collective spins, so its CPU time shows nothing. Its record does: a call that is not finished, and
+none that was made or finished in the window. Without a record, stack and counters have to do.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.stacks import attach
+from hangdoc.observe.torch.recorded_progress import rests_on_card
+from hangdoc.regex import regex
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    Connections,
+    FlightRecorder,
+    Interpreter,
+    PythonThread,
+    Stack,
+    Unavailable,
+)
+from hangdoc.torch_facts import cpp_names, file_names, nccl, thread_names
+
+_NUMBER = regex(r"-?\d[\d.e+-]*")
+_MAX_PER_CLASS = 16
+_MIN_SECONDS = 1.0
+"""A native dump needs at least this time."""
+_IDLE = 0.05
+"""Share of a core that a waiting thread may use. A polling thread uses 2 to 4 %."""
+
+Gathered = Mapping[int | None, Mapping[str, Any]]
+"""The probe results: by pid (None for the host), then by field."""
+
+
+def read(
+    observation: Observation, gathered: Gathered, earlier: Mapping[int, tuple[Stack, Stack]]
+) -> dict[int, Stack | Unavailable]:
+    """Native stacks by pid. `earlier` has (Python stack, native stack) of earlier readings: a rank that is still at the same
+    location is not dumped again."""
+    if observation.native == "never":
+        return {}
+    classes: dict[object, list[Target]] = {}
+    chosen: dict[object, Target] = {}
+    found: dict[int, Stack | Unavailable] = {}
+    moved = moved_bytes(gathered)
+    for target in observation.ranks():
+        evidence = gathered.get(target.pid, {})
+        stack = evidence.get("stack")
+        if target.held or not isinstance(stack, Stack):
+            continue
+        unmoved = target.pid not in moved and made_no_progress(target.pid, evidence, observation.window)
+        known = earlier.get(target.pid)
+        if unmoved and known is not None and location(known[0]) == location(stack):
+            found[target.pid] = known[1]
+            continue
+        if not unmoved and observation.native != "always":
+            continue
+        key: object = target.pid if observation.native == "always" else _class(stack)
+        classes.setdefault(key, []).append(target)
+        if observation.native == "always" or _needs_native(evidence, stack):
+            chosen.setdefault(key, target)
+    found |= _dump(observation, chosen.values())
+    differ: list[Target] = []
+    for key, first in chosen.items():
+        others = [target for target in classes[key] if target is not first]
+        native = found[first.pid]
+        if isinstance(native, Stack) and _in_point_to_point(native):
+            differ += others[:_MAX_PER_CLASS]
+        elif isinstance(native, Stack):
+            found |= dict.fromkeys((target.pid for target in others), native)
+    return found | _dump(observation, differ)
+
+
+def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+    targets = list(targets)
+    if observation.deadline.remaining() < _MIN_SECONDS:
+        for target in targets:
+            observation.deadline.miss("native stack", target.pid)
+        return {target.pid: Unavailable(reason="no time left") for target in targets}
+    stacks = observation.read_together(
+        targets,
+        lambda t: attach.dump(observation.proc, t.pid, observation.deadline, native=True, locals_=False),
+    )
+    return {pid: validated(stack) for pid, stack in stacks.items()}
+
+
+def validated(native: Stack | Unavailable) -> Stack | Unavailable:
+    """The stack if it has a frame of torch. Without one it names no operation, and in a container or chroot, where py-spy does
+    not find the files, its function names are wrong."""
+    if isinstance(native, Unavailable):
+        return native
+    if any(
+        f.native and cpp_names.COMMUNICATION_LIBRARY.search(f.file) for thread in native.threads for f in thread.frames
+    ):
+        return native
+    return Unavailable(
+        reason="its native stack has no frame of torch: it waits elsewhere, or py-spy did not find its libraries"
+    )
+
+
+def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> bool:
+    """Whether the main thread made no progress between both readings, which are `seconds` apart: same frames, same numbers in
+    them and at module level, and almost no CPU time. With NCCL, its record counts instead of its CPU time."""
+    before, after = evidence.get("stack_before"), evidence.get("stack")
+    if not isinstance(before, Stack) or not isinstance(after, Stack):
+        return False
+    if location(before) != location(after) or _numbers_changed(before, after):
+        return False
+    state = evidence.get("interpreter")
+    if isinstance(state, Interpreter):
+        now = {local.name: local.text for local in state.globals}
+        if any(now.get(local.name, local.text) != local.text for local in state.globals_before):
+            return False
+    clocks = evidence.get("clocks")
+    if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
+        return False
+    main = next((thread for thread in clocks.threads if thread.tid == pid), None)
+    idle = main is not None and main.cpu_ns / 1e9 / clocks.window_seconds < _IDLE
+    if idle or not _drives_gpus(clocks):
+        return idle
+    recorded = isinstance(record := evidence.get("recorder"), FlightRecorder) and any(g.on_card for g in record.groups)
+    return rests_on_card(evidence, seconds) if recorded else True
+
+
+def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
+    return _drives_gpus(evidence.get("clocks")) or not _names_operation(stack)
+
+
+def _drives_gpus(clocks: object) -> bool:
+    """Whether a process has threads with the names that torch, NCCL and CUDA give theirs."""
+    return isinstance(clocks, Clocks) and any(thread_names.uses_card(thread.name) for thread in clocks.threads)
+
+
+def moved_bytes(gathered: Gathered) -> set[int]:
+    """Processes that exchanged bytes with another observed process in the window. Connections to other hosts (trackers) do not
+    count, nor does torch's store, which background threads poll, nor the messages with which NCCL's processes keep in touch."""
+    connections = gathered.get(None, {}).get("connections")
+    if not isinstance(connections, Connections):
+        return set()
+    listening = {one.port for one in connections.listeners}
+    pairs = [c for c in connections.connections if not listening & {c.local_port, c.remote_port}]
+    owners: dict[tuple[object, ...], Connection] = {(c.namespace, c.local_port, c.remote_port): c for c in pairs}
+    with_cards = {pid for pid, fields in gathered.items() if _drives_gpus(fields.get("clocks"))}
+    return {
+        c.pid
+        for c in pairs
+        if (c.bytes_moved or 0) > (nccl.KEEPS_ALIVE_BYTES if c.pid in with_cards else 0)
+        and (other := owners.get((c.namespace, c.remote_port, c.local_port))) is not None
+        and other.pid != c.pid
+    }
+
+
+def _main(stack: Stack) -> PythonThread | None:
+    return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
+
+
+def location(stack: Stack) -> object:
+    """A key for the main thread's location in the program: equal for equal frames."""
+    main = _main(stack)
+    return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
+
+
+def _class(stack: Stack) -> object:
+    """A key that is equal for ranks with equal native stacks: their main threads, and all other threads that run the user's code,
+    have equal frames. In a Ray Train worker, the main thread runs Ray's loop and another thread trains."""
+    user_code = (
+        tuple((f.file, f.function, f.line) for f in thread.frames)
+        for thread in stack.threads
+        if any(not frame.library and not frame.native for frame in thread.frames)
+    )
+    return (location(stack), frozenset(user_code))
+
+
+def _numbers_changed(before: Stack, after: Stack) -> bool:
+    """Whether a number in the main thread's frames has changed."""
+    first, second = _main(before), _main(after)
+    if first is None or second is None:
+        return False
+    for old, new in zip(first.frames, second.frames, strict=False):
+        now = {local.name: local.text for local in new.locals}
+        for local in old.locals:
+            if _NUMBER.fullmatch(local.text) and now.get(local.name, local.text) != local.text:
+                return True
+    return False
+
+
+def _names_operation(stack: Stack) -> bool:
+    """Whether the main thread's innermost Python frame already shows the operation that it waits in."""
+    main = _main(stack)
+    if main is None or not main.frames:
+        return False
+    top = main.frames[0]
+    if top.file.endswith(file_names.NAMING):
+        return True
+    return top.library and "/site-packages/" not in top.file and "/dist-packages/" not in top.file
+
+
+def _in_point_to_point(native: Stack) -> bool:
+    main = _main(native)
+    return main is not None and any(f.native and cpp_names.SEND_OR_RECEIVE.search(f.function) for f in main.frames)

@@ -1,0 +1,337 @@
+"""Stacks of all ranks at both ends of the window, and of helpers and launchers that matter.
+
+A dump takes 12 to 22 ms and pauses the rank for 2 ms. A rank that has not run for a second is not paused: that would be the only
+reason for its threads to run. Native frames (`native_stacks`) take far longer.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from hangdoc.observe.access.observation import Observation, ProbeResult, Target
+from hangdoc.observe.access.shares import is_share_taken
+from hangdoc.observe.kernel.clocks import Threads, threads_of
+from hangdoc.observe.kernel.targets import adopt_helpers
+from hangdoc.observe.memory.budget import Budget
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.python_state import Variable, amounts, p2p_ops, torch_value
+from hangdoc.observe.stacks import attach
+from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.torch.precision import precisions
+from hangdoc.observe.torch.rpc_worker import worker_info
+from hangdoc.procfs import ProcError
+from hangdoc.program import program
+from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
+from hangdoc.torch_facts import call_names, file_names
+
+_HELPERS_PER_RANK = 16
+_MAX_CONTENTS = 60
+_RESERVE_SECONDS = 1.0
+"""Source and variables are read only if more than this time is left, which the other probes need."""
+_WAITS_FOR_A_CHILD = (
+    file_names.DATALOADER,
+    "multiprocessing/connection.py",
+    "multiprocessing/queues.py",
+    "multiprocessing/popen_fork.py",
+    "concurrent/futures/",
+    "subprocess.py",
+)
+
+
+class Stacks:
+    """The probe."""
+
+    name = "stacks"
+
+    def __init__(self) -> None:
+        self._first: dict[int, Stack | Unavailable] = {}
+        self._second: dict[int, Stack | Unavailable] = {}
+        self._clocks: dict[int, Threads] = {}
+        """The clocks of each process right after its first dump."""
+        self._took = 0.0
+        self._sources: Sources | None = None
+
+    def open(self, observation: Observation) -> None:
+        """Dump every rank."""
+        began = time.monotonic()
+        targets = [t for t in observation.ranks() if t.state not in "ZX" and t.python]
+        self._first = self._first_dump(observation, targets)
+        self._took = time.monotonic() - began
+
+    def during(self, observation: Observation) -> None:
+        """Dump helpers that a rank may wait for, and read the source files of all frames."""
+        adopt_helpers(observation)
+        wanted = []
+        for rank in observation.ranks():
+            if waits_for_a_child(self._first.get(rank.pid)):
+                wanted += helpers_of(observation, rank)
+        self._first |= self._first_dump(observation, wanted)
+        self._sources = Sources(observation.proc)
+        sources, stacks = self._sources, dict(self._first)  # most frames will be the same in the second dump
+        observation.read_each(
+            (observation.targets[pid] for pid, stack in stacks.items() if isinstance(stack, Stack)),
+            lambda target: sources.annotate(target.pid, target.start_ticks, _stack_in(stacks[target.pid])),
+        )
+
+    def close(self, observation: Observation) -> None:
+        """Dump every process again, and helpers that have started since. A process that has not run since its first dump has the
+        same stack. Launchers are dumped only once, and only those without a living rank: what matters is whether they wait for
+        other nodes or for the end, and one with a living rank does neither. A parent that is not a launcher is dumped anyway:
+        its variables tell how many ranks it has spawned."""
+        busy = {t.owner for t in observation.ranks() if t.state not in "ZX"}
+        launchers = [
+            t
+            for t in observation.alive()
+            if t.role == "launcher" and t.python and (t.launch is None or t.pid not in busy)
+        ]
+        self._first |= {t.pid: Unavailable(reason="read only at the end of the window") for t in launchers}
+        for pid in adopt_helpers(observation):
+            self._first |= dump_each(observation, [observation.targets[pid]], set())
+        to_dump = []
+        for pid, first in list(self._first.items()):
+            if isinstance(first, Stack) and self._is_off_cpu(observation, pid, first):
+                self._second[pid] = msgspec.structs.replace(first, at_seconds=observation.deadline.elapsed())
+            elif isinstance(first, Stack):
+                to_dump.append(observation.targets[pid])
+        self._second |= self._dump(observation, [*to_dump, *launchers])
+
+    def lead_seconds(self) -> float:
+        """How long before the end of the window `close` should begin, so that it ends with the window."""
+        return self._took + 0.04  # sockets, memory and clocks are read after the stacks
+
+    def _is_off_cpu(self, observation: Observation, pid: int, first: Stack) -> bool:
+        before = self._clocks.get(pid, {})
+        return bool(before) and not _ran(observation, pid, first, before)
+
+    def _first_dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+        targets = list(targets)
+        still = {t.pid: threads_of(observation.proc, t.pid) for t in targets if t.at_rest}
+        found = self._dump(observation, targets)
+        ran = [t for t in targets if t.pid in still and _ran(observation, t.pid, found[t.pid], still[t.pid])]
+        for target in ran:
+            target.last_run = None
+        found |= self._dump(observation, ran)
+        for pid, stack in found.items():
+            threads = threads_of(observation.proc, pid) if isinstance(stack, Stack) else stack
+            if not isinstance(threads, Unavailable):
+                self._clocks[pid] = threads
+        return found
+
+    def _dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+        targets = list(targets)
+        return dump_each(observation, targets, {target.pid for target in targets if target.at_rest})
+
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
+        """Both stacks, the second with source lines and lengths."""
+        sources = self._sources or Sources(observation.proc)
+        before: dict[int, Stack | Unavailable] = {}
+        after: dict[int, Stack | Unavailable] = {}
+        for pid, first in list(self._first.items()):
+            missing = Unavailable(reason="no time was left for a second reading") if isinstance(first, Stack) else first
+            second = self._second.get(pid, missing)
+            if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_alive(observation, pid):
+                first, second = second, first  # one reading is useful, but must not count as two
+            before[pid], after[pid] = first, second
+        after |= annotate_each(observation, sources, after)
+        for pid in before:
+            yield pid, "stack_before", before[pid]
+            yield pid, "stack", after[pid]
+        for target in observation.targets.values():
+            if target.pid not in self._first:
+                reason = no_stack_reason(target)
+                yield target.pid, "stack", Unavailable(reason=reason)
+                yield target.pid, "stack_before", Unavailable(reason=reason)
+
+
+def with_later_frames(first: Stack, second: Stack) -> Stack:
+    """The first of two looks, in which each thread that was at the same lines at the second has its frames: counters keep what
+    changed in them, and a bundle holds such frames once."""
+    later = {(thread.tid, thread.name, _lines(thread)): thread.frames for thread in second.threads}
+    threads = tuple(
+        msgspec.structs.replace(thread, frames=later.get((thread.tid, thread.name, _lines(thread)), thread.frames))
+        for thread in first.threads
+    )
+    return msgspec.structs.replace(first, threads=threads)
+
+
+def _lines(thread: PythonThread) -> tuple[tuple[str, str, int], ...]:
+    return tuple((frame.file, frame.function, frame.line) for frame in thread.frames)
+
+
+def _is_alive(observation: Observation, pid: int) -> bool:
+    try:
+        return observation.proc.stat(str(pid)).state not in "ZX"
+    except ProcError:
+        return False
+
+
+def no_stack_reason(target: Target) -> str:
+    """Why no stack of a process was read."""
+    if target.state in "ZX":
+        return "the process has ended"
+    return "not needed" if target.python else "not a Python process"
+
+
+def _ran(observation: Observation, pid: int, stack: Stack | Unavailable, before: Threads | Unavailable) -> bool:
+    """Whether a relevant thread may have run since `before`."""
+    now = threads_of(observation.proc, pid)
+    return isinstance(before, Unavailable) or isinstance(now, Unavailable) or has_run(pid, stack, before, now)
+
+
+def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:
+    """Whether a relevant thread has run between two readings of a process's clocks. Relevant are the main thread, and threads
+    that run the user's code, wait in torch.distributed, or have the GIL. Other Python threads run all the time (progress bars,
+    monitors), and threads of torch's backends have no Python stack. Also True if the threads can't be compared."""
+    if not before or not now.keys() <= before.keys():
+        return True
+    wanted = {pid}
+    for thread in stack.threads if isinstance(stack, Stack) else ():
+        matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
+        if matters and thread.name != "MainThread":
+            wanted |= {thread.tid} if thread.tid is not None else now.keys()
+    return any(
+        tid not in now
+        or tid not in before
+        or now[tid].ran != before[tid].ran
+        or "R" in (now[tid].state, before[tid].state)
+        for tid in wanted
+    )
+
+
+def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:
+    """Whether a thread of a rank may wait for a helper process."""
+    return isinstance(stack, Stack) and any(
+        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in _WAITS_FOR_A_CHILD
+    )
+
+
+def helpers_of(observation: Observation, rank: Target) -> list[Target]:
+    """The Python helpers of a rank, at most 16."""
+    helpers = [t for t in observation.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
+    return helpers[:_HELPERS_PER_RANK]
+
+
+def dump_each(observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> dict[int, Stack | Unavailable]:
+    """The stacks of some processes, read in parallel. Those in `off_cpu` are read without a pause (`attach.dump`)."""
+    return observation.read_together(
+        targets,
+        lambda target: attach.dump(observation.proc, target.pid, observation.deadline, off_cpu=target.pid in off_cpu),
+    )
+
+
+def annotate_each(
+    observation: Observation, sources: Sources, stacks: dict[int, Stack | Unavailable]
+) -> dict[int, Stack | Unavailable]:
+    """The stacks with source lines, lengths of containers and numbers in objects, if there is time. A stack stays as it is if
+    these can't be read."""
+
+    def annotate(target: Target) -> Stack:
+        stack = _stack_in(stacks[target.pid])
+        if observation.deadline.remaining() > _RESERVE_SECONDS:
+            budget = Budget()
+            stack = _with_amounts(observation, target.pid, stack)
+            stack = sources.annotate(target.pid, target.start_ticks, stack, budget)
+            if budget.spent:
+                observation.problems.append(
+                    f"source of pid {target.pid}: reading it took too long, so its outer frames have no source lines"
+                )
+            return stack
+        observation.deadline.miss("source and variables", target.pid)
+        return stack
+
+    read = [observation.targets[pid] for pid, stack in stacks.items() if isinstance(stack, Stack)]
+    more = observation.read_each(read, annotate)
+    for pid, stack in more.items():
+        if isinstance(stack, Unavailable) and not is_share_taken(stack.reason):
+            observation.problems.append(f"source and variables of pid {pid}: {stack.reason}")
+    return stacks | {pid: stack for pid, stack in more.items() if isinstance(stack, Stack)}
+
+
+def _stack_in(stack: Stack | Unavailable) -> Stack:
+    assert isinstance(stack, Stack)  # noqa: S101
+    return stack
+
+
+def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
+    """The stack with lengths of containers, and with numbers and lengths in the objects of the user's frames
+    (`loader.dataset.paths`). They are read from memory, because py-spy's texts are short."""
+    try:
+        with observation.memory(pid) as memory:
+            threads = tuple(
+                msgspec.structs.replace(thread, frames=tuple(_annotated_frames(memory, thread.frames)))
+                for thread in stack.threads
+            )
+            return msgspec.structs.replace(stack, threads=threads)
+    except (Unreadable, ProcError):
+        return stack
+
+
+def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
+    program_frames = {id(frame) for frame in program(frames)}
+    for frame in frames:
+        if not frame.library or frame.file.endswith(file_names.WITH_ARGUMENTS):
+            yield _with_contents(memory, frame)
+        else:
+            yield _with_lengths(memory, frame) if id(frame) in program_frames else _with_dtypes(memory, frame)
+
+
+def _with_lengths(memory: Memory, frame: Frame) -> Frame:
+    """A frame of a framework with the lengths of its containers, and with the numbers in `self`: a framework's trainer keeps the
+    number of batches there."""
+    found: list[Local] = []
+    for local in frame.locals:
+        length = None
+        if local.address is not None:
+            with contextlib.suppress(Unreadable):
+                if local.text[:1] in "[({":
+                    length = memory.length(local.address)
+                elif local.name == "self":
+                    found += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_CONTENTS))
+        found.append(msgspec.structs.replace(local, length=length))
+    return msgspec.structs.replace(frame, locals=tuple(found))
+
+
+def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
+    """A frame of one of torch's layers with the dtypes of its tensors; any other frame unchanged."""
+    if file_names.LAYERS not in frame.file:
+        return frame
+    found = []
+    for local in frame.locals:
+        text = None
+        if local.address is not None and local.text.startswith("<"):
+            with contextlib.suppress(Unreadable):
+                text = torch_value(memory, local.address)
+        found.append(local if text is None else msgspec.structs.replace(local, text=text))
+    return msgspec.structs.replace(frame, locals=tuple(found))
+
+
+def _torch_text(memory: Memory, address: int) -> str | None:
+    return torch_value(memory, address) or worker_info(memory, address)
+
+
+def _as_local(variable: Variable) -> Local:
+    return Local(name=variable.name, text=variable.text, length=variable.length)
+
+
+def _with_contents(memory: Memory, frame: Frame) -> Frame:
+    found: list[Local] = []
+    contents: list[Local] = []
+    for local in frame.locals:
+        length = None
+        if local.address is not None:
+            with contextlib.suppress(Unreadable):
+                if local.text[:1] in "[({":
+                    length = memory.length(local.address)
+                    if f"<{call_names.P2P_OP} at " in local.text:
+                        contents += map(_as_local, p2p_ops(memory, local.name, local.address))
+                elif local.text.startswith("<") and (text := _torch_text(memory, local.address)) is not None:
+                    found.append(msgspec.structs.replace(local, text=text))
+                    continue
+                elif local.text.startswith("<") and len(contents) < _MAX_CONTENTS:
+                    contents += map(_as_local, precisions(memory, local.name, local.address))
+                    contents += map(_as_local, amounts(memory, local.name, local.address))
+        found.append(msgspec.structs.replace(local, length=length))
+    return msgspec.structs.replace(frame, locals=(*found, *contents[:_MAX_CONTENTS]))

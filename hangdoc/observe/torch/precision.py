@@ -1,0 +1,78 @@
+"""The floating-point type in which an object of a rank computes: the parameters of a model, the dtype of an autocast.
+
+A variable such as `dtype = "float16"` does not prove that anything computes in float16; these objects do.
+"""
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.memory.python_state import Variable, torch_value
+from hangdoc.regex import regex
+
+_TENSOR = regex(r"(\w+)\[([\d, ]*)\]")
+_MAX_MODULES = 64
+_MAX_PARAMETERS = 24
+"""Limit per model: a sample of this size takes 2 to 3 ms. The parameters of one layer are always read together."""
+_MAX_NAME = 100
+_FLOATS = ("float", "bfloat")
+
+
+def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
+    """The floating-point types of an object and, up to `depth`, of its attributes.
+
+    A torch.nn.Module gives `name.parameters()` as `bfloat16[65792]`: the dtype of most elements of its first parameters, and
+    the number of these elements. A torch.autocast that is entered and enabled gives `autocast(cpu, bfloat16)`.
+    """
+    try:
+        named = islice(memory.attributes(instance), 256)
+        attributes = {attribute: address for attribute, address in named if len(attribute) <= _MAX_NAME}
+    except Unreadable:
+        return
+    if "_parameters" in attributes and "_modules" in attributes:
+        yield from _parameters(memory, name, instance)
+    elif memory.kind(instance)[0] == "autocast":
+        with contextlib.suppress(Unreadable, KeyError):
+            yield from _autocast(memory, name, attributes)
+    elif depth > 1:
+        for attribute, address in islice(attributes.items(), 48):
+            with contextlib.suppress(Unreadable):
+                yield from precisions(memory, f"{name}.{attribute}", address, depth - 1)
+
+
+def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
+    if module not in memory.models:  # many variables hold the same model
+        memory.models[module] = _floats(memory, module)
+    if (text := memory.models[module]) is not None:
+        yield Variable(f"{name}.parameters()", text, None, None)
+
+
+def _floats(memory: Memory, module: int) -> str | None:
+    """The dtype of most elements of a model, and their number; None for a model without elements."""
+    elements = Counter[str]()
+    seen, todo, parameters = {module}, [module], 0
+    while todo and len(seen) < _MAX_MODULES and parameters < _MAX_PARAMETERS:
+        with contextlib.suppress(Unreadable, KeyError):  # it has changed during the read, or is no plain object
+            attributes = dict(memory.attributes(todo.pop()))
+            for _, parameter in memory.named_items(attributes["_parameters"]):
+                match = _TENSOR.fullmatch(torch_value(memory, parameter) or "")
+                if match is not None and match[1].startswith(_FLOATS):
+                    parameters += 1
+                    elements[match[1]] += math.prod(int(size) for size in match[2].split(", ") if size)
+            below = [child for _, child in memory.named_items(attributes["_modules"]) if child not in seen]
+            seen.update(below)
+            todo += below
+    if not elements:
+        return None
+    dtype, count = elements.most_common(1)[0]
+    return f"{dtype}[{count}]"
+
+
+def _autocast(memory: Memory, name: str, attributes: dict[str, int]) -> Iterator[Variable]:
+    """Read the attributes of torch/amp/autocast_mode.py. `__enter__` sets `prev`."""
+    dtype = (torch_value(memory, attributes["fast_dtype"]) or "").removeprefix("torch.")
+    if "prev" in attributes and dtype and memory.integer(attributes["_enabled"]):
+        yield Variable(name, f"autocast({memory.text(attributes['device'])}, {dtype})", None, None)
