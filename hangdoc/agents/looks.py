@@ -18,7 +18,7 @@ from hangdoc.commands.looking import described, look_at_hosts, look_here
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.look.observe import Options
 from hangdoc.phrases import numbers
-from hangdoc.reasoning.engine import DEFAULT_PATIENCE, asked_for, examine
+from hangdoc.reasoning.engine import DEFAULT_PATIENCE, examine, select_runs
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.redact import Locals
@@ -70,7 +70,7 @@ class Look:
         pairs = list(zip(self.diagnosis.jobs, self.runs, strict=True))
         hung = [pair for pair in pairs if pair[0].verdict == "hung"]
         if name is not None:
-            wanted = {run.id for run in asked_for(self.runs, name)}
+            wanted = {run.id for run in select_runs(self.runs, name)}
             found = [pair for pair in pairs if pair[0].id in wanted]
         else:
             found = hung if len(hung) == 1 else pairs
@@ -150,7 +150,7 @@ class Looks:
         """Diagnose a snapshot and keep the look. Raises CommandError for a job that does not exist."""
         diagnosis, runs = examine(snapshot, patience=patience)
         if job is not None:
-            wanted = [run.id for run in asked_for(runs, job)]
+            wanted = [run.id for run in select_runs(runs, job)]
             if len(wanted) != 1:
                 many = f"{len(wanted)} users have a job {job[:100]!r}" if wanted else f"there is no job {job[:100]!r}"
                 raise CommandError(f"{many}. The jobs are: {_listed(diagnosis)}.", USAGE)

@@ -8,7 +8,7 @@ import msgspec
 
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
 from hangdoc.reasoning import ids
-from hangdoc.reasoning.build import runs as build
+from hangdoc.reasoning.build.runs import build_runs
 from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.causes.explain import explain
 from hangdoc.reasoning.evidence.records import last_call
@@ -33,7 +33,7 @@ _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
 def diagnose(snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Diagnosis:
-    """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id (`asked_for`). Never raises for a
+    """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id (`select_runs`). Never raises for a
     valid snapshot: a rule that fails is a problem in the answer."""
     return examine(snapshot, patience=patience, job=job)[0]
 
@@ -44,7 +44,7 @@ def examine(
     """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
     problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
     problems += [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
-    runs = tuple(map(_examined, asked_for(build.runs(snapshot, patience), job)))
+    runs = tuple(map(_examined, select_runs(build_runs(snapshot, patience), job)))
     jobs = tuple(_job(run, problems) for run in runs)
     verdicts = {job.verdict for job in jobs}
     diagnosis = Diagnosis(
@@ -61,7 +61,7 @@ def examine(
     return diagnosis, runs
 
 
-def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
+def select_runs(runs: Iterable[Run], job: str | None) -> list[Run]:
     """The runs that a person means by a job's id: that with this id or full id. If other users' runs have taken the name since,
     all with this name: an id from an earlier look stays valid. None means all."""
     every = list(runs)
@@ -94,7 +94,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         verdict=verdict,
         hung_for_seconds=find_beginning(run).seconds if verdict == "hung" else None,
         ranks=tuple(_view(run, rank, waited.get(number)) for number, rank in sorted(run.ranks.items())),
-        findings=tuple(_with_hosts(run, found) for found in _findings(run, problems)),
+        findings=tuple(_with_hosts(run, finding) for finding in _findings(run, problems)),
         unseen=_unseen(run),
         blockages=tuple(map(_blocked, run.blockages)),
         script=launch.script(run),
@@ -122,17 +122,17 @@ def _started_by(run: Run) -> Starter | None:
 def _findings(run: Run, problems: list[str]) -> list[Finding]:
     """All findings, the most likely cause first. A rule that fails is a problem."""
     identified: list[tuple[str, Finding]] = []
-    subjects, instance = by_subject(), ids.instance(run)
+    subjects, instance = by_subject(), ids.identify_run(run)
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
         with _reported(problems, rule):
             described = finding(rule.code, rule.name, write(run, blockage, blockage.about), run, blockage)
-            identified.append((ids.of_blockage(instance, blockage), described))
+            identified.append((ids.name_blockage(instance, blockage), described))
     for rule in all_rules():
         with _reported(problems, rule):
             facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]
-            identified += [(ids.of_fact(instance, fact), fact) for fact in facts]
-    unique = ids.apart(name for name, _ in identified)
+            identified += [(ids.name_fact(instance, fact), fact) for fact in facts]
+    unique = ids.number_repeated(name for name, _ in identified)
     findings = [msgspec.structs.replace(found, id=name) for name, (_, found) in zip(unique, identified, strict=True)]
     return sorted(findings, key=lambda f: (_SEVERITY[f.severity], -f.confidence, f.code, f.culprits))
 

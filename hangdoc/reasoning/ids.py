@@ -22,18 +22,18 @@ _DIGITS = 16
 Instance = tuple[str, ...]
 
 
-def of_blockage(run: Instance, blockage: Blockage) -> str:
+def name_blockage(run: Instance, blockage: Blockage) -> str:
     """The id of the finding about a blockage."""
     where = blockage.culprits or tuple(sorted(numbers_of(blockage.awaited)))
     return _digest(run, blockage.kind.NAME, where)
 
 
-def of_fact(run: Instance, finding: Finding) -> str:
+def name_fact(run: Instance, finding: Finding) -> str:
     """The id of a finding about the run as a whole."""
     return _digest(run, finding.code, finding.culprits)
 
 
-def apart(ids: Iterable[str]) -> Iterator[str]:
+def number_repeated(ids: Iterable[str]) -> Iterator[str]:
     """The ids of one run, with a number after those that repeat."""
     seen: Counter[str] = Counter()
     for name in ids:
@@ -41,7 +41,7 @@ def apart(ids: Iterable[str]) -> Iterator[str]:
         yield name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
-def instance(run: Run) -> Instance:
+def identify_run(run: Run) -> Instance:
     """What tells this run from all others, an earlier one of the same name included."""
     if not run.processes:
         return min(map(_process, run.launchers), default=(run.id,))

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.build import runs as build
+from hangdoc.reasoning.build.runs import build_runs
 from hangdoc.reasoning.causes import disagreements
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Class, Rank
@@ -23,7 +23,7 @@ def summarized(snapshot: Snapshot) -> Snapshot:
     all but what always differs (`shared_ranks.common`). Their helper processes that sleep are left out."""
     like: _Like = {}
     moved = {(host.name, c.pid) for host in snapshot.hosts for c in observed.connections(host) if c.bytes_moved}
-    for run in build.runs(snapshot, 0.0):
+    for run in build_runs(snapshot, 0.0):
         for ranks in run.classes:
             wait = ranks.first.wait
             if wait is not None and wait.kind == "collective" and not ranks.first.moving:

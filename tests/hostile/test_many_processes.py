@@ -12,7 +12,7 @@ import pytest
 
 from hangdoc import codec
 from hangdoc.host_bounds import MOST_PROCESSES
-from hangdoc.reasoning.build import runs as build
+from hangdoc.reasoning.build.runs import build_runs
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
 
@@ -81,7 +81,7 @@ SHAPES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
 def seconds(snapshot: Snapshot) -> float:
     """CPU time, which other processes of the machine do not change."""
     began = time.process_time()
-    build.runs(snapshot, 30.0)
+    build_runs(snapshot, 30.0)
     return time.process_time() - began
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.reasoning.build import runs as build
+from hangdoc.reasoning.build.runs import build_runs
 from hangdoc.reasoning.causes import launches
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.model.blockage import Blockage
@@ -118,6 +118,6 @@ def test_a_pid_of_another_host_of_the_run_does_not_make_a_stranger_its_own() -> 
         other, connections=Connections(connections=()),
         processes=tuple(replace(process, namespaces={"net": "net:[1]"}) for process in other.processes),
     )  # fmt: skip
-    (run,) = build.runs(Snapshot(hangdoc="test", hosts=(held, waiting)), 30.0)
+    (run,) = build_runs(Snapshot(hangdoc="test", hosts=(held, waiting)), 30.0)
     taken = launches.find_taken_port(run, Blockage(kind=SameCall(), awaited=(), culprits=()))
     assert taken is not None and taken.listener == stranger

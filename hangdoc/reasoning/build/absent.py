@@ -9,7 +9,9 @@ from hangdoc.reasoning.runs.processes import Gathered
 from hangdoc.snapshot import Process, RankIdentity, Unreached
 
 
-def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
+def add_missing_ranks(
+    run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]
+) -> dict[int, Unlooked]:
     """Add the dead ones of the missing ranks of a run to `ranks`; why each other one was not observed. Those that must be on an
     observed host are dead (the zombies first), or perhaps not started if others only wait for their keys in a store. Some
     processes of one of the launchers may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no

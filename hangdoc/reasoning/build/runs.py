@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.build import absent
+from hangdoc.reasoning.build.absent import add_missing_ranks
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.observed import interfaces
 from hangdoc.reasoning.evidence.records import backend_of_run, last_call
@@ -23,7 +23,8 @@ from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, trainin
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
 from hangdoc.reasoning.ranks.states import Training, find_training, state_of
-from hangdoc.reasoning.runs import gather, launch
+from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.runs.gather import gather_runs
 from hangdoc.reasoning.runs.links import Connected, Links, links_of, silent_seconds, store_waits
 from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
 from hangdoc.run_identity import is_loopback
@@ -32,9 +33,9 @@ from hangdoc.torch_facts import file_names
 from hangdoc.torch_facts.frameworks import RAYLET
 
 
-def runs(snapshot: Snapshot, patience: float) -> list[Run]:
+def build_runs(snapshot: Snapshot, patience: float) -> list[Run]:
     """All runs in a snapshot, in the order of their names. Of runs that are called alike, left-overs come last."""
-    parts = sorted(gather.gather(snapshot), key=lambda part: (name_of(part), part.left_over, _lost_its_launcher(part)))
+    parts = sorted(gather_runs(snapshot), key=lambda part: (name_of(part), part.left_over, _lost_its_launcher(part)))
     hosts = _Hosts(snapshot)
     return [_run(snapshot, hosts, part, job_id, patience) for part, job_id in zip(parts, ids_of(parts), strict=True)]
 
@@ -74,7 +75,7 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
     own = {(host.name, process.pid) for host, process in members.values()}
     below = hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
     ranks = _ranks(members, below, links_of(members, run.master, below))
-    unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
+    unseen = add_missing_ranks(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=job_id.shown,
         full_id=job_id.full,

@@ -35,8 +35,6 @@ _ALL, _MANY = 0.97, 12
 """Of a rank that skipped a whole step, only the few calls that are not in every step show it, so without the shift nearly as many
 calls match. Then all must match with it, and more must be telling."""
 _BETTER_THAN_ROLES = 0.1
-_LEAST_STEPS = 2
-"""A difference within the last step is a part of the hang itself."""
 _MOST_CLASSES = 32
 """How many classes of ranks with equal calls are compared, the largest ones."""
 _HEAD = 5
@@ -168,7 +166,7 @@ def _shifted(
     recorded: dict[int, RankCalls], mine: _History, theirs: _History, *, whole: bool
 ) -> FirstDifference | None:
     numbers = sorted(mine.by_number.keys() & theirs.by_number.keys())
-    segments = [] if _are_roles(mine, theirs, numbers) else _segments(numbers, mine.by_number, theirs.by_number)
+    segments = _segments(numbers, mine.by_number, theirs.by_number)
     if not segments or segments[-1].shift == 0:
         return None
     last_aligned = max((at for at, part in enumerate(segments) if part.shift == 0), default=-1)
@@ -197,9 +195,6 @@ def _shifted(
     else:
         number = None
     at = number if number is not None else differing[0]
-    steps = _steps(b, at, numbers[-1])
-    if number is not None and steps is not None and steps < _LEAST_STEPS:
-        return None
     return FirstDifference(
         number=number,
         ranks=mine.ranks,
@@ -209,7 +204,7 @@ def _shifted(
         call=recorded[mine.ranks[0]].by_number()[at],
         others_call=recorded[theirs.ranks[0]].by_number()[at],
         calls_ago=numbers[-1] - at,
-        steps_ago=steps,
+        steps_ago=_steps(b, at, numbers[-1]),
         matched=matched,
         matched_unshifted=unshifted,
     )
@@ -227,11 +222,6 @@ def _is_sure_without_beginning(mine: _History, theirs: _History, tail: Sequence[
     if len(theirs.ranks) < 2 or len(mine.ranks) >= len(theirs.ranks):
         return False
     return matched - _explained_by_roles(mine, theirs, tail) >= _BETTER_THAN_ROLES
-
-
-def _are_roles(mine: _History, theirs: _History, numbers: Sequence[int]) -> bool:
-    """Whether lines that depend on the rank explain all differences, so that there is nothing to look for."""
-    return _explained_by_roles(mine, theirs, numbers) >= _ALWAYS
 
 
 def _explained_by_roles(mine: _History, theirs: _History, numbers: Sequence[int]) -> float:
@@ -320,10 +310,9 @@ def _steps(by_number: dict[int, int], first: int, last: int) -> int | None:
 
 
 def period(calls: Sequence[int]) -> int | None:
-    """After how many calls a sequence repeats, or at least most of it; None if it does not."""
-    for share in (_ALWAYS, _MATCHES):
-        for length in range(1, len(calls) // 3 + 1):
-            repeated = len(calls) - length
-            if sum(x == y for x, y in zip(calls, calls[length:], strict=False)) >= share * repeated:
-                return length
+    """After how many calls a sequence repeats; None if it does not."""
+    for length in range(1, len(calls) // 3 + 1):
+        repeated = len(calls) - length
+        if sum(x == y for x, y in zip(calls, calls[length:], strict=False)) >= _ALWAYS * repeated:
+            return length
     return None

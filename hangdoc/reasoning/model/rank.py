@@ -62,9 +62,9 @@ class Wait(Struct, frozen=True, gc=False):
             self.number,
         )
 
-    def having(self, **known: Any) -> "Wait":
+    def having(self, **changes: Any) -> "Wait":
         """The same wait, with more known of its operation."""
-        return replace(self, operation=replace(self.operation, **known))
+        return replace(self, operation=replace(self.operation, **changes))
 
     @property
     def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:

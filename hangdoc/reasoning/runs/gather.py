@@ -24,7 +24,7 @@ from hangdoc.torch_facts.launchers import AGENTS
 _MOST_ANCESTORS = 16
 
 
-def gather(snapshot: Snapshot) -> list[Gathered]:
+def gather_runs(snapshot: Snapshot) -> list[Gathered]:
     """All runs of a snapshot. Processes of two users of one host are never one run: anybody can give a process the variables of
     somebody else's run."""
     return [run for part in _by_user(snapshot) for run in _gather(part)]

@@ -170,16 +170,16 @@ class HelperIndex:
 def _nearest_rank(pid: int, by_pid: dict[int, Process], nearest: dict[int, int | None]) -> int | None:
     """The first rank among a process of a host and its ancestors; None if there is none. `nearest`: what is known already."""
     path: list[int] = []
-    found: int | None = None
+    rank: int | None = None
     while (process := by_pid.get(pid)) is not None:
         if pid in nearest:
-            found = nearest[pid]
+            rank = nearest[pid]
             break
         if process.role == "rank":
-            found = pid
+            rank = pid
             break
         nearest[pid] = None  # until it is known: who comes here again has gone round in a circle
         path.append(pid)
         pid = process.ppid
-    nearest.update(dict.fromkeys(path, found))
-    return found
+    nearest.update(dict.fromkeys(path, rank))
+    return rank

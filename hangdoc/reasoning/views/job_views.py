@@ -135,7 +135,7 @@ def has_ended(run: Run, rank: Rank) -> bool:
         return False
     if rank.label == "dead" or (rank.loop is not None and not rank.loop.inside):
         return True
-    if any(isinstance(one.kind, LeftLoop) and rank.rank in one.culprits for one in run.blockages):
+    if any(isinstance(b.kind, LeftLoop) and rank.rank in b.culprits for b in run.blockages):
         return True
     # A dataloader counts the batch in which the rank is now.
     return count.source != "loader" and count.total is not None and count.done >= count.total
