@@ -59,6 +59,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     also: tuple[str, ...] = ()
     """Codes of further findings that are not wrong."""
     patience: float | None = None
+    known_miss: str | None = None
+    """What hangdoc does not tell here, and why it does not try: the verdict is right, and something else is not."""
     ready: int | None = None
     """How many ranks print `ready`; all by default."""
     folder: Path = FOLDER

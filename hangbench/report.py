@@ -113,7 +113,7 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     for look in looks:
         case, score = look.score.case, look.score
         reported = score.verdict if score.right else f"**{score.verdict}** ({score.complaints()})"
-        truth = " ".join(case.truth.split()).replace("|", "\\|")
+        truth = " ".join(f"{case.truth} {case.known_miss or ''}".split()).replace("|", "\\|")
         listing.append(f"| {case.name} | {' or '.join(case.verdict)} | {reported} | {score.leading or '-'} | {truth} |")
     plain = Totals([look.without_native for look in looks])
     lost = [f"{s.case.name} ({s.complaints()})" for s in plain.scores if not s.right]

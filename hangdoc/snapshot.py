@@ -313,6 +313,8 @@ class Interpreter(Reading, frozen=True, kw_only=True):
     """The name under which the process has called `torch.distributed.rpc.init_rpc`."""
     rpc_calls: tuple[OpenCalls, ...] = ()
     """Its open calls at the end of the window, by worker; empty if there are none, or if they can't be read."""
+    keeps_alive: tuple[str, ...] = ()
+    """If the main thread is over: names of the threads that are no daemons. Python waits for their ends."""
 
 
 # --- progress and data ---------------------------------------------------------------------------------------------

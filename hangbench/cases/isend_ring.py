@@ -3,6 +3,7 @@ Rank 0 waits for a message that never arrives, rank 2 for a receiver that does n
 barrier."""
 
 # /// hangbench
+# known_miss = "Nothing records which rank sends to the wrong one. So all are named."
 # ranks = 3
 # verdict = ["hung"]
 # finding = "HD204"

@@ -3,6 +3,7 @@ broadcasts. So there are three sources, and all ranks wait for their first
 work."""
 
 # /// hangbench
+# known_miss = "Nothing records the root of work that is waited for later."
 # ranks = 3
 # verdict = ["hung"]
 # states = ["in-collective", "in-collective", "in-collective"]

@@ -3,7 +3,7 @@ at the barrier."""
 
 # /// hangbench
 # verdict = ["waiting"]
-# states = ["in-collective", "waiting-lock"]
+# states = ["in-collective", "waiting-io"]
 # operations = ["barrier", ""]
 # finding = "HD202"
 # severity = "info"

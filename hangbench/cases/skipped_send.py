@@ -2,6 +2,7 @@
 next weights. So both wait to receive from each other, and the actor is the one that did not send."""
 
 # /// hangbench
+# known_miss = "Nothing records which send is missing. So both ranks are named."
 # verdict = ["hung"]
 # states = ["in-p2p", "in-p2p"]
 # operations = ["recv", "recv"]

@@ -3,9 +3,9 @@ rate, so the pipe is full nearly all the time. The others wait at a barrier. Not
 
 # /// hangbench
 # verdict = ["waiting"]
-# states = ["in-collective", "waiting-lock"]
+# states = ["in-collective", "waiting-io"]
 # operations = ["barrier", ""]
-# finding = "HD202"
+# finding = "HD303"
 # severity = "info"
 # culprits = [1]
 # victims = [0]

@@ -22,11 +22,10 @@ from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.diagnoses import row, unread
 from hangdoc.agents.looks import Look
 from hangdoc.diagnosis import Job, RankView
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.views.comparison import ORDER, compared
-from hangdoc.reasoning.views.merged import frames_of, place
+from hangdoc.reasoning.views.detail import STANDING_ORDER, compare_settings, frames_of, place_of_frame
 from hangdoc.snapshot import (
     Connection,
     DataSource,
@@ -95,7 +94,10 @@ def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) 
     ranks = {number: look.rank(number, run) for number in (one, other)}
     views = _view(job, one), _view(job, other)
     frames = [tuple(reversed(frames_of(rank))) for rank in (ranks[one], ranks[other])]  # outermost first
-    common = sum(1 for _ in takewhile(lambda pair: place(pair[0]) == place(pair[1]), zip(*frames, strict=False)))
+    common = sum(
+        1
+        for _ in takewhile(lambda pair: place_of_frame(pair[0]) == place_of_frame(pair[1]), zip(*frames, strict=False))
+    )
     differences, hidden = first([*_differences(*views), *_setting_differences(run, ranks, one, other)], most)
     return Compared(
         note=EVIDENCE,
@@ -225,7 +227,7 @@ def _environment(rank: Rank, backend: str | None) -> Iterator[tuple[str, str]]:
     """Environment variables that matter to torch.distributed."""
     if rank.process is None:
         return
-    for name, value in sorted(known.environment(rank.process).items()):
+    for name, value in sorted(observed.environment(rank.process).items()):
         if settings.variable(name) is not None and not settings.inert(name, backend):
             yield clip(name, LINE), clip(value, LINE)
 
@@ -263,8 +265,8 @@ def _setting_differences(run: Run, ranks: dict[int, Rank], one: int, other: int)
         if versions[0][name] != versions[1][name]:
             yield Difference(what=f"{name} version", first=versions[0][name], second=versions[1][name])
     both = replace(run, ranks=ranks)
-    telling = (one for one in compared(both) if one.differs and one.standing != "meant to differ")
-    for found in sorted(telling, key=lambda one: ORDER.index(one.standing)):
+    telling = (one for one in compare_settings(both) if one.differs and one.standing != "meant to differ")
+    for found in sorted(telling, key=lambda one: STANDING_ORDER.index(one.standing)):
         value_of = {number: value for value, group in found.values.values for number in group}
         yield Difference(
             what=f"{found.origin} {clip(found.name, LINE)}",

@@ -8,7 +8,7 @@ import click
 from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, left, look
-from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.cli.options import observation_options, patience_option, refuse_look_options
 from hangdoc.cli.output import show
 from hangdoc.commands.bundles import check_saved_or_running, evidence
 from hangdoc.commands.errors import CommandError, no_such_job
@@ -57,6 +57,10 @@ def command(
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """
     check_saved_or_running(bundles, options.scope, fleet.hosts, dumps)
+    if bundles:
+        refuse_look_options(str(bundles[0]), "name no bundle")
+    if dumps is not None:
+        refuse_look_options(f"--dumps {dumps}", "leave out --dumps", but=["timeout"])
     check_writable(html)
     check_writable(save)
     try:

@@ -1,11 +1,13 @@
 """Options that several commands share: what to observe, for how long, and when a wait is an error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from hangdoc.cli.numbers import Number
+from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.redact import LOCALS, Locals
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,6 +64,32 @@ def scope_options(command: F) -> F:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+_OF_A_LOOK = frozenset(
+    ["window", "native", "ras", "locals_", "timeout", "via", "ssh_option", "remote_command", "fanout", "host_timeout"]
+)
+"""Parameters that say how to look at running ranks. Which ranks: hangdoc.commands.bundles.check_saved_or_running."""
+
+
+def refuse_look_options(evidence: str, remedy: str, *, also: Collection[str] = (), but: Collection[str] = ()) -> None:
+    """Raise CommandError if the caller gave an option that only a look at running ranks uses: one of these or of `also`, but not
+    of `but` (names of parameters). `evidence` names what is read instead, and `remedy` what to leave out for a look."""
+    context = click.get_current_context()
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name is not None
+        and parameter.name in (_OF_A_LOOK | set(also)) - set(but)
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        names = " and ".join(given)
+        are = "is" if len(given) == 1 else "are"
+        raise CommandError(
+            f"{names} {are} for a look at running ranks, but {evidence} is saved evidence. Leave out {names}, or {remedy}.",
+            USAGE,
+        )
 
 
 def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _DEFER_SECONDS = 30.0
 """How long a node waits for the report of the node of rank 0."""
+_STOPS = f"--on-hang stop: because of this hang, hangdoc ends the run, and exits with code {passthrough.STOPPED_CODE}."
 _ELSEWHERE = {
     "srun": "Write `srun hangdoc run -- torchrun ...`.",
     "sbatch": "Write `srun hangdoc run -- torchrun ...` in the script.",
@@ -144,7 +145,11 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
     )
     pages = Pages(settings.patience)
     reaction = Reaction(
-        EvidenceDirectory(settings.output, pages.page), Ledger(None, _say), settings.targets, _say, _show
+        EvidenceDirectory(settings.output, pages.page, closing=_STOPS if settings.stop else None),
+        Ledger(None, _say),
+        settings.targets,
+        _say,
+        _show,
     )
     if (better := _ELSEWHERE.get(os.path.basename(settings.program))) is not None:
         _say(f"{settings.program} starts the ranks where hangdoc does not observe them. {better}")

@@ -12,7 +12,7 @@ import click
 
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import Number
-from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.cli.options import observation_options, patience_option, refuse_look_options
 from hangdoc.commands.bundles import check_saved_or_running, files
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
@@ -55,6 +55,8 @@ def command(
     Observes this host or --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
     """
     check_saved_or_running(bundles, options.scope, fleet.hosts)
+    if bundles:
+        refuse_look_options(str(bundles[0]), "name no bundle", also=["allow_signals"])
     try:
         from hangdoc_tui.app import Top
         from hangdoc_tui.source import Live, Recorded, Source

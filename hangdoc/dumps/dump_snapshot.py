@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from hangdoc import redact
 from hangdoc.dumps.folder import NO_DUMP, list_dumps
 from hangdoc.dumps.rank_dump import SOURCE, NoDumpError, RankDump, find_time_of_writing, read_rank
+from hangdoc.dumps.runs import Run, group_by_run
 from hangdoc.host_bounds import MOST_PROCESSES
 from hangdoc.parse import encodable
-from hangdoc.phrases import duration, ranks
+from hangdoc.phrases import do, duration, ranks
 from hangdoc.snapshot import FlightRecorder, Host, Process, RankIdentity, RecordedGroup, Snapshot, Unavailable
 from hangdoc.version import __version__
 
@@ -32,8 +33,6 @@ _UNDATED = (
     "the reason"
 )
 _US = 1_000_000
-_SAME_DUMP_US = 60 * _US
-"""Between the formats of one dump, if somebody wrote both."""
 
 
 def read_dumps(path: Path, seconds: float) -> Snapshot:
@@ -47,17 +46,18 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
             found.append(read_rank(file))
         except NoDumpError:
             listed.skipped.setdefault(NO_DUMP, []).append(file.name)
-    dumps, used_otherwise = _one_for_each_rank(_real_ones(found, listed.skipped))
-    problems = [*_problems(dumps, used_otherwise), *_skipped(listed.skipped)]
-    runs = _runs(dumps)
+    runs, left_out = _without_strays(group_by_run(_real_ones(found, listed.skipped)))
+    surplus = [f"{dump.name} ({run.dumps[dump.rank].name} is of the same rank)" for run in runs for dump in run.surplus]
+    dumps = [[run.dumps[rank] for rank in sorted(run.dumps)] for run in runs]
+    problems = [*_problems((dump for run in dumps for dump in run), surplus), *_skipped(listed.skipped), *left_out]
     name = encodable(path.resolve().name or str(path))
     hosts = [
         host
-        for number, run in enumerate(runs, 1)
+        for number, run in enumerate(dumps, 1)
         for host in _hosts(f"{name}#{number}" if len(runs) > 1 else name, path, run, time.monotonic() - began)
     ] or [_host(name, path, (), None, time.monotonic() - began)]
-    problems += _several(runs)
-    if any(find_time_of_writing(run) is None and any(dump.last_us for dump in run) for run in runs):
+    problems += _about_runs(runs)
+    if any(find_time_of_writing(run) is None and any(dump.last_us for dump in run) for run in dumps):
         problems.append(_UNDATED)
     hosts[0] = replace(hosts[0], problems=tuple(dict.fromkeys(problems)))
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=tuple(hosts)))
@@ -79,34 +79,6 @@ def _real_ones(found: Sequence[RankDump], skipped: dict[str, list[str]]) -> list
         else:
             skipped.setdefault(NO_DUMP, []).append(dump.name)
     return kept
-
-
-def _one_for_each_rank(found: Iterable[RankDump]) -> tuple[list[RankDump], list[str]]:
-    """The newest dump of each rank, and what the others are: of two that are equally new, as torch's two formats, the one with
-    frames."""
-    best: dict[int, RankDump] = {}
-    others: list[tuple[str, int]] = []
-    for dump in found:
-        known = best.get(dump.rank)
-        if known is not None and not _is_better(dump, known):
-            others.append((dump.name, dump.rank))
-            continue
-        if known is not None:
-            others.append((known.name, dump.rank))
-        best[dump.rank] = dump
-    return (
-        [best[rank] for rank in sorted(best)],
-        [f"{name} ({best[rank].name} is of the same rank)" for name, rank in others],
-    )
-
-
-def _is_better(dump: RankDump, other: RankDump) -> bool:
-    readable, others = (isinstance(each.recorder, FlightRecorder) for each in (dump, other))
-    if readable != others:
-        return readable
-    if dump.with_frames != other.with_frames and abs(dump.last_us - other.last_us) <= _SAME_DUMP_US:
-        return dump.with_frames
-    return dump.last_us > other.last_us
 
 
 def _problems(dumps: Iterable[RankDump], used_otherwise: Sequence[str]) -> list[str]:
@@ -137,43 +109,63 @@ def _listing(count: int, why: str, names: Sequence[str]) -> str:
     return f"{count} file{'s' * (count > 1)} {why}: {shown}{more}"
 
 
-def _runs(dumps: Sequence[RankDump]) -> list[list[RankDump]]:
-    """The dumps of each run, the newest run first: a directory may also have files of an earlier run, with ranks that the newest
-    one does not have or that have left no dump this time. Their default groups are of another size, or all they hold is older
-    than the first call of the newest run."""
-    by_size: dict[int | None, list[RankDump]] = {}
-    for dump in dumps:
-        by_size.setdefault(dump.size, []).append(dump)
-    unknown = by_size.pop(None, [])
-    sized = sorted(by_size.values(), key=lambda run: max(dump.last_us for dump in run), reverse=True)
-    if not sized:
-        sized = [[]]
-    sized[0] += unknown
-    runs = []
-    for run in sized:
-        begin = max((dump.first_us for dump in run if dump.begins), default=0)
-        earlier = [dump for dump in run if 0 < dump.last_us < begin]
-        runs += [[dump for dump in run if dump not in earlier], earlier]
-    return [run for run in runs if run]
+def _without_strays(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The runs to report, and what was left out: an older run of which there is one file, beside one of which there are
+    several."""
+    if all(len(run.dumps) < 2 for run in runs):
+        return list(runs), []
+    kept = [run for number, run in enumerate(runs) if number == 0 or len(run.dumps) > 1]
+    main = next(run for run in kept if len(run.dumps) > 1)
+    left_out = [dump for run in runs if run not in kept for dump in (*run.dumps.values(), *run.surplus)]
+    texts = [
+        f"{encodable(dump.name)[:200]} was left out, because it does not fit the others: {main.fit(dump).misfit}"
+        for dump in left_out
+    ]
+    if len(texts) > _SHOWN:
+        texts[_SHOWN:] = [
+            _listing(
+                len(texts) - _SHOWN, "left out as well, for reasons of their own", [d.name for d in left_out[_SHOWN:]]
+            )
+        ]
+    return kept, texts
 
 
-def _several(runs: Sequence[Sequence[RankDump]]) -> list[str]:
-    """That there are files of several runs, which one directory should not have."""
-    if len(runs) < 2:
-        return []
-    newest = max(dump.last_us for dump in runs[0])
-    parts = [f"{ranks(dump.rank for dump in run)}{_size(run)}{_before(run, newest)}" for run in runs]
-    return [f"the files are of {len(runs)} runs: {'; '.join(parts)}. Files of an earlier run can be removed"]
+def _about_runs(runs: Sequence[Run]) -> list[str]:
+    """That there are files of several runs, which one directory should not have; and where the files of one leave that open."""
+    texts = []
+    if len(runs) > 1:
+        largest = max(runs, key=lambda run: len(run.dumps))
+        parts = [
+            f"{ranks(run.dumps)}{_size(run)}{_before(run, runs[0].last_us)}{_misfit(run, largest)}" for run in runs
+        ]
+        texts.append(f"the files are of {len(runs)} runs: {'; '.join(parts)}. Files of an earlier run can be removed")
+    for run in runs:
+        if run.unsure:
+            texts.append(
+                f"nothing in the files shows that those of {ranks(run.dumps)} are of one run: no call that "
+                f"{do((dump.rank for dump in run.unsure), 'has', 'have')} finished is in another file"
+            )
+        texts += [
+            f"the clock of {encodable(name)[:200]} is {duration(abs(skew_us) / _US)} {'ahead' if skew_us > 0 else 'behind'}, "
+            "or the file is of another run"
+            for name, skew_us in list(run.skews_us.items())[:_SHOWN]
+        ]
+    return texts
 
 
-def _size(run: Sequence[RankDump]) -> str:
-    size = next((dump.size for dump in run if dump.size is not None), None)
-    return f" of {size}" if size is not None else ""
+def _misfit(run: Run, others: Run) -> str:
+    """Why the files of a run are not of the other one: what one of them says."""
+    fits = ((dump, others.fit(dump).misfit) for dump in run.dumps.values()) if run is not others else ()
+    return next((f" ({encodable(dump.name)[:200]}: {misfit})" for dump, misfit in fits if misfit), "")
 
 
-def _before(run: Sequence[RankDump], newest_us: int) -> str:
-    before = newest_us - max(dump.last_us for dump in run)
-    return f", which ended {duration(before / _US)} before" if before >= _US else ""
+def _size(run: Run) -> str:
+    return f" of {run.size}" if run.size is not None else ""
+
+
+def _before(run: Run, newest_us: int) -> str:
+    before = newest_us - run.last_us
+    return f", which ended {duration(before / _US)} before" if run.last_us and before >= _US else ""
 
 
 def _hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> list[Host]:

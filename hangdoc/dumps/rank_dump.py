@@ -1,6 +1,8 @@
 """What one file says of one rank."""
 
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,6 +10,7 @@ from hangdoc.dumps.folder import MOST_BYTES, Candidate
 from hangdoc.observe.torch import dump_format
 from hangdoc.observe.torch.dump_format import Dump
 from hangdoc.snapshot import FlightRecorder, RecordedGroup, Unavailable
+from hangdoc.torch_facts.call_names import MEETINGS, recorded_op
 from hangdoc.untrusted import UntrustedError
 
 SOURCE = "torch's dump"
@@ -16,16 +19,48 @@ _MOST_VALUES = 2_000_000
 _MOST_JSON_VALUES = 1_000_000
 _MOST_CALLS = 100_000
 _US = 1_000_000
-_SKEW_US = 60 * _US
-"""A file may be on a server with another clock."""
-_LATE_US = 120 * _US
+SKEW_US = 60 * _US
+"""So much the clocks of two hosts may differ, or those of a host and of the server that has its files."""
+LATE_US = 120 * _US
 """So long after a call's timeout torch has written the file: it collects the frames first, and other ranks notice later."""
 _DEFAULT = "default_pg"
 _BATCH = ":coalesced"
+_COMPARED = 256
+"""The calls of a group by which dumps are compared, the newest ones. Ranks of one run have come about equally far."""
 
 
 class NoDumpError(Exception):
     """A file is no dump."""
+
+
+class GroupKey(NamedTuple):
+    """A process group, as the dumps of all of its ranks name it."""
+
+    backend: str
+    """`nccl`, for example. A group may have several, and each counts its calls."""
+    name: str
+    default: bool
+    ranks: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """What reports call it."""
+        return "the default group" if self.default else f"group {self.name}"
+
+
+class GroupCalls(NamedTuple):
+    """The newest collectives of a rank in a group, by their numbers. Times are microseconds since 1970."""
+
+    made_us: dict[int, int]
+    finished_us: dict[int, int]
+    """When torch noticed the end of a call that ends on no rank before all have made it."""
+    total: int | None
+    """How many the rank has made; None if the newest ones are missing."""
+
+    @property
+    def last_finished(self) -> int:
+        """The largest number of `finished_us`; 0 without any."""
+        return max(self.finished_us, default=0)
 
 
 class RankDump(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +80,9 @@ class RankDump(msgspec.Struct, frozen=True, kw_only=True):
     """The time of its oldest call; 0 without calls."""
     last_us: int = 0
     """The newest time in it."""
+    ends_us: int = 0
+    """When torch ends the run, if the rank makes no other call: at its first timeout, or so long after its newest call."""
+    calls: dict[GroupKey, GroupCalls] = {}
     members: dict[tuple[str, str], tuple[int, ...]] = {}
     """Global ranks of its groups, by name and description."""
     with_frames: bool = False
@@ -58,6 +96,13 @@ class RankDump(msgspec.Struct, frozen=True, kw_only=True):
     def begins(self) -> bool:
         """Whether it has the first call that the rank made."""
         return isinstance(self.recorder, FlightRecorder) and self.recorder.whole and self.first_us > 0
+
+    def count_of(self, key: GroupKey) -> int | None:
+        """How many collectives the rank has made in a group that it is in; None if the file does not say it."""
+        calls = self.calls.get(key)
+        if calls is not None:
+            return calls.total
+        return 0 if self.begins else None
 
 
 def read_rank(file: Candidate) -> RankDump:
@@ -93,6 +138,8 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
     if len(dump.calls) > _MOST_CALLS:
         raise UntrustedError(f"has more than {_MOST_CALLS:,} calls")
     last_us = max(dump.times_ns, default=0) // 1000
+    timeout_us = _first_timeout(dump)
+    longest_us = 1000 * max((entry.timeout_ms for entry in dump.calls), default=0)
     recorder = dump_format.recorder_in(dump, SOURCE, 0.0, 1000 * max(last_us, file.written_us))
     problem = None
     if dump.truncated:
@@ -105,12 +152,47 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
         recorder=recorder,
         problem=problem,
         modified_us=file.written_us,
-        timeout_us=_first_timeout(dump),
+        timeout_us=timeout_us,
         first_us=min((entry.time_created_ns for entry in dump.calls), default=0) // 1000,
         last_us=last_us,
+        ends_us=last_us + longest_us if timeout_us is None else timeout_us,
+        calls=_calls_of_groups(dump),
         members=dump_format.members_of(dump),
         with_frames=any(entry.frames for entry in dump.calls),
     )
+
+
+def _calls_of_groups(dump: Dump) -> dict[GroupKey, GroupCalls]:
+    """The collectives of the groups whose members the dump has."""
+    members = dump_format.members_of(dump)
+    entries: dict[tuple[str, str, str], deque[dump_format.Entry]] = {}
+    for entry in dump.calls:
+        if entry.is_p2p or len(entry.process_group) < 2:
+            continue
+        name, about = entry.process_group[:2]
+        newest = entries.setdefault((entry.profiling_name.partition(":")[0], name, about), deque(maxlen=_COMPARED))
+        if newest and entry.number < newest[-1].number:  # another group has got the name since
+            newest.clear()
+        newest.append(entry)
+    return {
+        GroupKey(backend, name, about == _DEFAULT, members[name, about]): _group_calls(newest, dump.truncated)
+        for (backend, name, about), newest in entries.items()
+        if len(members.get((name, about), ())) > 1
+    }
+
+
+def _group_calls(entries: Sequence[dump_format.Entry], truncated: bool) -> GroupCalls:
+    made_us: dict[int, int] = {}
+    finished_us: dict[int, int] = {}
+    for entry in entries:
+        made_us.setdefault(entry.number, entry.time_created_ns // 1000)
+        noticed_us = (entry.time_discovered_completed_ns or 0) // 1000
+        # When torch ends a run, calls end whose partners never came.
+        in_time = noticed_us < made_us[entry.number] + 1000 * entry.timeout_ms or entry.timeout_ms <= 0
+        empty = any(0 in size for size in entry.input_sizes)
+        if noticed_us and in_time and not empty and recorded_op(entry.profiling_name.partition(":")[2]) in MEETINGS:
+            finished_us[entry.number] = noticed_us
+    return GroupCalls(made_us, finished_us, None if truncated else max(made_us))
 
 
 def _first_timeout(dump: Dump) -> int | None:
@@ -132,8 +214,8 @@ def find_time_of_writing(dumps: Sequence[RankDump]) -> int | None:
     read = [dump for dump in dumps if dump.last_us]
     timeouts = [dump.timeout_us for dump in read if dump.timeout_us is not None]
     newest = max((dump.last_us for dump in read), default=0)
-    latest = max(newest, min(timeouts, default=newest)) + _LATE_US
-    if not read or not all(dump.last_us - _SKEW_US <= dump.modified_us <= latest for dump in read):
+    latest = max(newest, min(timeouts, default=newest)) + LATE_US
+    if not read or not all(dump.last_us - SKEW_US <= dump.modified_us <= latest for dump in read):
         return None
     return max(newest, *(dump.modified_us for dump in read))
 

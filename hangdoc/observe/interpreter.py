@@ -17,6 +17,7 @@ from hangdoc.observe.python_state import (
     live_environment,
     process_groups,
     rpc_workers,
+    threads_that_keep_alive,
     variable,
 )
 from hangdoc.parse import integer
@@ -72,6 +73,7 @@ class InterpreterState:
                     globals_before=integers(first),
                     groups=first.groups,
                     rpc_name=first.rpc_name,
+                    keeps_alive=first.keeps_alive,
                     rpc_calls=second.rpc_calls,
                 ),
             )
@@ -84,7 +86,8 @@ class InterpreterState:
                 self._note_unsupported(observation, target, image.gap)
             with observation.memory(target.pid) as memory:
                 wanted = ("__main__", "os", C10D, RPC) if groups else ("__main__",)
-                found = Modules(memory, image).namespace(*wanted)
+                modules = Modules(memory, image)
+                found = modules.namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))
                 if not groups:
                     calls = _rpc(observation, memory)[1] if self._uses_rpc(target.pid) else ()
@@ -100,6 +103,7 @@ class InterpreterState:
                     groups=members,
                     rpc_name=name,
                     rpc_calls=calls,
+                    keeps_alive=_keeps_alive(memory, modules),
                 )
         except Unsupported as error:
             self._note_unsupported(observation, target, str(error))
@@ -136,6 +140,12 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
             values = _object_variables(memory, name, address) if value is None else (value,)
             found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
+
+
+def _keeps_alive(memory: Memory, modules: Modules) -> tuple[str, ...]:
+    with contextlib.suppress(Unreadable, KeyError):  # another version of Python may store them elsewhere
+        return threads_that_keep_alive(memory, modules)
+    return ()
 
 
 def _uses_rpc(memory: Memory, rpc: dict[str, int]) -> bool:

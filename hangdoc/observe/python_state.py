@@ -28,7 +28,15 @@ class Variable(NamedTuple):
 
 
 _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
-_USED = {"os": ("environ",), **module_names.USED_VARIABLES}
+_THREADING = "threading"
+_SHUTTING_DOWN, _THREADS, _MAIN_THREAD = "_SHUTTING_DOWN", "_active", "_main_thread"
+"""Variables of threading.py since Python 3.9: whether the main thread is over, all threads by their identifiers, the main one."""
+_MAX_THREADS = 256
+_USED = {
+    "os": ("environ",),
+    _THREADING: (_SHUTTING_DOWN, _THREADS, _MAIN_THREAD),
+    **module_names.USED_VARIABLES,
+}
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
 _COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
 """Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
@@ -130,6 +138,22 @@ def torch_value(memory: Memory, address: int) -> str | None:
                 ):
                     return f"{dtypes.BY_NUMBER[dtype]}[{', '.join(map(str, sizes))}]"
     return None
+
+
+def threads_that_keep_alive(memory: Memory, modules: Modules) -> tuple[str, ...]:
+    """Names of the threads for whose ends Python waits before the process ends; empty while the main thread runs. Raises
+    Unreadable."""
+    threading_module = modules.namespace(_THREADING).get(_THREADING, {})
+    over = threading_module.get(_SHUTTING_DOWN)
+    if over is None or not memory.integer(over):
+        return ()
+    names = []
+    for _, thread in islice(memory.items(threading_module[_THREADS]), _MAX_THREADS):
+        with contextlib.suppress(Unreadable, KeyError):
+            fields = dict(memory.attributes(thread))
+            if thread != threading_module.get(_MAIN_THREAD) and not memory.integer(fields["_daemonic"]):
+                names.append(memory.text(fields["_name"])[:_MAX_NAME])
+    return tuple(sorted(names))
 
 
 def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from hangdoc.phrases import duration
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
-from hangdoc.reasoning.evidence.addresses import loopback, within
+from hangdoc.reasoning.evidence.observed import loopback, within
 from hangdoc.snapshot import Interface, Machine
 from hangdoc.torch_facts.environment_names import GLOO_INTERFACE, NCCL_INTERFACE
 

@@ -24,7 +24,7 @@ from hangdoc.observe.process_files import own_root
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
-from hangdoc.reasoning.evidence.addresses import loopback
+from hangdoc.reasoning.evidence.observed import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__

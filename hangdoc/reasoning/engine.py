@@ -11,20 +11,19 @@ from hangdoc.reasoning import ids
 from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.causes.explain import explain
-from hangdoc.reasoning.evidence.last_call import last_call
-from hangdoc.reasoning.ledger.compare import next_timeout
-from hangdoc.reasoning.ledger.unfinished import unfinished_calls
+from hangdoc.reasoning.evidence.records import last_call
+from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text.command_lines import is_host
-from hangdoc.reasoning.views import call_views, card_views, past
-from hangdoc.reasoning.views.ended import has_ended
-from hangdoc.reasoning.waiting import blockages, standstill, waits
+from hangdoc.reasoning.text.next_steps import is_host
+from hangdoc.reasoning.views import job_views, past
+from hangdoc.reasoning.views.job_views import has_ended
+from hangdoc.reasoning.waiting import blockages, waits
 from hangdoc.snapshot import Process, Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
@@ -73,17 +72,17 @@ def asked_for(runs: Iterable[Run], job: str | None) -> list[Run]:
 
 def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
-    drawn = waits.draw(run)
-    idle = standstill.is_idle(run) and standstill.is_seen(run)
+    drawn = waits.draw_waits(run)
+    idle = blockages.is_idle(run) and blockages.is_seen(run)
     run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
-    quiet = waits.silence(run, standstill=idle)
-    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
-    blocked = run.concluding(blockages=blockages.of(run, drawn))
+    quiet = waits.seconds_silent(run, standstill=idle)
+    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
+    blocked = run.concluding(blockages=blockages.find_blockages(run, drawn))
     return blocked.concluding(blockages=tuple(replace(one, cause=explain(blocked, one)) for one in blocked.blockages))
 
 
 def _job(run: Run, problems: list[str]) -> Job:
-    verdict, waited = blockages.verdict(run), past.waited_shares(run)
+    verdict, waited = blockages.conclude(run), past.waited_shares(run)
     limit = next_timeout(unfinished_calls(run))
     return Job(
         id=run.id,
@@ -99,11 +98,11 @@ def _job(run: Run, problems: list[str]) -> Job:
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
         started_by=_started_by(run),
-        groups=call_views.groups(run.ledger),
+        groups=job_views.groups(run.ledger),
         ends_by_itself_in_seconds=limit.seconds
         if limit is not None and verdict != "healthy" and not run.after_the_fact
         else None,
-        pace=call_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
+        pace=job_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
         past=past.past_view(run, hung=verdict == "hung"),
     )
 
@@ -126,7 +125,7 @@ def _hung_for(run: Run) -> float | None:
     """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
     exchanged data."""
     first = run.blockages[0]
-    recorded = waits.recorded_seconds(run, first.waiting or first.awaited)
+    recorded = waits.seconds_recorded(run, first.waiting or first.awaited)
     if recorded is not None:
         return recorded
     silent = [one.first.silent_seconds for one in first.waiting or first.awaited]
@@ -194,8 +193,8 @@ def _with_places(run: Run, one: Finding) -> Finding:
 
 
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
-    count = batches(rank)
-    calls = call_views.calls(run.ledger, rank.rank)
+    count = count_batches(rank)
+    calls = job_views.calls(run.ledger, rank.rank)
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(
         rank=rank.rank,
@@ -217,7 +216,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         like=rank.like,
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
-        gpu=card_views.gpu_view(run, rank),
+        gpu=job_views.gpu_view(run, rank),
     )
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hangdoc.reasoning.build import runs as build
 from hangdoc.reasoning.causes import disagreements
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import positions
@@ -22,7 +22,7 @@ def summarized(snapshot: Snapshot) -> Snapshot:
     collective can be alike: of all others, each may have a reason of its own, like a file or an address. They must be equal in
     all but what always differs (`shared_ranks.common`). Their helper processes that sleep are left out."""
     like: _Like = {}
-    moved = {(host.name, c.pid) for host in snapshot.hosts for c in known.connections(host) if c.bytes_moved}
+    moved = {(host.name, c.pid) for host in snapshot.hosts for c in observed.connections(host) if c.bytes_moved}
     for run in build.runs(snapshot, 0.0):
         for one in run.classes:
             wait = one.first.wait

@@ -77,7 +77,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Launch: dict.fromkeys(("tool", "nnodes", "nproc_per_node", "endpoint", "run_id"), "name"),
     Group: {"name": "name", "backend": "name"},
     Environment: {"variables": "environment"},
-    Interpreter: {"environment": "environment", "rpc_name": "name"},
+    Interpreter: {"environment": "environment", "rpc_name": "name", "keeps_alive": "thread"},
     OpenCalls: {"worker": "name"},
     Counter: {"name": "name", "function": "function", "file": "path"},
     BeaconReading: {"phase": "words", "shards_digest": "name"},

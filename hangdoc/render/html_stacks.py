@@ -1,4 +1,4 @@
-"""The page's merged stacks: the tree that `hangdoc.reasoning.views.merged` builds, cut to what fits on a page."""
+"""The page's merged stacks: the tree that `hangdoc.reasoning.views.detail` builds, cut to what fits on a page."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

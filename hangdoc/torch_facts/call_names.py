@@ -37,6 +37,11 @@ ROOTED = frozenset(
     ["broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "scatter", "scatter_object_list"]
 )
 """Collectives with a root: some ranks may come out of them before all have called them."""
+MEETINGS = frozenset(
+    ["all_reduce", "all_reduce_coalesced", "barrier", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
+     "reduce_scatter", "reduce_scatter_tensor"]
+)  # fmt: skip
+"""Collectives that end on no rank before all ranks have called them. Of an all_to_all, a rank may send and get nothing."""
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 P2P_OP = "P2POp"

@@ -93,6 +93,7 @@ class _Running:
             _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
         )  # orphans of the command become our children, so that `stop` finds them
         self._command = _spawn(command, self._mask)
+        self._program = command[0]
         self._observer: int | None = None
         self._lifeline: int | None = None
         self._group_signals: GroupSignals | None = None
@@ -247,6 +248,12 @@ class _Running:
 
     def _stop_command(self) -> None:
         self._kill_at = time.monotonic() + self._grace
+        others = len(_below_us()) - 1
+        with_others = f" and the {others} other process{'es' * (others > 1)} that it started" if others > 0 else ""
+        self._say(
+            f"--on-hang stop: because of this hang, hangdoc ends {self._program} (pid {self._command}){with_others}, and exits "
+            f"with code {STOPPED_CODE}"
+        )
         self._to_all(signal.SIGTERM)
         self._to_all(signal.SIGCONT)  # a stopped process handles SIGTERM when it continues
 

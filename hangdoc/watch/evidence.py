@@ -36,10 +36,11 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class EvidenceDirectory:
-    """A directory of evidence. `most` is the limit in bytes, None for no limit."""
+    """A directory of evidence. `most` is the limit in bytes, None for no limit. `closing` is the last line of each report: what
+    happens to the run next."""
 
-    def __init__(self, folder: Path, page: Page, most: int | None = None) -> None:
-        self._folder, self._page, self._most = folder, page, most
+    def __init__(self, folder: Path, page: Page, most: int | None = None, closing: str | None = None) -> None:
+        self._folder, self._page, self._most, self._closing = folder, page, most, closing
 
     def keep(self, snapshot: Snapshot, diagnosis: Diagnosis, hang: str) -> Kept:
         """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
@@ -47,7 +48,7 @@ class EvidenceDirectory:
         the messages about a hang."""
         console = record_console(shutil.get_terminal_size((100, 24)).columns)
         report(diagnosis, console)
-        text = console.export_text()
+        text = console.export_text() + (f"\n{self._closing}\n" if self._closing is not None else "")
         stem = time.strftime(f"hangdoc-hang-%Y%m%d-%H%M%S-{hang}", time.gmtime())
         number = 0
         while (bundle := self._folder / f"{stem}{f'-{number}' if number else ''}.hangdoc").exists():

@@ -93,7 +93,8 @@ def test_every_case_is_recorded() -> None:
 def test_the_recorded_run_is_told_right(look: Look) -> None:
     case = look.case
     judged = judge(case, look.load()).score
-    assert judged.right, judged.complaints()
+    assert judged.verdict_right, judged.complaints()
+    assert judged.right == (case.known_miss is None), judged.complaints()
 
 
 @every_look

@@ -13,7 +13,7 @@ from hangdoc import codec
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.rules import all_rules
-from hangdoc.reasoning.text.command_lines import Command, command, is_host, operand, to_host
+from hangdoc.reasoning.text.next_steps import Command, command, is_host, operand, to_host
 from hangdoc.snapshot import Host, Snapshot
 from tests.rules import fires
 

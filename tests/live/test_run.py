@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -295,6 +296,15 @@ def test_stop_ends_everything_with_86(tmp_path: Path) -> None:
         assert (one.process.returncode, out.count("done")) == (86, 0), complained
         assert one.left() == []
     assert "HD202" in complained
+    (told,) = [line for line in complained.splitlines() if line.startswith("hangdoc: --on-hang stop: ")]
+    assert re.fullmatch(
+        r".*because of this hang, hangdoc ends \S+ \(pid \d+\) and the 2 other processes that it started, and exits with code 86",
+        told,
+    )
+    (report,) = tmp_path.glob("*.txt")
+    assert report.read_text().endswith(
+        "\n--on-hang stop: because of this hang, hangdoc ends the run, and exits with code 86.\n"
+    )
 
 
 class Node(Started):

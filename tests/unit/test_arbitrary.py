@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hangdoc.diagnosis import exit_code
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.reasoning.ranks.operations import wait_of
+from hangdoc.reasoning.ranks.operations import find_operation
 from hangdoc.render.text import report
 from hangdoc.snapshot import Host, PythonThread, Snapshot
 from tests.unit.builders import native_backward, rank, train
@@ -81,6 +81,6 @@ def test_a_native_wait_of_a_thread_without_a_python_frame() -> None:
     """It names its operation, and nobody who called it."""
     process = rank(0, train(15), native=native_backward())
     bare = PythonThread(tid=process.pid, name="MainThread", active=False, owns_gil=False, frames=())
-    wait = wait_of(process, bare)
+    wait = find_operation(process, bare)
     assert wait is not None
     assert (wait.operation.op, wait.operation.origin) == ("all_reduce", "ddp-backward")

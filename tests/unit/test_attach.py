@@ -11,7 +11,7 @@ from hangdoc.observe import attach, natives, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
-from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.snapshot import (
     Clocks,
     Connection,

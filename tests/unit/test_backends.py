@@ -7,8 +7,8 @@ from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
 from hangdoc.observe.python_state import Modules
 from hangdoc.reasoning.engine import diagnose, examine
-from hangdoc.reasoning.evidence import backends
-from hangdoc.reasoning.waiting import standstill
+from hangdoc.reasoning.evidence.records import backend_names
+from hangdoc.reasoning.waiting import blockages
 from hangdoc.snapshot import AwaitedFile, Clocks, Group, Interpreter, KernelThread, Process, Snapshot
 from tests.rules.shapes import gpu_rank
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train
@@ -121,7 +121,7 @@ def test_what_a_gpu_does_is_not_seen_where_any_group_uses_nccl() -> None:
             "state": "D",
         }
         ranks = [rank(n, train(12), kernel=kernel, interpreter=with_groups(*configured)) for n in range(2)]
-        return standstill.is_idle(examine(snapshot(*ranks))[1][0])
+        return blockages.is_idle(examine(snapshot(*ranks))[1][0])
 
     assert still("cpu:gloo")
     assert not still("cpu:gloo,cuda:nccl")
@@ -129,6 +129,6 @@ def test_what_a_gpu_does_is_not_seen_where_any_group_uses_nccl() -> None:
 
 
 def test_the_parts_of_a_text() -> None:
-    assert backends.parts("cpu:gloo,cuda:nccl") == {"gloo", "nccl"}
-    assert backends.parts("nccl") == {"nccl"}
-    assert backends.parts(None) == frozenset()
+    assert backend_names("cpu:gloo,cuda:nccl") == {"gloo", "nccl"}
+    assert backend_names("nccl") == {"nccl"}
+    assert backend_names(None) == frozenset()

@@ -9,7 +9,7 @@ from hangdoc.observe.torch.history import Record, recorder_of
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ledger import compare
 from hangdoc.reasoning.model.ledger import amounts
-from hangdoc.reasoning.ranks.movement import transferred
+from hangdoc.reasoning.ranks.movement import has_transferred
 from hangdoc.snapshot import (
     CallForm,
     Communicator,
@@ -90,8 +90,8 @@ def test_messages_with_which_the_processes_of_nccl_keep_in_touch_are_no_data(
     amount: int, on_card: bool, on_host: bool
 ) -> None:
     pairs = [replace(each, bytes_moved=amount) for each in silent(2, 60.0).connections]
-    assert transferred(card_rank(0), pairs) is on_card
-    assert transferred(rank(0, train(30)), pairs) is on_host
+    assert has_transferred(card_rank(0), pairs) is on_card
+    assert has_transferred(rank(0, train(30)), pairs) is on_host
 
 
 # --- what keeps calls from finishing -------------------------------------------------------------------------------------

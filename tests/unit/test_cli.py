@@ -99,6 +99,32 @@ def test_the_page_is_written_though_nobody_reads_the_report(bundle: str, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("diagnose", "--window", "3"), ("diagnose", "--native", "never"), ("diagnose", "--ras", "never"),
+        ("diagnose", "--locals", "all"), ("diagnose", "--timeout", "20"), ("diagnose", "--via", "ssh {host}"),
+        ("diagnose", "--ssh-option", "Port=23"), ("diagnose", "--remote-command", "x"), ("diagnose", "--fanout", "3"),
+        ("diagnose", "--host-timeout", "20"), ("top", "--window", "3"), ("top", "--timeout", "20"), ("top", "--fanout", "64"),
+        ("top", "--allow-signals", None),
+    ],
+)  # fmt: skip
+def test_saved_evidence_takes_no_option_of_a_look(command: str, option: str, value: str | None, bundle: str) -> None:
+    """Also with the default as its value: the caller expects that it does something."""
+    result = run(command, bundle, option, *([value] if value is not None else []))
+    assert result.returncode == 2
+    assert one_sentence(result) == (
+        f"hangdoc: {option} is for a look at running ranks, but {bundle} is saved evidence. Leave out {option}, or name no "
+        "bundle.\n"
+    )
+
+
+def test_options_of_a_report_fit_saved_evidence(bundle: str, tmp_path: Path) -> None:
+    saved, page = tmp_path / "again.hangdoc", tmp_path / "page.html"
+    result = run("diagnose", bundle, "--patience", "5", "--json", "--save", str(saved), "--html", str(page))
+    assert (result.stderr, saved.exists(), page.exists()) == ("", True, True)
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["diagnose", "absent.hangdoc"], 2, "cannot read absent.hangdoc"),

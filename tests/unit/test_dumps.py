@@ -346,9 +346,118 @@ def test_a_file_of_an_earlier_run_is_no_rank_of_the_newest_one(tmp_path: Path) -
         Rank(1).group([0, 1, 2]).many("all_reduce", 1, 9, every=1000.0),
     ]
     found = answer(write(tmp_path, [*new, old]))
-    (newest,) = [job for job in found.jobs if len(job.ranks) == 2]
+    (newest,) = found.jobs
     assert [one.rank for one in newest.unseen] == [2]
-    assert any("rank 2 of 3, which ended" in problem for problem in found.problems)
+    (text,) = [problem for problem in found.problems if "left out" in problem]
+    assert text == (
+        f"{PREFIX}2 was left out, because it does not fit the others: the times of its calls do not agree with those of the "
+        "others"
+    )
+
+
+def finished(rank: int, calls: int, *, start: float = 0.0, size: int = 3, every: float = 0.1) -> Rank:
+    """A rank that has finished so many calls."""
+    made = Rank(rank).group(range(size))
+    for number in range(1, calls + 1):
+        made.call("all_reduce", start + number * every, done=start + (number + 0.5) * every)
+    return made
+
+
+def left_out(found: Diagnosis) -> list[str]:
+    return [problem for problem in found.problems if "left out" in problem]
+
+
+@pytest.mark.parametrize(
+    ("stray", "why"),
+    [
+        (finished(1, 4), "it has made 4 calls in the default group, in which the others have finished number 20"),
+        (finished(1, 300), "it has finished call 300 in the default group, in which another rank has made only 21"),
+        (finished(1, 20, start=3600.0), "it made the calls with the same numbers 1 h 0 min later than the others"),
+        (finished(1, 21, every=0.7), "the times of its calls do not agree with those of the others"),
+        (finished(1, 20, size=4), "its default group has 4 ranks, and that of the others 3"),
+        (Rank(1).group(range(3)).call("all_reduce", 4000.0), "it has made 1 call in the default group, in which"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_run_is_left_out(tmp_path: Path, stray: Rank, why: str) -> None:
+    """Rank 1 ended without a dump, and its file is of another run with as many ranks."""
+    waits = [finished(rank, 20).call("all_reduce", 5.0) for rank in (0, 2)]
+    found = answer(write(tmp_path, [*waits, stray]))
+    job = max(found.jobs, key=lambda job: len(job.ranks))
+    assert [rank.rank for rank in job.ranks] == [0, 2]
+    assert first(job)[0] == "HD901"
+    assert why in " ".join(found.problems)
+    assert any(f"{PREFIX}1" in problem for problem in found.problems)
+
+
+@pytest.mark.parametrize("start", [-3600.0, 3600.0])
+def test_a_second_file_of_a_rank_does_not_displace_the_right_one(tmp_path: Path, start: float) -> None:
+    write(tmp_path, [finished(0, 20, size=2).call("all_reduce", 5.0), finished(1, 20, size=2)])
+    write(tmp_path, [finished(1, 33, size=2, start=start)], prefix="nccl_trace_rank_")
+    found = answer(tmp_path)
+    job = max(found.jobs, key=lambda job: len(job.ranks))
+    assert first(job) == ("HD202", (1,), (0,))
+    assert any("nccl_trace_rank_1" in problem for problem in found.problems)
+
+
+def test_two_runs_of_one_size_are_two_jobs(tmp_path: Path) -> None:
+    """torch has written new files beside those of the run before, under other names."""
+    write(tmp_path, hung(), prefix="before_")
+    write(tmp_path, [finished(rank, 40, size=2, start=900.0, every=0.2) for rank in (0, 1)])
+    found = answer(tmp_path)
+    assert [[rank.rank for rank in job.ranks] for job in found.jobs] == [[0, 1], [0, 1]]
+    assert [first(job) for job in found.jobs if job.findings] == [("HD202", (1,), (0,))]
+    (text,) = [problem for problem in found.problems if "2 runs" in problem]
+    assert "ranks 0-1 of 2; ranks 0-1 of 2, which ended 15 min" in text
+
+
+def test_files_that_nothing_connects(tmp_path: Path) -> None:
+    """Both ranks are in the first call of a run: the files may also be of two runs, and the report says it."""
+    first_calls = [Rank(rank).group([0, 1]).call("all_reduce", 1.0 + rank) for rank in (0, 1)]
+    found = answer(write(tmp_path, first_calls))
+    assert len(found.jobs) == 1
+    assert (
+        "nothing in the files shows that those of ranks 0-1 are of one run: no call that rank 1 has finished is in another file"
+        in found.problems
+    )
+
+
+def test_of_two_files_that_may_both_be_right_the_newer_one_is_used(tmp_path: Path) -> None:
+    write(tmp_path, [Rank(rank).group([0, 1, 2]).call("all_reduce", 1.0 + rank) for rank in range(3)])
+    write(tmp_path, [Rank(1).group([0, 1, 2]).call("broadcast", 4.0)], prefix="x")
+    found = answer(tmp_path)
+    (job,) = found.jobs
+    assert first(job)[:2] == ("HD201", (1,))
+    (text,) = left_out(found)
+    assert text.startswith(f"{PREFIX}1 was left out")
+    assert text.endswith("nothing in the files shows which of them is of their run: x1 is the newer one")
+
+
+def test_a_rank_that_comes_late_to_its_first_call_is_of_the_same_run(tmp_path: Path) -> None:
+    early = Rank(0).group([0, 1]).call("all_reduce", 1.0)
+    late = Rank(1).group([0, 1]).call("broadcast", 200.0)
+    (job,) = answer(write(tmp_path, [early, late])).jobs
+    assert len(job.ranks) == 2
+
+
+def test_a_clock_that_is_ahead(tmp_path: Path) -> None:
+    """Hosts whose clocks differ are of one run; beyond a minute, a restarted run is more likely."""
+    ranks = [finished(0, 20, size=2).call("all_reduce", 5.0), finished(1, 20, size=2, start=40.0)]
+    found = answer(write(tmp_path, ranks))
+    (job,) = found.jobs
+    assert first(job) == ("HD202", (1,), (0,))
+    assert f"the clock of {PREFIX}1 is 40 s ahead, or the file is of another run" in found.problems
+
+
+def test_groups_that_share_no_rank_are_of_one_run(tmp_path: Path) -> None:
+    """Two pairs, and a third group that connects them."""
+    pairs = {0: "1", 1: "2", 2: "1", 3: "2"}
+    ranks = []
+    for rank, name in pairs.items():
+        made = Rank(rank).group([0, 2] if name == "1" else [1, 3], name).many("all_reduce", 1, 9, group=name)
+        ranks.append(made if rank != 3 else made.call("all_reduce", 2.0, group="2"))
+    found = answer(write(tmp_path, ranks))
+    (job,) = found.jobs
+    assert [rank.rank for rank in job.ranks] == [0, 1, 2, 3]
 
 
 def test_reading_ends_in_time(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_directory_without_dumps(tmp_path: Path) -> None:
         (("--dumps", ".", "--pid", "1"), "saved evidence"),
         (("--dumps", ".", "--hosts", "a"), "saved evidence"),
         (("--dumps", ".", "some.hangdoc"), "different evidence"),
+        (("--dumps", ".", "--window", "2"), "Leave out --window, or leave out --dumps."),
     ],
 )
 def test_usage(arguments: tuple[str, ...], said: str) -> None:

@@ -3,8 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hangdoc.reasoning.ledger.compare import Differs, SizesDiffer, compare
-from hangdoc.reasoning.ledger.expected import Odd, find_odd
+from hangdoc.reasoning.ledger.compare import Differs, Odd, SizesDiffer, compare, find_odd
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Site
 from tests.unit.test_ledger_history import Line, Program, hung, recorded
 

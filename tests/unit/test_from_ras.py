@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ledger.from_ras import Member, MemberCounts, RasGroup, ras_groups
+from hangdoc.reasoning.ledger.nccl_counts import Member, MemberCounts, RasGroup, ras_groups
 from hangdoc.snapshot import (
     Host,
     Interface,

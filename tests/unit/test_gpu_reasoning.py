@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Finding, Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.reasoning.evidence.xids import meaning_of
+from hangdoc.reasoning.evidence.kernel import meaning_of
 from hangdoc.reasoning.ranks.card import use_of
 from hangdoc.snapshot import (
     Card,

@@ -5,14 +5,14 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.reasoning.waiting.graph import ends
+from hangdoc.reasoning.waiting.graph import find_ends
 
 Edges = dict[int, frozenset[int]]
 
 
 def by_hand(**edges: str) -> list[tuple[str, bool, str]]:
     """The ends of a graph of letters: (nodes, whether it is a cycle, upstream)."""
-    found = ends({node: list(far) for node, far in edges.items()})
+    found = find_ends({node: list(far) for node, far in edges.items()})
     return [("".join(sorted(one.nodes)), one.cycle, "".join(sorted(one.upstream))) for one in found]
 
 
@@ -30,7 +30,7 @@ def test_graphs_made_by_hand() -> None:
 
 def test_a_long_chain_needs_no_recursion() -> None:
     length = 50_000
-    (end,) = ends({node: [node + 1] if node < length else [] for node in range(length + 1)})
+    (end,) = find_ends({node: [node + 1] if node < length else [] for node in range(length + 1)})
     assert (end.nodes, end.cycle, len(end.upstream)) == ({length}, False, length)
 
 
@@ -51,7 +51,7 @@ def reachable(edges: Edges, start: int) -> set[int]:
 
 @given(graphs(), st.randoms(use_true_random=False))
 def test_ends_are_what_reaching_says(edges: Edges, dice: random.Random) -> None:
-    found = ends(edges)
+    found = find_ends(edges)
     reached = {node: reachable(edges, node) for node in edges}
     for end in found:
         for node in end.nodes:
@@ -61,4 +61,4 @@ def test_ends_are_what_reaching_says(edges: Edges, dice: random.Random) -> None:
     assert all(any(node in end.nodes | end.upstream for end in found) for node in edges)
     shuffled = list(edges)
     dice.shuffle(shuffled)
-    assert set(ends({node: edges[node] for node in shuffled})) == set(found)
+    assert set(find_ends({node: edges[node] for node in shuffled})) == set(found)

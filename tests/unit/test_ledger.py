@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ledger import from_recorder, from_stacks
 from hangdoc.reasoning.ledger.compare import (
     Agree,
     Behind,
@@ -17,9 +16,8 @@ from hangdoc.reasoning.ledger.compare import (
     next_timeout,
     wait_seconds,
 )
-from hangdoc.reasoning.ledger.from_stacks import StackCall
+from hangdoc.reasoning.ledger.from_records import Part, StackCall, put_together, recorded_parts, stack_parts
 from hangdoc.reasoning.ledger.lags import pace
-from hangdoc.reasoning.ledger.put_together import Part, put_together
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.snapshot import CallForm, Group, Interpreter
 from tests.unit.builders import rank
@@ -38,8 +36,8 @@ def ledger(*columns: list[tuple[int, CallForm, bool]], stacks: tuple[StackCall, 
         entries = [(n, form, T0_US + n * 1_000_000, pending) for n, form, pending in column]
         group = history_of(entries, wall_us=T0_US + 100_000_000, forms=forms, **more)  # type: ignore[arg-type]
         process = rank(number, recorder=recorder(group, forms=forms))
-        parts += from_recorder.parts_of(number, "h0", T0_US + 100_000_000, process)
-    return put_together([*parts, *(part for call in stacks for part in from_stacks.parts_of(call))])
+        parts += recorded_parts(number, "h0", T0_US + 100_000_000, process)
+    return put_together([*parts, *(part for call in stacks for part in stack_parts(call))])
 
 
 def made(count: int, form: CallForm = REDUCE) -> list[tuple[int, CallForm, bool]]:
@@ -135,7 +133,7 @@ def test_groups_of_one_name_and_other_members_are_apart() -> None:
             environment={}, globals=(), groups=(Group(address=1, name="rows", ranks=members, backend="cpu:gloo"),)
         )
         process = rank(number, recorder=recorder(group, forms=forms), interpreter=listed)
-        parts += from_recorder.parts_of(number, "h0", T0_US, process)
+        parts += recorded_parts(number, "h0", T0_US, process)
     groups = put_together(parts).groups
     assert [(group.name, group.members, sorted(group.ranks)) for group in groups] == [
         ("rows", (0, 1), [0, 1]),
@@ -150,7 +148,7 @@ def test_a_rank_whose_groups_were_not_read_joins_the_group_of_its_name() -> None
     listed = Interpreter(environment={}, globals=(), groups=(Group(address=1, name="0", ranks=(0, 1), default=True),))
     processes = [rank(0, recorder=recorder(group, forms=forms), interpreter=listed)]
     processes.append(rank(1, recorder=recorder(group, forms=forms)))
-    parts = [part for n, p in enumerate(processes) for part in from_recorder.parts_of(n, "h0", T0_US, p)]
+    parts = [part for n, p in enumerate(processes) for part in recorded_parts(n, "h0", T0_US, p)]
     assert [(group.name, sorted(group.ranks)) for group in put_together(parts).groups] == [(None, [0, 1])]
 
 
@@ -180,7 +178,7 @@ def test_of_a_damaged_history_only_the_numbers_are_kept() -> None:
         (replace(group, history=replace(group.history, numbers=(), forms=(), made_us=())), forms),
     ):
         process = rank(0, recorder=recorder(damaged, forms=forms_of_it))
-        (part,) = from_recorder.parts_of(0, "h0", T0_US, process)
+        (part,) = recorded_parts(0, "h0", T0_US, process)
         assert (part.calls.made, part.calls.numbers) == (1, ())
 
 
@@ -420,7 +418,7 @@ def test_a_group_that_a_whole_record_does_not_have_saw_no_call() -> None:
         group = history_of(entries, name=name, wall_us=T0_US, forms=forms, kept=kept)
         record = replace(recorder(group, forms=forms), whole=kept is None)
         process = rank(number, recorder=record, interpreter=table)
-        return list(from_recorder.parts_of(number, "h0", T0_US, process))
+        return list(recorded_parts(number, "h0", T0_US, process))
 
     default = put_together([*made_by(0, "1"), *made_by(1, "0"), *made_by(2, "0")]).groups[0]
     comparison = compare(default)
@@ -438,7 +436,7 @@ def test_a_rank_that_has_not_called_the_group_since_it_was_made_again_is_unknown
         forms: dict[CallForm, int] = {}
         entries = [(n, REDUCE, T0_US + n, pending and n == count) for n in range(1, count + 1)]
         group = replace(history_of(entries, wall_us=T0_US, forms=forms), generation=generation)
-        return list(from_recorder.parts_of(number, "h0", T0_US, rank(number, recorder=recorder(group, forms=forms))))
+        return list(recorded_parts(number, "h0", T0_US, rank(number, recorder=recorder(group, forms=forms))))
 
     value = put_together([*made_by(0, 2, 3, True), *made_by(1, 2, 3, True), *made_by(2, 1, 500, False)])
     assert sorted(only(value).ranks) == [0, 1]

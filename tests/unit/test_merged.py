@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.views import comparison, merged
-from hangdoc.reasoning.views.merged import Branch
+from hangdoc.reasoning.views.detail import Branch, compare_settings, merge_stacks
 from tests.unit.builders import frame, rank, snapshot
 
 
@@ -27,7 +26,7 @@ def shape(branch: Branch) -> object:
 
 def test_ranks_are_together_as_long_as_their_stacks_are() -> None:
     run = run_of(("main", "train", "step"), ("main", "train", "load", "open"), ("main", "train", "step"))
-    assert shape(merged.stacks(run.ranks.values())) == (
+    assert shape(merge_stacks(run.ranks.values())) == (
         (0, 1, 2),
         [],
         [((0, 1, 2), ["main", "train"], [((0, 2), ["step"], []), ((1,), ["load", "open"], [])])],
@@ -36,13 +35,13 @@ def test_ranks_are_together_as_long_as_their_stacks_are() -> None:
 
 def test_a_rank_may_stand_where_others_go_on() -> None:
     run = run_of(("main",), ("main", "train"), ())
-    assert shape(merged.stacks(run.ranks.values())) == ((0, 1, 2), [], [((0, 1), ["main"], [((1,), ["train"], [])])])
+    assert shape(merge_stacks(run.ranks.values())) == ((0, 1, 2), [], [((0, 1), ["main"], [((1,), ["train"], [])])])
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=5).map(tuple), min_size=1, max_size=8))
 def test_every_stack_is_a_path_of_the_tree(stacks: list[tuple[str, ...]]) -> None:
     run = run_of(*stacks)
-    tree = merged.stacks(run.ranks.values())
+    tree = merge_stacks(run.ranks.values())
 
     def paths(branch: Branch, above: list[str]) -> dict[int, list[str]]:
         here = above + [f.function for f in branch.frames]
@@ -65,11 +64,11 @@ def test_what_differs_comes_first_and_the_gravest_of_it() -> None:
         for n in range(2)
     )
     (run,) = examine(snapshot(*processes))[1]
-    found = [(one.name, one.standing, one.differs) for one in comparison.compared(run)]
+    found = [(one.name, one.standing, one.differs) for one in compare_settings(run)]
     assert found == [
         ("batch-size", "must agree", True),
         ("NCCL_ALGO", "inert", True),  # under Gloo
         ("RANK", "meant to differ", True),
         ("MY_FLAG", "unknown", False),
     ]
-    assert comparison.compared(run)[0].values.values == (("8", (0,)), ("9", (1,)))
+    assert compare_settings(run)[0].values.values == (("8", (0,)), ("9", (1,)))

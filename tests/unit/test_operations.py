@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Clocks, Frame, Interpreter, Local, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, Interpreter, Process, PythonThread, Stack
 from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
 
 
@@ -56,6 +56,20 @@ def test_a_thread_trains_in_place_of_the_main_thread(main: tuple[Frame, ...]) ->
     view = where(threads(1, ("MainThread", main), ("TrainingThread", SLEEPS))).ranks[1]
     assert view.where is not None
     assert view.where.function == "train_loop"
+
+
+def test_a_program_that_is_over_and_the_thread_that_keeps_its_process() -> None:
+    """It raised an exception, and a thread that is no daemon still runs. Which threads are daemons is read from memory."""
+    ended = threads(1, ("MainThread", SHUTDOWN), ("heartbeat", SLEEPS), ("logs", SLEEPS))
+    over = "at the end of its program: its main thread is over, and "
+    assert f"which is {over}one of its other threads keeps the process alive (" in where(ended).findings[0].summary
+    read = replace(ended, interpreter=Interpreter(environment={}, globals=(), keeps_alive=("heartbeat",)))
+    (finding,) = where(read).findings
+    assert (finding.code, finding.culprits) == ("HD202", (1,))
+    assert (
+        f"which is {over}thread heartbeat at train.py:7 `time.sleep(9999)` keeps the process alive" in finding.summary
+    )
+    assert "unknown line" not in " ".join(evidence.text for evidence in finding.evidence)
 
 
 @pytest.mark.parametrize(
@@ -161,59 +175,3 @@ def test_a_library_waits_for_a_work_of_its_own() -> None:
     view = where(rank(1, library, own, native=native)).ranks[1]
     assert view.operation is not None
     assert (view.operation.op, view.state) == ("wait", "in-collective")
-
-
-def receives(number: int, line: str, *known: Local, above: str = "") -> Process:
-    """A rank that waits for a receive that it has posted, with its C++ frames."""
-    waits = frame("get", 33, source=line, context=above + line, locals=known)
-    inner = (frame(name, 0, "libtorch_cpu.so", native=True, library=True) for name in ("waitRecv", "RecvWork::wait"))
-    return rank(number, waits, kernel={"syscall": "futex"}, native=stack(*inner, waits))
-
-
-@pytest.mark.parametrize(
-    ("line", "above", "peer"),
-    [
-        ("dist.irecv(buf, self.src, tag=self.tag).wait()", "", 3),
-        ("dist.irecv(buf, src=(self.rank - 1) % self.world).wait()", "", 0),
-        ("work.wait()", "work = dist.irecv(\n    buf.view(-1, 4),\n    self.src,\n)\ndist.irecv(other, 2)\n", 3),
-        ("work.wait()", "work = dist.irecv(buf, self.unknown)\n", None),
-        ("dist.irecv(buf, nested(1)).wait()", "", None),
-    ],
-)
-def test_the_peer_of_a_posted_receive(line: str, above: str, peer: int | None) -> None:
-    known = (local("self.src", 3), local("self.rank", 1), local("self.world", 4), local("self.tag", 77))
-    waits = receives(1, line, *known, above=above)
-    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), waits)).jobs
-    assert (job.ranks[1].operation.op, job.ranks[1].operation.peer) == ("recv", peer)
-
-
-def test_posted_receives_that_wait_for_each_other_blame_no_single_rank() -> None:
-    """Both may have posted their sends with other tags. The tags are shown."""
-
-    def gets(number: int, tag: int) -> Process:
-        line = "dist.irecv(buf, self.src, tag=self.tag).wait()"
-        return receives(number, line, local("self.src", 1 - number), local("self.tag", tag))
-
-    (job,) = diagnose(snapshot(gets(0, 11), gets(1, 12))).jobs
-    finding = job.findings[0]
-    assert (finding.code, finding.culprits) == ("HD204", (0, 1))
-    assert [one.text for one in finding.evidence if "has tag" in one.text] == [
-        "its recv has tag 11",
-        "its recv has tag 12",
-    ]
-
-
-def test_the_rank_that_sends_no_request_while_a_server_waits_for_all() -> None:
-    """A server that has asked a trainer to train answers gradients when all have come. Rank 3 has trained its last batch."""
-
-    def named(process: Process, name: str) -> Process:
-        return replace(process, interpreter=Interpreter(environment={}, globals=(), rpc_name=name))
-
-    def calls(worker: str) -> tuple[Frame, Frame]:
-        return frame("rpc_sync", 842, RPC + "api.py", locals=(local("to", f"'{worker}'"),)), frame("train", 31)
-
-    server = named(rank(0, *calls("trainer1"), world=4), "server")
-    trainers = [named(rank(n, *calls("server"), world=4), f"trainer{n}") for n in (1, 2)]
-    ended = named(rank(3, *MEETS, world=4), "trainer3")
-    (job,) = diagnose(snapshot(*(uses_rpc(one, 60.0) for one in (server, *trainers, ended)))).jobs
-    assert (job.findings[0].code, job.findings[0].culprits) == ("HD204", (3,))

@@ -99,13 +99,13 @@ def test_a_counter_that_a_later_loop_uses_again() -> None:
     ],
 )  # fmt: skip
 def test_only_what_gives_all_of_the_dataloader(header: str, total: int | None) -> None:
-    loader = iterators.behind_loop(process(HELD), FRAME, replace(LOOP, header=header))
+    loader = iterators.loader_behind_loop(process(HELD), FRAME, replace(LOOP, header=header))
     assert (loader.total if loader is not None else None) == total
 
 
 def test_the_training_loop_is_the_outermost_over_batches() -> None:
     outer, inner = ITERATOR, replace(ITERATOR, begins=30, depth=2, done=2, total=5, name="validation")
     numbers = Loader(kind="range_iterator", done=1, total=3, begins=5)
-    assert iterators.training(process(inner, outer, numbers, HELD)) == outer
-    assert iterators.training(process(numbers, HELD)) is None
-    assert iterators.training(process(outer, replace(outer, begins=50))) is None
+    assert iterators.find_training_iterator(process(inner, outer, numbers, HELD)) == outer
+    assert iterators.find_training_iterator(process(numbers, HELD)) is None
+    assert iterators.find_training_iterator(process(outer, replace(outer, begins=50))) is None

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Finding, Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.cause import Cause, Differs
 from hangdoc.reasoning.model.holds import Dead, ForOthers, Hold
 from hangdoc.reasoning.model.kinds import Cycle
-from hangdoc.reasoning.model.settings import Differs
 from hangdoc.reasoning.rules import all_rules, by_subject
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import (

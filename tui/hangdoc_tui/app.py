@@ -22,7 +22,7 @@ from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
 from hangdoc_tui.cards import CardTable, has_cards
 from hangdoc_tui.grid import Grid
-from hangdoc_tui.head import Slider, Strip, finding_line, job_line
+from hangdoc_tui.head import TABS_WIDTH, Slider, Strip, finding_line, job_line, tab_label
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RanksView, RankTable
@@ -124,10 +124,26 @@ class Top(Actions):
     def on_resize(self, event: events.Resize) -> None:
         """Show a message instead of the views if the terminal is too small."""
         self._measure()
+        self._draw_job()
 
     def _measure(self) -> None:
+        self._label_tabs()
         self.screen.set_class(self.size.width < _SMALLEST[0] or self.size.height < _SMALLEST[1], "small")
         self.screen.set_class(self.size.width >= _WIDE, "wide")
+        self.screen.set_class(self.size.width < TABS_WIDTH + len(VIEWS), "tight")
+
+    def _label_tabs(self) -> None:
+        views = self.query_one(TabbedContent)
+        for at, name in enumerate(VIEWS, 1):
+            pane = f"pane-{name}"
+            views.get_tab(pane).label = tab_label(at, name, active=views.active == pane, width=self.size.width)
+
+    def _draw_job(self) -> None:
+        if self.model is None:
+            return
+        jobs = self.model.poll.diagnosis.jobs
+        line = job_line(self.model.job, self.model.name, jobs, jobs.index(self.model.job), self.size.width)
+        self.query_one("#job", Static).update(line, layout=False)
 
     # --- polling -------------------------------------------------------------------------------------------------------
 
@@ -216,7 +232,7 @@ class Top(Actions):
         earlier = next((run for run in before if run.id == job.id), None)
         name = words.job_names(jobs)[job.id]
         self.model = ViewModel(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
-        self.query_one("#job", Static).update(job_line(job, name, jobs, at), layout=False)
+        self._draw_job()
         self.query_one(Strip).show(finding_line(self.model))
         if not self._cards_shown and has_cards(self.model):
             self._cards_shown = True
@@ -254,6 +270,7 @@ class Top(Actions):
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Another view is visible."""
+        self._label_tabs()
         self.paint()
         view = event.pane.children[0]
         (view if view.focusable else view.query_one(Grid)).focus()

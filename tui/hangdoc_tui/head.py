@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.message import Message
@@ -10,26 +11,46 @@ from textual.widget import Widget
 from hangdoc.diagnosis import Job
 from hangdoc.phrases import duration
 from hangdoc.render import words
+from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.view_model import ViewModel
 
-_MORE = "… (i)"
+_MORE = " … (i)"
+_SEPARATOR = " · "
 
 
-def job_line(job: Job, name: str, jobs: Sequence[Job], at: int) -> Text:
-    """The verdict and for how long, how many of its ranks have each label, and the name of the job: the part to cut first."""
+def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int) -> Text:
+    """The verdict and for how long, how many of its ranks have each label, and the name of the job. What `width` has no room for
+    is left out from the end of the name; only its first part is cut within a word."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     hung = sum(other.verdict == "hung" for other in jobs if other is not job)
-    return Text.assemble(
+    shown, *more = name.split(_SEPARATOR)
+    line = Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
         "  ",
         *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
         (f"job {at + 1} of {len(jobs)} (j)  " if len(jobs) > 1 else "", "dim"),
         (f"{hung} more {'hang' if hung > 1 else 'hangs'}  " if hung else "", "bold red"),
-        (name, "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
+    room = width - line.cell_len
+    for part in more:
+        if cell_len(f"{shown}{_SEPARATOR}{part}") > room:
+            return line.append(shown, "bold")
+        shown += f"{_SEPARATOR}{part}"
+    line.append(shown, "bold")
+    backend = f"{_SEPARATOR}{words.clean(job.backend)}" if job.backend else ""
+    return line.append(backend, "dim") if cell_len(shown + backend) <= room else line
+
+
+TABS_WIDTH = sum(len(f"{number} {name}") + 1 for number, name in enumerate(VIEWS, 1))
+"""Of the tabs of all views with their names, and a blank after each."""
+
+
+def tab_label(at: int, name: str, *, active: bool, width: int) -> str:
+    """The label of a view's tab, by its key: without the name where the tabs of all views with their names do not fit."""
+    return f"{at} {name.capitalize()}" if active or width >= TABS_WIDTH else str(at)
 
 
 def finding_line(model: ViewModel) -> Text:
@@ -81,7 +102,8 @@ class Strip(Widget, can_focus=True):
         for line in lines:
             line.rstrip()
         last = Text(" ").join(lines[height - 1 :])
-        last.truncate(width - len(_MORE))
+        last = last.wrap(self.app.console, max(1, width - len(_MORE)))[0]  # which ends with a whole word
+        last.rstrip()
         return Text("\n").join([*lines[: height - 1], Text.assemble(last, (_MORE, "dim"))])
 
     def on_click(self) -> None:

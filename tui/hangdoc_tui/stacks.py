@@ -8,10 +8,10 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence.last_call import LastCall, last_call
+from hangdoc.reasoning.evidence.records import LastCall, last_call
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.movement import own_counts
-from hangdoc.reasoning.views import merged
+from hangdoc.reasoning.views.detail import frames_of, place_of_frame
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
 from hangdoc_tui.places import stack_age
@@ -66,16 +66,16 @@ class StackView(VerticalScroll):
             yield line
 
     def _frames(self, model: ViewModel, rank: Rank) -> Iterator[Text]:
-        frames = merged.frames_of(rank, native=self.native)
+        frames = frames_of(rank, native=self.native)
         other = self._other(model, rank)
-        there = {merged.place(frame) for frame in other[1]} if other is not None else None
+        there = {place_of_frame(frame) for frame in other[1]} if other is not None else None
         if other is not None:
             yield Text(f"+ only here, - only {other[0]}", style="dim")
             for frame in other[1]:
-                if merged.place(frame) not in {merged.place(mine) for mine in frames}:
+                if place_of_frame(frame) not in {place_of_frame(mine) for mine in frames}:
                     yield Text.assemble(("- ", "red"), _title(frame))
         for frame in frames:
-            new = there is not None and merged.place(frame) not in there
+            new = there is not None and place_of_frame(frame) not in there
             yield Text.assemble(("+ " if new else "  ", "green"), _title(frame))
             if frame.source:
                 yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
@@ -121,14 +121,14 @@ class StackView(VerticalScroll):
         """(where, frames) of the stack to compare with."""
         if self.compared_to == "the last poll":
             before = model.before.ranks.get(rank.rank) if model.before is not None else None
-            return ("at the last poll", merged.frames_of(before, native=self.native)) if before is not None else None
+            return ("at the last poll", frames_of(before, native=self.native)) if before is not None else None
         if self.compared_to == "another rank":
             # A culprit is compared with a rank that waits, every other rank with the culprit.
             others = [
                 n for n in (model.culprits if rank.rank not in model.culprits else model.run.ranks) if n != rank.rank
             ]
             other = model.run.ranks.get(others[0]) if others else None
-            return (f"on rank {other.rank}", merged.frames_of(other, native=self.native)) if other is not None else None
+            return (f"on rank {other.rank}", frames_of(other, native=self.native)) if other is not None else None
         return None
 
 

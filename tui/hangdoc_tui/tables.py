@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from hangdoc.phrases import duration, numbers
-from hangdoc.reasoning.views import comparison
+from hangdoc.reasoning.views.detail import Compared, compare_settings
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
 from hangdoc_tui.grid import Grid
@@ -94,7 +94,7 @@ class Settings(Listing):
 
     def show(self, model: ViewModel) -> None:
         """Draw the settings, the most serious first."""
-        found = comparison.compared(model.run)
+        found = compare_settings(model.run)
         alike = sum(not one.differs for one in found)
         rows = [_setting(one) for one in found if one.differs or self.whole]
         if not self.whole:
@@ -104,7 +104,7 @@ class Settings(Listing):
         self.list(rows)
 
 
-def _setting(one: comparison.Compared) -> tuple[Text, ...]:
+def _setting(one: Compared) -> tuple[Text, ...]:
     name = f"--{one.name}" if one.origin == "argument" else one.name
     if one.differs:
         values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in one.values.values[:6])

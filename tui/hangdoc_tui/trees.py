@@ -5,7 +5,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hangdoc.phrases import duration, numbers, ranks
-from hangdoc.reasoning.views import merged
+from hangdoc.reasoning.views.detail import Branch, merge_stacks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
 from hangdoc_tui.places import stack_age
@@ -38,7 +38,7 @@ class StackTree(GrowingTree):
 
     def show(self, model: ViewModel) -> None:
         """Draw it."""
-        tree = merged.stacks(model.run.ranks.values(), native=self.native)
+        tree = merge_stacks(model.run.ranks.values(), native=self.native)
         read = {number for number, rank in model.run.ranks.items() if rank.thread is not None}
         old = [view for view in model.job.ranks if view.rank in read and stack_age(view) is not None]
         if self.grow((tree, model.culprits, tuple((view.rank, stack_age(view)) for view in old))):
@@ -55,7 +55,7 @@ class StackTree(GrowingTree):
             if unread := [rank for rank in without if rank not in moving]:
                 self.root.add_leaf(Text(f"no stack: {numbers(unread)}", style="magenta"))
 
-    def _add(self, parent: TreeNode[int | None], branch: merged.Branch, culprits: tuple[int, ...]) -> None:
+    def _add(self, parent: TreeNode[int | None], branch: Branch, culprits: tuple[int, ...]) -> None:
         is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
         who = Text(f"[{numbers(branch.ranks)}] ", style="bold red" if is_culprit else "bold")
         first, *rest = branch.frames

@@ -38,7 +38,9 @@ class _Frame(msgspec.Struct):
     line: _Signed = 0
 
 
-class _Entry(msgspec.Struct):
+class Entry(msgspec.Struct):
+    """A call."""
+
     record_id: _Number | None = None
     pg_id: _Signed = 0
     process_group: tuple[str, ...] = ()
@@ -60,6 +62,11 @@ class _Entry(msgspec.Struct):
     frames: tuple[Any, ...] = ()
     """Of a pickle, a frame of several calls is one object."""
 
+    @property
+    def number(self) -> int:
+        """Its number among the collectives of its group; 0 if it has none."""
+        return 0 if isinstance(self.collective_seq_id, UnsetType) else self.collective_seq_id
+
 
 class _Config(msgspec.Struct):
     name: str = ""
@@ -76,7 +83,7 @@ class Dump(msgspec.Struct):
     """What a dump says. `read_ns` is hangdoc's own field: CLOCK_MONOTONIC of the dump."""
 
     version: str = ""
-    entries: tuple[_Entry, ...] | UnsetType = UNSET
+    entries: tuple[Entry, ...] | UnsetType = UNSET
     pg_config: dict[str, _Config] = {}
     pg_status: dict[str, _Status] = {}
     read_ns: _Signed | None = None
@@ -84,7 +91,7 @@ class Dump(msgspec.Struct):
     """Whether its end is missing, and so the newest calls."""
 
     @property
-    def calls(self) -> tuple[_Entry, ...]:
+    def calls(self) -> tuple[Entry, ...]:
         """The entries, oldest first."""
         return () if isinstance(self.entries, UnsetType) else self.entries
 
@@ -162,12 +169,11 @@ def enqueued_in(dump: Dump) -> dict[tuple[str, str], int]:
     }
 
 
-def _call(position: int, entry: _Entry, forms: "_Forms") -> Call:
-    number = entry.collective_seq_id
+def _call(position: int, entry: Entry, forms: "_Forms") -> Call:
     return Call(
         id=position if entry.record_id is None else entry.record_id,
         group=_group(entry),
-        collective=0 if isinstance(number, UnsetType) else number,
+        collective=entry.number,
         p2p=entry.p2p_seq_id,
         operation=entry.op_id,
         form=forms.position(entry),
@@ -183,7 +189,7 @@ def _call(position: int, entry: _Entry, forms: "_Forms") -> Call:
     )
 
 
-def _group(entry: _Entry) -> Group:
+def _group(entry: Entry) -> Group:
     name, about = (*entry.process_group, "", "")[:2]
     return Group(entry.pg_id, name[:_MAX_TEXT], about[:_MAX_TEXT])
 
@@ -197,7 +203,7 @@ class _Forms:
         self._frames: dict[int, Frame] = {}
         """By the identity of the dump's own object, which lives as long as the dump."""
 
-    def position(self, entry: _Entry) -> int:
+    def position(self, entry: Entry) -> int:
         """The position of the form of a call."""
         shapes = entry.input_dtypes, entry.input_sizes, entry.output_dtypes, entry.output_sizes
         key = (entry.profiling_name, *shapes, *map(id, entry.frames))

@@ -1,13 +1,13 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.rendezvous import has_met
-from hangdoc.reasoning.evidence.stopped import how_it_ended
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.kernel import how_it_ended
+from hangdoc.reasoning.evidence.stack import has_met
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Placed, Unlooked
-from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import lead_elsewhere, lead_to_other_hosts
+from hangdoc.reasoning.runs.processes import Gathered
 from hangdoc.snapshot import RankIdentity, Unreached
 from hangdoc.torch_facts import thread_names
 
@@ -110,6 +110,6 @@ def _only_host(run: Gathered, members: dict[int, Placed]) -> str | None:
     these connections leads to another host."""
     hosts = {host.name for host, _ in members.values()}
     counted = any(who.local_world_size is not None for who in run.identities)
-    gloo = all(thread_names.GLOO_LOOP in known.thread_names(process) for _, process in run.members)
+    gloo = all(thread_names.GLOO_LOOP in observed.thread_names(process) for _, process in run.members)
     alone = len(hosts) == 1 and gloo and not counted and not lead_to_other_hosts(members)
     return next(iter(hosts)) if alone else None

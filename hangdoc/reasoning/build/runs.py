@@ -8,27 +8,23 @@ from msgspec import structs
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.build import absent
-from hangdoc.reasoning.build.launch_waits import waiting_for_launches
-from hangdoc.reasoning.build.ledger import ledger_of
-from hangdoc.reasoning.evidence import backends, known, meeting_call
-from hangdoc.reasoning.evidence.addresses import interfaces
-from hangdoc.reasoning.evidence.frames import where
-from hangdoc.reasoning.evidence.last_call import last_call
-from hangdoc.reasoning.evidence.reading import frames_at, reading
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.observed import interfaces
+from hangdoc.reasoning.evidence.records import backend_of_run, last_call
+from hangdoc.reasoning.evidence.stack import frames_at, meeting_call_of, reading, where
+from hangdoc.reasoning.ledger.from_records import ledger_of
+from hangdoc.reasoning.ledger.nccl_counts import waiting_for_launches
 from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
-from hangdoc.reasoning.ranks.counters import common_loop, loop_view
+from hangdoc.reasoning.ranks.counters import find_common_loop, loop_view
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
-from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
-from hangdoc.reasoning.ranks.states import Training, state_of, training
+from hangdoc.reasoning.ranks.recorded import find_tensor
+from hangdoc.reasoning.ranks.states import Training, find_training, state_of
 from hangdoc.reasoning.runs import gather, launch
-from hangdoc.reasoning.runs.gathered import Gathered
-from hangdoc.reasoning.runs.helpers import HelperIndex, Helpers
-from hangdoc.reasoning.runs.job_ids import JobId, ids_of, name_of
-from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
-from hangdoc.reasoning.runs.store_waits import store_waits
+from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds, store_waits
+from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
 from hangdoc.torch_facts import file_names
@@ -86,7 +82,7 @@ def _run(snapshot: Snapshot, known_hosts: _Hosts, run: Gathered, called: JobId, 
         hosts=known_hosts.named(hosts),
         launchers=tuple(run.launchers),
         launcher=_launcher(run),
-        backend=backends.of_run(process for _, process in run.members),
+        backend=backend_of_run(process for _, process in run.members),
         world_size=world,
         master=run.master,
         ranks=ranks,
@@ -106,7 +102,7 @@ def _launcher(run: Gathered) -> str | None:
     if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
         return "mp.spawn"
     source = next((who.source for who in run.identities), None)
-    if tool is None and source == "os.environ" and all(RAYLET in known.environment(one) for _, one in run.members):
+    if tool is None and source == "os.environ" and all(RAYLET in observed.environment(one) for _, one in run.members):
         return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
@@ -114,9 +110,9 @@ def _launcher(run: Gathered) -> str | None:
 def _world_size(run: Gathered) -> int | None:
     # What torch says counts more than the environment: a script may pass another number to init_process_group.
     processes = [process for _, process in run.members]
-    groups = [group for one in processes for group in known.groups(one)]
+    groups = [group for one in processes for group in observed.groups(one)]
     listed = (len(group.ranks) for group in groups if group.default and group.ranks)
-    calls = () if groups else filter(None, map(meeting_call.of, processes))
+    calls = () if groups else filter(None, map(meeting_call_of, processes))
     passed = (call.world_size for call in calls if call.world_size)
     published = (who.world_size for who in run.identities if who.world_size is not None)
     if (size := next(chain(listed, passed, published), None)) is not None:
@@ -135,7 +131,7 @@ def _world_size(run: Gathered) -> int | None:
 
 def _spawned(launcher: Process) -> int | None:
     """`nprocs` of torch.multiprocessing's own frame in the parent."""
-    for frame in known.frames(launcher):
+    for frame in observed.frames(launcher):
         for local in frame.locals if frame.file.endswith(file_names.SPAWN) else ():
             if local.name == "nprocs" and (count := natural(local.text)) is not None:
                 return count
@@ -146,12 +142,12 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
     trains = {
-        number: training_at_dump(process) if host.dumps is not None else training(process)
+        number: training_at_dump(process) if host.dumps is not None else find_training(process)
         for number, (host, process) in whole.items()
     }
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
     votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
-    loop, of_batches = common_loop(votes)
+    loop, of_batches = find_common_loop(votes)
     found: dict[int, Rank] = {}
     for number in sorted(whole):
         host, process = whole[number]
@@ -186,9 +182,9 @@ def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: C
                 local_rank=process.identity.local_rank if process.identity else None,
                 cpu_percent=cpu_percent(process),
                 # NCCL's processes keep in touch on connections that carry no data of a collective.
-                silent_seconds=silent_seconds(links.ranks) if not known.uses_nccl(process) else None,
+                silent_seconds=silent_seconds(links.ranks) if not observed.uses_nccl(process) else None,
                 store_silent_seconds=silent_seconds(links.stores),
-                idle_seconds=known.threads(process)[0].idle_seconds,  # of the training thread (Alike)
+                idle_seconds=observed.threads(process)[0].idle_seconds,  # of the training thread (Alike)
                 connections=links.ranks,
             )
         found[number] = rank
@@ -197,7 +193,7 @@ def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: C
 
 def _bare(first: Rank, alike: Process) -> Rank:
     """A rank with the stack of one that is like it."""
-    trains = training(alike)
+    trains = find_training(alike)
     _, frame = where(trains.thread, trains.read, trains.own)
     return structs.replace(first, thread=trains.thread, own=trains.own, program=_program(trains), frame=frame)
 
@@ -210,7 +206,7 @@ def _program(trains: Training) -> tuple[Frame, ...]:
 def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
     """Ranks whose waits for workers of torch.distributed.rpc name the ranks of those workers. A worker that itself waits answers
     from other threads. If none of them handles a request, it waits for the requests of other ranks."""
-    workers = {name: one for one in members.values() if one.process and (name := known.rpc_name(one.process))}
+    workers = {name: one for one in members.values() if one.process and (name := observed.rpc_name(one.process))}
     if not workers:
         return members
     found = dict(members)
@@ -218,7 +214,7 @@ def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
         wait = one.wait
         worker = workers.get(wait.asked) if wait is not None and wait.asked is not None else None
         if wait is not None and worker is not None:
-            threads = known.python_threads(worker.process) if worker.process is not None else ()
+            threads = observed.python_threads(worker.process) if worker.process is not None else ()
             if worker.waits and not any(reading(thread).handles_rpc for thread in threads):
                 wait = structs.replace(wait, answered_by=worker.rank)
             else:
@@ -256,10 +252,10 @@ def _rank(
         frame=frame,
         cpu_percent=cpu_percent(process),
         # NCCL's processes keep in touch on connections that carry no data of a collective.
-        silent_seconds=silent_seconds(links.ranks) if not known.uses_nccl(process) else None,
+        silent_seconds=silent_seconds(links.ranks) if not observed.uses_nccl(process) else None,
         store_silent_seconds=silent_seconds(links.stores),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,
         connections=links.ranks,
-        given=given(process, frames, read, state.wait) if read is not None else None,
+        given=find_tensor(process, frames, read, state.wait) if read is not None else None,
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hangdoc.parse import version
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.reading import lines_of
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import lines_of
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import own_counts

@@ -4,18 +4,17 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from hangdoc import settings
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
 from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
 from hangdoc.reasoning.ledger.history import FirstDifference, first_difference
 from hangdoc.reasoning.model.agreement import Agreement, Value, agreement
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.cause import Cause, Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.model.kinds import Cycle, PointToPoint, SameCall
 from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.snapshot import Environment, Process, Runtime

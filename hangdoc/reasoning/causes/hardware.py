@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence.xids import WEIGHTS, Weight, meaning_of, name_of
+from hangdoc.reasoning.evidence.kernel import WEIGHTS, Weight, meaning_of, name_of
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Dead, Unseen

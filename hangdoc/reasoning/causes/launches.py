@@ -7,12 +7,12 @@ import msgspec
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import spans_hosts
-from hangdoc.reasoning.evidence import addresses, known, meeting_call
-from hangdoc.reasoning.evidence.meeting_call import MeetingCall
+from hangdoc.reasoning.evidence import observed as addresses
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import MeetingCall, meeting_call_of
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
 from hangdoc.reasoning.model.holds import ReadsPipe
-from hangdoc.reasoning.model.launches import LaunchesDiffer, Part
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Environment, Host, Launch, Listener, Machine, Process
@@ -132,7 +132,7 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
         for r in run.ranks.values()
         if r.process and isinstance(r.process.environment, Environment)
     ]
-    calls = [meeting_call.of(process) if stuck else None for _, process, _ in seen]
+    calls = [meeting_call_of(process) if stuck else None for _, process, _ in seen]
     if None in calls:  # else a rank that has made the call would differ from one that has not
         calls = [None] * len(seen)
     parts = [_rank(*each, call) for each, call in zip(seen, calls, strict=True)]

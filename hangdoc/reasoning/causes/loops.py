@@ -6,7 +6,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.program import early_exits
 from hangdoc.reasoning.causes.disagreements import differing_in
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
@@ -15,8 +15,7 @@ from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.beginnings import begin_of
-from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loader
+from hangdoc.reasoning.ranks.counters import begin_of, frame_of, is_over_data, is_over_loader
 from hangdoc.snapshot import Exit, Frame
 
 _SHOWN = 3
@@ -76,14 +75,14 @@ def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | 
         return None
     if not kind.differences:
         return DataEnded(left=kind) if _ends_only_by_itself(kind) else None
-    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.broke_off(kind.short.first) else None
+    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.left_by_break(kind.short.first) else None
 
 
 def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
     """How little data a rank has that gets no batch, beside one that waits for it."""
     if not isinstance(blockage.kind, Starves) or not blockage.waiting:
         return None
-    differences = amounts.differences(blockage.awaited[0].first, blockage.waiting[0].first)
+    differences = amounts.compare_amounts(blockage.awaited[0].first, blockage.waiting[0].first)
     if not differences:
         return None
     fewest = min(difference.fewer for difference in differences)

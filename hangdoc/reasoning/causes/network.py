@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hangdoc.reasoning.evidence.addresses import interfaces, networks, within
+from hangdoc.reasoning.evidence.observed import interfaces, networks, within
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Stopped, Unseen

@@ -3,7 +3,7 @@
 from statistics import median
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.ledger.past import past_of, shares_of

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
+from hangdoc.diagnosis import Evidence
+
 Value = TypeVar("Value", covariant=True)
 
 
@@ -41,3 +45,18 @@ def agreement(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
 def differing(values: Mapping[Member, Value]) -> Agreement[Value, Member] | None:
     """The same; None where all agree."""
     return agreement(values) if len(set(values.values())) > 1 else None
+
+
+# --- amounts ----------------------------------------------------------------------------------------------------------
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One thing of which two ranks have different amounts."""
+
+    fewer: int
+    more: int
+    evidence: tuple[Evidence, ...]
+    unit: str = ""
+    """`batches` if only their number is known; `files` for units that hold many batches each."""
+    weight: float = 0.5
+    """How strongly it shows that the amount of data differs, 0 to 1."""

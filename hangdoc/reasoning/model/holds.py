@@ -247,6 +247,13 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
     """It follows `is` in a sentence. None if the rank's state says it."""
 
 
+class ProgramOver(Elsewhere, frozen=True, kw_only=True):
+    """Its main thread is over, by an exception or at the end of the program. The process waits for other threads."""
+
+    NAME = "program-over"
+    PLACED = False
+
+
 class BetweenCalls(Hold, frozen=True, kw_only=True):
     """All calls that it had made were complete when torch wrote its dump. What it did instead of the next one is not known."""
 

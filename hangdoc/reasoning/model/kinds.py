@@ -2,12 +2,11 @@
 
 from typing import ClassVar
 
-from hangdoc.reasoning.model.agreement import Agreement
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.model.agreement import Agreement, Difference
 from hangdoc.reasoning.model.holds import Ends, Hold, Stopped
 from hangdoc.reasoning.model.ledger import Call
 from hangdoc.reasoning.model.rank import Class
-from hangdoc.snapshot import Frame, Loop, Process, Transfer
+from hangdoc.snapshot import Frame, Loop, Process
 
 
 class Cycle(Hold, frozen=True, kw_only=True):
@@ -85,8 +84,6 @@ class PointToPoint(Cycle, frozen=True, kw_only=True):
     pair: tuple[Class, Class] | None = None
     """The ranks that send to a different rank or are in another operation, and ranks that wait for them; None if all are to
     blame."""
-    left_out: Transfer | None = None
-    """The call that the first of the pair may have left out, because it is under a condition."""
 
 
 class Roots(Cycle, frozen=True, kw_only=True):

@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.launches import LaunchesDiffer
+from hangdoc.reasoning.model.cause import Differs, LaunchesDiffer
 from hangdoc.reasoning.model.ledger import Ledger
 from hangdoc.reasoning.model.rank import Class, Rank
-from hangdoc.reasoning.model.settings import Differs
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.snapshot import Host, Process, Unavailable
 
@@ -44,7 +43,7 @@ class Run:
     """One run, made whole at once: nothing is filled in later."""
 
     id: str
-    """Unique in its look (`hangdoc.reasoning.runs.job_ids`)."""
+    """Unique in its look (`hangdoc.reasoning.runs.processes`)."""
     hosts: tuple[Host, ...]
     launchers: tuple[Placed, ...]
     launcher: str | None

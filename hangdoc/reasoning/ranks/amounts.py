@@ -2,11 +2,11 @@
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.counters import counted, counters_in
+from hangdoc.reasoning.ranks.counters import count_rounds, counters_in
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
 
@@ -20,7 +20,7 @@ _TOTAL = regex(
 _FILE_WORDS = regex(r"(?i)file|path|shard|urls?$")
 
 
-def differences(less: Rank, more: Rank) -> list[Difference]:
+def compare_amounts(less: Rank, more: Rank) -> list[Difference]:
     """Everything of which `less` visibly has fewer than `more`, the strongest first."""
     found = [*_beacons(less, more), *_directories(less, more), *_bounds(less, more), *_variables(less, more)]
     return sorted(found, key=lambda difference: -difference.weight)
@@ -51,7 +51,7 @@ def _pair(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[E
     return Evidence(less.rank, probe, ours), Evidence(more.rank, probe, theirs)
 
 
-def sources(rank: Rank) -> dict[str, DataSource]:
+def list_sources(rank: Rank) -> dict[str, DataSource]:
     """A rank's data directories by where their path comes from."""
     process = rank.process
     if process is None or not isinstance(process.data, DataSources):
@@ -61,7 +61,7 @@ def sources(rank: Rank) -> dict[str, DataSource]:
 
 def common_sources(one: Rank, other: Rank) -> list[tuple[DataSource, DataSource]]:
     """The data directories that both ranks have from the same origin."""
-    mine, theirs = sources(one), sources(other)
+    mine, theirs = list_sources(one), list_sources(other)
     return [(mine[origin], theirs[origin]) for origin in mine if origin in theirs]
 
 
@@ -111,7 +111,7 @@ def _loaders(less: Rank, more: Rank) -> list[Difference]:
     return [Difference(few, other.total, evidence, weight=1.0)]
 
 
-def broke_off(rank: Rank) -> bool:
+def left_by_break(rank: Rank) -> bool:
     """Whether a rank left its loop before the end of the loop: by a `break`, for a reason other than the data."""
     view = rank.loop
     return view is not None and view.done is not None and view.total is not None and view.done < view.total
@@ -120,13 +120,13 @@ def broke_off(rank: Rank) -> bool:
 def _variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
     mine, theirs = _amounts(less), _amounts(more)
-    done = counted(less)[0] if not broke_off(less) else None  # what made it leave is no amount of data
+    done = count_rounds(less)[0] if not left_by_break(less) else None  # what made it leave is no amount of data
     found: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _), name = mine[key], theirs[key], key[1]
         if few >= many or (name, few, many) in found:  # every function on the way to the loop holds the same object
             continue
-        if (few, many) == (done, counted(more)[0]):  # a list of losses
+        if (few, many) == (done, count_rounds(more)[0]):  # a list of losses
             continue
         # A difference alone proves little: lists of losses differ too. A number that equals the iterations of the shorter rank is
         # no accident, and a container that is named after data most likely holds data.

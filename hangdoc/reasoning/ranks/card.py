@@ -8,7 +8,7 @@ a guess.
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from hangdoc.reasoning.evidence.xids import concerns_process_alone
+from hangdoc.reasoning.evidence.kernel import concerns_process_alone
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Card, CardEvent, CardEvents, Cards, Communicators, Host, Runtime

@@ -1,11 +1,12 @@
-"""Conditions in the source around a rank's calls: whether one singles out ranks, and which ranks took the other branch."""
+"""Conditions in the source around a rank's calls: whether one singles out ranks, which ranks took the other
+branch, and which sends and receives a rank may have left out."""
 
 import ast
 from collections.abc import Sequence
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
+from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop
 
@@ -23,20 +24,20 @@ _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
 
 
-def of(rank: Rank) -> list[str]:
+def list_conditions(rank: Rank) -> list[str]:
     """Conditions over all frames of the user's code, outermost first."""
     return [test for frame in reversed(rank.own) for test in frame.conditions]
 
 
 def in_other_arm(one: Rank, other: Rank, *, on_rank: bool = True) -> bool:
     """Whether two ranks are in the two branches of one `if`; without `on_rank`, of one that is not about the rank."""
-    tests = (test for test in of(one) if on_rank or changes(test))
-    return any(are_opposite(test, theirs) for test in tests for theirs in of(other))
+    tests = (test for test in list_conditions(one) if on_rank or may_change(test))
+    return any(are_opposite(test, theirs) for test in tests for theirs in list_conditions(other))
 
 
 def singled_out(one: Rank, other: Rank) -> bool:
     """Whether `one` is in a branch whose condition singles out ranks, and `other` is not."""
-    theirs = of(other)
+    theirs = list_conditions(other)
     return any(
         (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, one, other)
         for frame in one.own
@@ -47,20 +48,22 @@ def singled_out(one: Rank, other: Rank) -> bool:
     )
 
 
-def its_own(one: Rank, others: Sequence[Rank]) -> str | None:
+def find_own_condition(one: Rank, others: Sequence[Rank]) -> str | None:
     """The innermost condition of the user's code around a rank's call that is around no call of the others; None for none. The
     handler of an exception is no condition."""
-    theirs = {test for other in others for test in of(other)}
-    return next((test for test in reversed(of(one)) if test not in theirs and not test.startswith("except")), None)
+    theirs = {test for other in others for test in list_conditions(other)}
+    return next(
+        (test for test in reversed(list_conditions(one)) if test not in theirs and not test.startswith("except")), None
+    )
 
 
-def changes(test: str) -> bool:
+def may_change(test: str) -> bool:
     """Whether a condition may be true at one time and false at another: it is not about the rank."""
     names = names_in(_STRING.sub("", test))
     return not _ABOUT_RANK.search(test) and not any(map(_SHORT_FOR_RANK.fullmatch, names))
 
 
-def now_and_then(one: Rank, other: Rank) -> tuple[str, Frame] | None:
+def find_occasional(one: Rank, other: Rank) -> tuple[str, Frame] | None:
     """The condition of a framework under which `one` makes its call, and `other` is not, with the frame that tests it: it saves,
     evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it differs between the
     ranks. None for none."""
@@ -90,7 +93,7 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     if found is None:
         return False
     name, wanted = found["name"] or found["falsy"], int(found["value"] or 0)
-    mine = number(one.process, frame, name)
+    mine = read_number(one.process, frame, name)
     if name in counters_in([frame]) or mine != wanted or mine not in (one.rank, one.local_rank):
         return False
     theirs = _value(other, name)
@@ -110,11 +113,11 @@ def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
     return any((here := _value(inside, name)) is None or here != _value(outside, name) for name in names)
 
 
-def described(one: Rank, other: Rank) -> str | None:
+def describe_conditions(one: Rank, other: Rank) -> str | None:
     """The innermost condition around the call of `one` that is not around that of `other`, with the values of its variables on
     both ranks where they differ; None for none."""
-    theirs = of(other)
-    mine = [test for test in of(one) if test not in theirs]
+    theirs = list_conditions(other)
+    mine = [test for test in list_conditions(one) if test not in theirs]
     if not mine:
         return None
     counters = counters_in(one.own)
@@ -129,5 +132,5 @@ def described(one: Rank, other: Rank) -> str | None:
 
 def _value(rank: Rank, name: str) -> int | None:
     """A variable's value in the innermost frame of the user's code that has it."""
-    values = (number(rank.process, frame, name) for frame in rank.own)
+    values = (read_number(rank.process, frame, name) for frame in rank.own)
     return next((value for value in values if value is not None), None)

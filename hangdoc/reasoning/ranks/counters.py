@@ -1,6 +1,5 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
-import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from msgspec import structs
 from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around, early_exits
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
@@ -27,7 +26,7 @@ def counters_in(frames: Iterable[Frame]) -> set[str]:
     return {name for frame in frames for loop in frame.loops for name in loop.counters}
 
 
-def common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> tuple[LoopKey | None, bool]:
+def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> tuple[LoopKey | None, bool]:
     """From the processes and their stacks, each with the number of ranks that are like it: the loop that best counts the run's
     batches, and whether it counts batches. It is one that most ranks have a part in (inside it, or behind it in the same
     function), over batches by its own iterator, or else over data rather than over numbers, innermost for data, outermost for
@@ -100,13 +99,15 @@ def loop_view(
 
 def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
-    values = (number(process, frame, name) for name in loop.counters if inside or not _counts_again(frame, loop, name))
+    values = (
+        read_number(process, frame, name) for name in loop.counters if inside or not _counts_again(frame, loop, name)
+    )
     done = value = next((value for value in values if value is not None), None)
     if value is not None and loop.start is not None and not loop.header.startswith("while"):
         # A finished `for` keeps its last index, and so does one that fetches its next element.
         in_body = inside and frame.line != loop.line
         done = value - loop.start + (0 if in_body else 1)
-    bound = number(process, frame, loop.bound) if loop.bound else None
+    bound = read_number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
     view = _recorded(process, frame, LoopView(loop, inside, done, total, of_batches))
     return view if inside or loop.header.startswith("while") else structs.replace(view, done=_completed(view))
@@ -129,7 +130,7 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
     """The view with what the loop's own iterator says. The batch in which the rank is now is received, but not done."""
     loop, done, total = view.loop, view.done, view.total
     if view.inside:
-        iterator = iterators.in_loop(process, frame, loop)
+        iterator = iterators.iterator_in_loop(process, frame, loop)
         if iterator is None or iterator.done is None:
             return view
         received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
@@ -137,8 +138,8 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
         total = total if iterator.total is None else iterator.total
         return structs.replace(view, done=done, total=total, by_iterator=True, recorded=iterator.total is not None)
     # Where a card waits in a call, its thread has gone on, and may be in the next round of the loop.
-    again = iterators.in_loop(process, frame, loop)
-    loader = again or iterators.behind_loop(process, frame, loop)
+    again = iterators.iterator_in_loop(process, frame, loop)
+    loader = again or iterators.loader_behind_loop(process, frame, loop)
     if loader is None or loader.total is None:
         return view
     given = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
@@ -154,7 +155,10 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
 def positions(rank: Rank) -> list[tuple[LoopView, int | None]]:
     """For each loop in the functions of its program: how far the rank is in it, and at which value it began."""
     return [
-        (_view(rank.process, frame, loop), number(rank.process, frame, loop.begin) if loop.begin is not None else None)
+        (
+            _view(rank.process, frame, loop),
+            read_number(rank.process, frame, loop.begin) if loop.begin is not None else None,
+        )
         for frame in rank.program
         for loop in frame.loops
     ]
@@ -165,15 +169,7 @@ def frame_of(loop: Loop, rank: Rank) -> Frame | None:
     return next((frame for frame in rank.program if loop in frame.loops), None)
 
 
-def rounds(rank: Rank) -> list[int]:
-    """The iterations that the counted loops around a rank's position have completed, the outermost first."""
-    if rank.thread is None:
-        return []
-    views = (_view(rank.process, frame, loop) for frame, loop in _nest(rank.thread))
-    return [view.done for view in views if view.done is not None]
-
-
-def number(process: Process | None, frame: Frame, name: str) -> int | None:
+def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:
         return literal
@@ -186,17 +182,7 @@ def number(process: Process | None, frame: Frame, name: str) -> int | None:
     return next((value for value in texts if value is not None), None)
 
 
-def goes_over(rank: Rank, value: int | None) -> bool:
-    """Whether the variable of a loop is what a rank's line passes: `for src in range(1, world): recv(x, src)`."""
-    frame = next(iter(rank.own), None)
-    if frame is None:
-        return False
-    names = {name for loop in around(frame) for name in loop.advances}
-    named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", frame.source or "")]
-    return any(number(rank.process, frame, name) == value for name in named)
-
-
-def counted(rank: Rank) -> tuple[int | None, int | None]:
+def count_rounds(rank: Rank) -> tuple[int | None, int | None]:
     """(rounds done, rounds expected): what the trainer publishes, else what its loop counts."""
     beacon, view = known.beacon(rank.process), rank.loop
     done = beacon.batches_done if beacon else None
@@ -216,18 +202,22 @@ class BatchCount(NamedTuple):
     source: BatchesSource | None = None
 
 
-def batches(rank: Rank) -> BatchCount:
+def count_batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
     if known.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
             return BatchCount(view.done, view.total, "loader")
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
-        if in_loop and (iterator := iterators.training(rank.process)) is not None and iterator.done is not None:
+        if (
+            in_loop
+            and (iterator := iterators.find_training_iterator(rank.process)) is not None
+            and iterator.done is not None
+        ):
             # Without a stack, a running loop is most likely in the batch that it was given last.
             return BatchCount(max(0, iterator.done - bool(iterator.begins)), iterator.total, "loader")
         if rank.loop is not None and not rank.loop.of_batches:
             return BatchCount()
-    done, total = counted(rank)
+    done, total = count_rounds(rank)
     if done is None and total is None:
         return BatchCount()
     published = (beacon := known.beacon(rank.process)) is not None and beacon.batches_done is not None
@@ -330,3 +320,15 @@ def has_end(loop: Loop) -> bool:
     if loop.header.startswith("while"):
         return loop.bound is not None or bool(_COMPARES.search(loop.header))
     return not _ENDLESS_FOR.search(loop.header)
+
+
+def begins_differ(loop: Loop, one: Rank, other: Rank) -> bool:
+    """Whether two ranks visibly began a loop at different values."""
+    values = begin_of(loop, one), begin_of(loop, other)
+    return None not in values and values[0] != values[1]
+
+
+def begin_of(loop: Loop, rank: Rank) -> int | None:
+    """The value of its counter at which a rank began a loop; None if unknown."""
+    frame = frame_of(loop, rank)
+    return read_number(rank.process, frame, loop.begin) if frame is not None and loop.begin is not None else None

@@ -1,9 +1,8 @@
 """What a rank was doing when torch wrote its dump. After the fact, its record is all that is known of it."""
 
 from hangdoc.diagnosis import Where
-from hangdoc.reasoning.evidence.last_call import place_of_call
-from hangdoc.reasoning.evidence.reading import frames_at, reading
-from hangdoc.reasoning.evidence.records import newest_call
+from hangdoc.reasoning.evidence.records import newest_call, place_of_call
+from hangdoc.reasoning.evidence.stack import frames_at, reading
 from hangdoc.reasoning.model.holds import BetweenCalls
 from hangdoc.reasoning.model.rank import State
 from hangdoc.reasoning.ranks.on_card import find_dumped_call

@@ -4,13 +4,9 @@ import ast
 import operator
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
-from hangdoc.diagnosis import Operation
-from hangdoc.parse import integer, natural, parsed_expression, unparsed, was_removed
-from hangdoc.reasoning.evidence.frames import innermost, user_frames
-from hangdoc.reasoning.evidence.reading import reading
-from hangdoc.reasoning.model.rank import Wait
+from hangdoc.parse import natural, was_removed
+from hangdoc.reasoning.evidence.stack import innermost, user_frames
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
@@ -27,20 +23,6 @@ _CALCULATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
-
-
-def wait_of(thread: PythonThread) -> Wait | None:
-    """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
-    source shows none. Less sure than native frames: the same line may wait for another thing."""
-    frame = _user_frame(thread)
-    source = frame.source or "" if frame is not None and frame is innermost(thread) else ""
-    if _STORE_CALL.search(source):
-        return Wait("store", Operation(op="wait", origin="store"), sure=False)
-    op = operation(thread) if _WAIT_CALL.search(source) else None
-    if op is None or op not in call_names.OPERATIONS:
-        return None
-    called = Operation(op=op, origin="user", peer=_peer(op, thread))
-    return Wait(call_names.wait_kind(op), called, sure=False, root=root_of(op, thread))
 
 
 def _user_frame(thread: PythonThread) -> Frame | None:
@@ -96,7 +78,7 @@ def waited_for(frame: Frame) -> str | None:
 
 def posted_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
-    posted with batch_isend_irecv, else the one in its source."""
+    posted with batch_isend_irecv; None for several."""
     if op not in call_names.POINT_TO_POINT:
         return None
     frame = _user_frame(thread)
@@ -104,103 +86,13 @@ def posted_peer(op: str, thread: PythonThread) -> int | None:
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
     if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
         return peers.pop() if len(peers) == 1 else None
-    return _peer(op, thread)
-
-
-def _peer(op: str, thread: PythonThread) -> int | None:
-    """`src=`/`dst=` of a send or receive in the user's source."""
-    if op not in call_names.POINT_TO_POINT:
-        return None
-    return _argument(op.removeprefix("i")[:4], "dst" if op in call_names.SENDS else "src", thread, position=1)
-
-
-def tag_of(op: str, thread: PythonThread) -> int | None:
-    """The tag of a send or a receive that a thread is in or waits for; None if it is unknown."""
-    if op not in call_names.POINT_TO_POINT:
-        return None
-    called = reading(thread).call
-    if called is None:
-        return _argument(op.removeprefix("i")[:4], "tag", thread, position=3)
-    texts = (local.text for local in thread.frames[called].locals if local.name == "tag")
-    return next(map(natural, texts), None)
-
-
-def root_of(op: str, thread: PythonThread) -> int | None:
-    """The root that a rooted collective of the user's source names."""
-    if op not in call_names.ROOTED:
-        return None
-    roots = (_argument(op, key, thread) for key in ("group_src", "group_dst", "src", "dst"))
-    return next((one for one in roots if one is not None), None)
-
-
-def _argument(call: str, key: str, thread: PythonThread, position: int | None = None) -> int | None:
-    """What a call in the user's source is given as `key=`, or at a position: a number, or a calculation with variables whose
-    values are known. The call is the one on the line, else the one that made the work, else the last one above."""
-    value = _given(call, key, thread, position)
-    return value if isinstance(value, int) and value >= 0 else None
-
-
-def worker_of(op: str, thread: PythonThread) -> str | None:
-    """The name of the worker that a call of torch.distributed.rpc in the user's source goes to."""
-    value = _given("remote" if op == "to_here" else op, "to", thread, position=0)
-    return value if isinstance(value, str) else None
+    return None
 
 
 def worker_name(text: str | None) -> str | None:
     """The name in a variable that holds a string or a `WorkerInfo`."""
     named = _WORKER.fullmatch(text or "")
     return named[2] if named is not None and not was_removed(named[2]) else None
-
-
-def _given(call: str, key: str, thread: PythonThread, position: int | None) -> int | str | None:
-    frame = _user_frame(thread)
-    if frame is None or not frame.context:
-        return None
-    for text, which in ((frame.source, -1), (_since_made(frame), 0), (frame.context, -1)):
-        if text and (calls := _calls(text, call)):
-            one = calls[which]
-            named = next((keyword.value for keyword in one.keywords if keyword.arg == key), None)
-            if named is None and position is not None and position < len(one.args):
-                named = one.args[position]
-            return _value(named, frame) if named is not None else None
-    return None
-
-
-@lru_cache(1024)
-def _calls(source: str, name: str) -> tuple[ast.Call, ...]:
-    """The calls of a function of torch.distributed in a piece of source, which may begin and end anywhere. `name` is how the
-    function's name begins, without an `i` before it."""
-    found = []
-    for match in re.finditer(rf"\bi?{name}\w*\(", source):
-        for end in re.finditer(r"\)", source[match.start() :][:_MAX_CALL]):
-            node = parsed_expression(source[match.start() : match.start() + end.end()])
-            if node is None:
-                continue  # this parenthesis closes another one
-            found += [node] if isinstance(node, ast.Call) else []
-            break
-    return tuple(found)
-
-
-def _value(node: ast.expr, frame: Frame) -> int | str | None:
-    """A whole number or a string that an expression gives in a frame; None where it is unknown."""
-    if isinstance(node, ast.Constant):
-        if isinstance(node.value, bool) or (isinstance(node.value, str) and was_removed(node.value)):
-            return None
-        return node.value if isinstance(node.value, int | str) else None
-    if isinstance(node, ast.Name | ast.Attribute):
-        name = unparsed(node)
-        text = next((local.text for local in frame.locals if local.name == name), None)
-        number = integer(text)
-        return number if number is not None else worker_name(text)
-    if isinstance(node, ast.BinOp) and (calculate := _CALCULATIONS.get(type(node.op))) is not None:
-        left, right = _value(node.left, frame), _value(node.right, frame)
-        if (
-            isinstance(left, int)
-            and isinstance(right, int)
-            and (right or not isinstance(node.op, ast.Mod | ast.FloorDiv))
-        ):
-            return calculate(left, right)
-    return None
 
 
 def waits_for_each(loop: Loop, frame: Frame | None) -> bool:

@@ -20,7 +20,7 @@ def loaders(process: Process | None) -> tuple[Loader, ...]:
     return process.loops.loaders if process is not None and isinstance(process.loops, Loops) else ()
 
 
-def in_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
+def iterator_in_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     """The iterator that a `for` statement of a frame goes over; None if it was not read, or if the loop has ended."""
     for loader in loaders(process):
         if loader.begins == loop.line and loader.done is not None and _is_at(loader, frame):
@@ -28,7 +28,7 @@ def in_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     return None
 
 
-def behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
+def loader_behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     """The dataloader over which a `for` statement of a frame went before it ended, all of it."""
     name = _iterated(loop.header)
     for loader in loaders(process):
@@ -39,7 +39,7 @@ def behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | N
 
 def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:
     """Whether the iterator of a `for` statement, or the loader that it went over, is known to give batches."""
-    iterator = in_loop(process, frame, loop) or behind_loop(process, frame, loop)
+    iterator = iterator_in_loop(process, frame, loop) or loader_behind_loop(process, frame, loop)
     return iterator is not None and iterator.kind not in _OF_ANYTHING
 
 
@@ -61,7 +61,7 @@ def ended_with_its_data(loop: Loop) -> bool:
     return loop.header.startswith("for ") and not early_exits(loop)
 
 
-def training(process: Process | None) -> Loader | None:
+def find_training_iterator(process: Process | None) -> Loader | None:
     """The iterator over batches that no other loop over batches is around; None if there is none, or if there are several."""
     batches = [one for one in loaders(process) if one.done is not None and one.kind not in _OF_ANYTHING]
     running = [one for one in batches if one.begins] or [one for one in batches if one.kind != "DataLoader"]

@@ -1,4 +1,5 @@
-"""Why torch's DataLoader delivers no batch: its worker processes, or the rank itself if it has none."""
+"""Whether a rank is fetching its next batch, and why torch's DataLoader delivers none: its workers, or the rank itself if it has
+none."""
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -6,10 +7,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
+from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.snapshot import Frame, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
@@ -22,7 +24,7 @@ class Waiting(NamedTuple):
     ends: Ends
 
 
-def hold_of(
+def find_loader_wait(
     thread: PythonThread, helpers: Sequence[Process], waiting: Callable[[Process, PythonThread], Waiting | None]
 ) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `waiting` says what a thread
@@ -32,7 +34,7 @@ def hold_of(
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     alive = (worker for worker in workers if worker not in dead + stopped)
-    stuck = [(worker, frame) for worker in alive if (frame := place_of(worker)) is not None]
+    stuck = [(worker, frame) for worker in alive if (frame := find_place(worker)) is not None]
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
     starved = [
         w for w in workers if w.state == "R" or ((main := kernel_thread(w, None)) is not None and main.state == "R")
@@ -73,7 +75,7 @@ def hold_of(
 
 def _at_dead_lock(worker: Process) -> bool:
     """Whether a worker is at a lock of its own process, and none of its other threads runs."""
-    waiting = {thread.tid or worker.pid for thread, _ in locks.waiting_threads(worker)}
+    waiting = {thread.tid or worker.pid for thread, _ in locks.threads_at_locks(worker)}
     return bool(waiting) and locks.others_are_idle(worker, waiting)
 
 
@@ -96,7 +98,7 @@ def worker_thread(helper: Process) -> PythonThread | None:
     return None
 
 
-def place_of(helper: Process) -> Frame | None:
+def find_place(helper: Process) -> Frame | None:
     """The innermost frame of the user's code above the worker loop, or of a package the function that torch called for the data;
     None if the worker waits for work in its queue."""
     thread = worker_thread(helper)
@@ -110,3 +112,35 @@ def place_of(helper: Process) -> Frame | None:
 def _above_the_loop(thread: PythonThread) -> tuple[Frame, ...]:
     """The frames that a worker's loop called. Below it are those of the rank that forked the worker."""
     return tuple(takewhile(lambda frame: not frame.file.endswith(file_names.DATALOADER_WORKER.file), thread.frames))
+
+
+def is_fetching(thread: PythonThread | None) -> bool:
+    """Whether the thread is inside the iterator of a `for`, or a `next(...)`: it is getting its next batch."""
+    return bool(find_consumers(thread))
+
+
+def find_consumers(thread: PythonThread | None) -> list[Frame]:
+    """The frame that waits for an iterator's next element and the frames around it, outermost last; none where the
+    thread is in no iterator. Of iterators within iterators, the outermost: what it feeds is the training."""
+    frames = [] if thread is None else [f for f in thread.frames if not f.native]
+    for index in range(len(frames) - 1, 0, -1):  # from the outside in; the innermost frame does not fetch
+        frame = frames[index]
+        at_header = any(loop.header.startswith("for") and loop.line == frame.line for loop in frame.loops)
+        if not frame.library and (at_header or "next(" in (frame.source or "")):
+            return frames[index:]
+    return []
+
+
+def is_starving(process: Process, thread: PythonThread | None) -> bool:
+    """Whether a thread was fetching the same next element in both stacks: its consumers are at the same lines, and none of their
+    counters changed. Counters of the iterator itself may change, because it may run in an endless loop."""
+    now = find_consumers(thread)
+    if not now or thread is None or counters_moved(process, among=now):
+        return False
+    earlier = [t for t in known.threads_before(process) if t.tid == thread.tid and t.name == thread.name]
+    places = [(frame.file, frame.function, frame.line) for frame in now]
+    # The first stack has no source to find the consumers in, and needs none: they are its outermost frames.
+    return any(
+        len(t.frames) > len(places) and [(f.file, f.function, f.line) for f in t.frames][-len(places) :] == places
+        for t in earlier
+    )

@@ -1,23 +1,30 @@
-"""Locks inside one process: which threads wait for one, and whether a thread does not release the GIL."""
+"""Locks inside one process: which threads wait for one, and whether a thread does not release the GIL.
+
+No record says which thread holds a lock, but the `with` statements around the lines of each thread do.
+"""
 
 from collections.abc import Collection
+from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import innermost, user_frames
-from hangdoc.reasoning.evidence.reading import lines_of
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import innermost, lines_of, user_frames
 from hangdoc.reasoning.model.holds import AtLock
-from hangdoc.reasoning.ranks import lock_owners
-from hangdoc.reasoning.ranks.lock_owners import At
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
+from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 
 _FUTEX = "futex"
 _WAITS_FOR_GIL = 50
 """Wake-ups a second of a thread that asks for the GIL: it does so every 5 ms (sys.getswitchinterval)."""
 _IDLE = 0.02
+At = tuple[PythonThread, Frame]
+"""A thread that waits for a lock, and the frame of the user's code in which it does."""
+_NAMED = regex(r"(?:^|\s)with ([\w.]+)(?: as \w+)?:|([\w.]+)\.acquire\(")
+_Lock = tuple[int | str, str]
+"""The object that a lock belongs to by its address, or the file of a global one; and the lock's name in it."""
 
 
-def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | None) -> PythonThread | None:
+def find_gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | None) -> PythonThread | None:
     """Another thread that held the GIL at both looks, at the same line, without letting `thread` run; None for none.
 
     A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
@@ -42,7 +49,7 @@ def keeps_gil(process: Process, thread: PythonThread) -> bool:
     )
 
 
-def waiting_threads(process: Process) -> list[At]:
+def threads_at_locks(process: Process) -> list[At]:
     """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
     before = {t.tid: t for t in known.threads_before(process)}
     found = []
@@ -70,9 +77,9 @@ def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
     return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
 
 
-def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
+def find_gil_wait(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
     """Another thread of the process holds the GIL that `thread` needs; None if none does."""
-    holder = gil_holder(process, thread, kernel)
+    holder = find_gil_holder(process, thread, kernel)
     if holder is None:
         return None
     return AtLock(
@@ -82,19 +89,19 @@ def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread
     )
 
 
-def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
+def find_lock(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
     """The lock that blocks a thread; None if none is known."""
-    if (by_the_gil := held_by_the_gil(process, thread, kernel)) is not None:
+    if (by_the_gil := find_gil_wait(process, thread, kernel)) is not None:
         return by_the_gil
     if keeps_gil(process, thread):
         what = f"a C call {_at(thread)} does not release the GIL{_c_call(process, thread)}"
         return AtLock(what=what, certainty=0.75, threads=(_line(thread, "holds the GIL"),))
-    waiting = waiting_threads(process)
+    waiting = threads_at_locks(process)
     here = next((at for at in waiting if at[0].tid == thread.tid), None)
     return _at_lock(process, thread, here, waiting) if here is not None else None
 
 
-def of_own_file(process: Process, thread: PythonThread, file: AwaitedFile) -> AtLock | None:
+def find_own_file_lock(process: Process, thread: PythonThread, file: AwaitedFile) -> AtLock | None:
     """The lock on a file that the process holds itself, through another open file (flock(2)); None for any other. Only another of
     its threads may release it."""
     if {one.pid for one in file.holders or ()} != {process.pid}:
@@ -108,20 +115,12 @@ def of_own_file(process: Process, thread: PythonThread, file: AwaitedFile) -> At
     return AtLock(what=what, certainty=0.9, threads=lines, ends="never" if alone else "unknown")
 
 
-def of_other_threads(process: Process, thread: PythonThread) -> AtLock | None:
-    """The lock that blocks all threads that may end the wait of `thread`: all others in the user's code. None if there is none,
-    or if one of them is elsewhere."""
-    waiting = [at for at in waiting_threads(process) if at[0] is not thread]
-    others = [one for one in known.python_threads(process) if one is not thread and user_frames(one)]
-    return _at_lock(process, thread, waiting[0], waiting) if waiting and len(waiting) == len(others) else None
-
-
 def _at_lock(process: Process, thread: PythonThread, here: At, waiting: list[At]) -> AtLock | None:
     """The lock at which `here` waits. `thread` is the one that is blocked by that."""
     if len(waiting) == 1 and threads_at_work(process, thread):
         return None  # one of them may hold the lock
     lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
-    if (known_holder := lock_owners.holder_of(process, here, waiting)) is not None:
+    if (known_holder := find_holder(process, here, waiting)) is not None:
         idle = others_are_idle(process, {thread.tid, *(one.tid for one, _ in waiting)})
         name, holder, frame = _name(known_holder.thread), known_holder.thread, known_holder.frame
         inside = f"thread {name} is inside `with {known_holder.lock}` {_shown(frame)}"
@@ -152,6 +151,11 @@ def others_are_idle(process: Process, waiting: Collection[int | None]) -> bool:
     return all(thread.cpu_ns < idle for thread in process.clocks.threads if thread.tid not in waiting)
 
 
+def name_at(thread: PythonThread) -> str:
+    """`heartbeat at train.py:18 `time.sleep(1000)``."""
+    return f"{_name(thread)} {_at(thread)}"
+
+
 def _name(thread: PythonThread) -> str:
     return thread.name or str(thread.tid)
 
@@ -176,3 +180,64 @@ def _c_call(process: Process, thread: PythonThread) -> str:
     same = next((t for t in process.native.threads if t.tid == thread.tid), None)
     frame = same.frames[0] if same is not None and same.frames and same.frames[0].native else None
     return f" (in {frame.function} of {frame.file.rpartition('/')[2]})" if frame else ""
+
+
+class Holder(NamedTuple):
+    """The thread that holds a lock."""
+
+    thread: PythonThread
+    frame: Frame
+    """Where it is inside the `with` block of the lock."""
+    lock: str
+    """As the source names it."""
+    again: bool = False
+    """Whether it waits for the lock that it holds."""
+    waits: bool = False
+    """Whether it waits for another lock."""
+    in_cycle: bool = False
+    """Whether the chain leads back to a thread in it: threads that hold each other's locks."""
+
+
+def find_holder(process: Process, at: At, waiting: list[At]) -> Holder | None:
+    """The thread at the end of a chain: `at` waits for a lock whose holder may itself be in `waiting`, and so on. Of a cycle of
+    several threads, one of them. None where the source does not show who holds a lock."""
+    seen: list[PythonThread] = []
+    found: Holder | None = None
+    while at[0] not in seen:
+        thread, frame = at
+        seen.append(thread)
+        name = _name_in(frame)
+        inside = _inside(process, _lock(frame, name)) if name is not None else None
+        if inside is None or name is None:
+            return found
+        holder, block = inside
+        onward = next((one for one in waiting if one[0] is holder), None)
+        found = Holder(holder, block, name, again=holder is thread, waits=onward is not None)
+        if onward is None or holder is thread:
+            return found
+        at = onward
+    return found._replace(in_cycle=True) if found is not None else None
+
+
+def _inside(process: Process, lock: _Lock) -> At | None:
+    """The thread that is in the `with` block of a lock, and its frame there. The `wait` of a condition gives its lock back
+    meanwhile."""
+    for thread in known.python_threads(process):
+        for frame in user_frames(thread):
+            for name in frame.contexts:
+                if _lock(frame, name) == lock and f"{name}.wait" not in (frame.source or ""):
+                    return thread, frame
+    return None
+
+
+def _name_in(frame: Frame) -> str | None:
+    """The lock for which a line waits, as its source names it."""
+    found = _NAMED.search(frame.source or "")
+    return (found[1] or found[2]) if found is not None else None
+
+
+def _lock(frame: Frame, name: str) -> _Lock:
+    """What a name means in a frame: two objects of a class have different locks of one name."""
+    owner, _, rest = name.partition(".")
+    address = next((local.address for local in frame.locals if local.name == owner), None)
+    return (address, rest) if address is not None else (frame.file, name)

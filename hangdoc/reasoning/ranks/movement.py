@@ -6,8 +6,8 @@ or uses CPU anywhere is busy.
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.reading import Reading, lines_of
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
 from hangdoc.snapshot import (
     Clocks,
@@ -61,7 +61,7 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
     return None
 
 
-def transferred(process: Process, connections: Iterable[Connection]) -> bool:
+def has_transferred(process: Process, connections: Iterable[Connection]) -> bool:
     """Whether any of its connections transferred data in the window. The processes of NCCL keep in touch all the time."""
     least = nccl.KEEPS_ALIVE_BYTES if any(map(thread_names.uses_card, known.thread_names(process))) else 0
     return any((connection.bytes_moved or 0) > least for connection in connections)
@@ -90,7 +90,7 @@ def cores_used(process: Process, *, transport: bool = True) -> float:
     return work / 1e9 / process.clocks.window_seconds
 
 
-def wakes(process: Process, kernel: KernelThread | None) -> bool:
+def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
     """Whether a waiting thread keeps being woken: it goes from one operation to the next, at the same line. A look by
     py-spy wakes it a few times."""
     if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
@@ -100,7 +100,7 @@ def wakes(process: Process, kernel: KernelThread | None) -> bool:
 
 def serves_requests(process: Process) -> bool:
     """Whether its RPC pool keeps being woken: by requests of other ranks."""
-    return any(wakes(process, one) for one in known.threads(process) if one.name == thread_names.RPC_POOL)
+    return any(keeps_waking(process, one) for one in known.threads(process) if one.name == thread_names.RPC_POOL)
 
 
 def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:

@@ -11,11 +11,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import short
-from hangdoc.reasoning.evidence.reading import Reading, frames_at, origin, reading
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import recorded_groups
-from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.evidence.stack import Reading, frames_at, origin, reading, short
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.counters import counters_moved

@@ -4,17 +4,16 @@ from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import backends, known
-from hangdoc.reasoning.evidence.frames import user_frames
-from hangdoc.reasoning.evidence.reading import Reading, origin, reading
-from hangdoc.reasoning.evidence.rendezvous import inner_native_functions
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.records import backend_names, backend_of_group
+from hangdoc.reasoning.evidence.stack import Reading, inner_native_functions, origin, reading, user_frames
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import in_source, locks, movement, recorded
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
 from hangdoc.torch_facts import call_names, cpp_names, file_names, thread_names
 
 
-def training_thread(process: Process) -> PythonThread | None:
+def find_training_thread(process: Process) -> PythonThread | None:
     """The thread that trains: the one inside torch.distributed if there is one, else the main thread. While the main thread
     works or is in torch, another thread's collective (a checkpoint's, a logger's, one that waits for commands) is its own
     affair."""
@@ -49,7 +48,7 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     started = [thread for thread in stack.threads if reading(thread).trains]
     if len(started) == 1:
         return started[0]
-    if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
+    if reading(main).is_over:
         return main  # the program is over; what its threads do is no training
     others = [thread for thread in stack.threads if thread is not main and reading(thread).own]
     in_torch = [thread for thread in others if reading(thread).in_torch]
@@ -64,7 +63,7 @@ def _rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonTh
         return None
     handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
     if len(handlers) > 1:
-        at_locks = {one.tid for one, _ in locks.waiting_threads(process)}
+        at_locks = {one.tid for one, _ in locks.threads_at_locks(process)}
         free = [one for one in handlers.values() if one.tid not in at_locks]
         return free[0] if len(free) == 1 else None if free else next(iter(handlers.values()))
     return next(iter(handlers.values()), None)
@@ -75,25 +74,27 @@ def is_main(thread: PythonThread | None, pid: int) -> bool:
     return thread is not None and (thread.tid == pid or thread.name == "MainThread")
 
 
-def wait_of(process: Process, thread: PythonThread | None, read: Reading | None = None) -> Wait | None:
+def find_operation(process: Process, thread: PythonThread | None, read: Reading | None = None) -> Wait | None:
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
     the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
     been read already."""
     found = _found(process, thread, read or reading(thread)) if thread is not None else None
     if found is None or found.kind not in ("collective", "p2p") or found.operation.backend is not None:
         return found
-    backend = backends.of_group(known.groups(process), found.operation.group)
+    backend = backend_of_group(known.groups(process), found.operation.group)
     if backend is None:
         return found
     return found.having(backend=backend)
 
 
-def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
+def find_calls_beside(
+    process: Process, thread: PythonThread | None, wait: Wait | None
+) -> list[tuple[PythonThread, Wait]]:
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
     if wait is None or wait.kind != "collective":
         return []
     others = (one for one in known.python_threads(process) if one is not thread and reading(one).in_c10d)
-    found = ((one, other) for one in others if (other := wait_of(process, one)) is not None)
+    found = ((one, other) for one in others if (other := find_operation(process, one)) is not None)
     return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
 
 
@@ -103,11 +104,11 @@ def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None
         return _asking(process, found, read)
     if found is None or found.kind != "collective":
         return found
-    only = recorded.only_pending(process) if read.call is None else None
+    only = recorded.find_only_pending(process) if read.call is None else None
     if only is not None and found.operation.op in ("wait", only[0]):  # no frame of the operation shows its group
         members = next((group.ranks for group in known.groups(process) if group.name == only[1]), None)
         found = structs.replace(found.having(op=only[0], group=only[1]), sure=True, members=members)
-    entry = recorded.stuck(process, found)
+    entry = recorded.find_pending_call(process, found)
     return found.having(seq=entry.seq) if entry is not None else found
 
 
@@ -131,7 +132,7 @@ def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None
     if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
-    return in_source.wait_of(thread)
+    return None
 
 
 def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
@@ -166,7 +167,7 @@ def _from_store(thread: PythonThread) -> Wait | None:
 
 def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
     group, members = _group(frame, groups)
-    backend = backends.of_group(groups, group)
+    backend = backend_of_group(groups, group)
     if op == "new_group" and (made := _local(frame, "ranks")) is not None and not _among_members(frame):
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
@@ -234,21 +235,19 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            asked = in_source.worker_of(op, thread) if op in call_names.RPC_CALLS else None
-            peer = in_source.posted_peer(op, thread)
-            return Wait(call_names.wait_kind(op), Operation(op=op, origin=caller, peer=peer), asked=asked)
+            operation = Operation(op=op, origin=caller, peer=in_source.posted_peer(op, thread))
+            return Wait(call_names.wait_kind(op), operation)
     if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, known.thread_names(process))):
-        asked = in_source.worker_of("rpc_async", thread)
-        return Wait("p2p", Operation(op="rpc_async", origin="user"), asked=asked)
+        return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if cpp_names.WORK_WAIT.search(text):
         op = in_source.operation(thread)
         operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
         way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
-        return Wait(call_names.wait_kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread), way=way)
+        return Wait(call_names.wait_kind(op), operation, sure=op != "wait", way=way)
     return None
 
 
-def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
+def find_gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
     native = known.native_of(process, thread)
     if native is None or not any(map(thread_names.uses_card, known.thread_names(process))):
@@ -261,8 +260,8 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     if named is None:
         return Wait("collective", Operation(op="wait", origin=call_names.GPU_WAIT), sure=False)
     called = named.operation
-    backend = backends.of_group(groups, called.group)
-    if backend is not None and "nccl" not in backends.parts(backend):
+    backend = backend_of_group(groups, called.group)
+    if backend is not None and "nccl" not in backend_names(backend):
         return None  # Gloo's: what it waits for in the driver is a copy of its own
     operation = Operation(op=called.op, origin=call_names.GPU_WAIT, group=called.group, backend=backend)
     return Wait("collective", operation, named.members, sure=False)

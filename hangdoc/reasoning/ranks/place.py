@@ -1,17 +1,15 @@
 """Where a rank is in the program, and which of two ranks is further."""
 
-import ast
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hangdoc.parse import are_opposite, parsed_statement, unparsed
+from hangdoc.parse import are_opposite
 from hangdoc.program import around
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.conditions import changes
-from hangdoc.reasoning.ranks.counters import number
+from hangdoc.reasoning.ranks.conditions import may_change
+from hangdoc.reasoning.ranks.counters import read_number
 from hangdoc.snapshot import Frame, Loop
-from hangdoc.torch_facts.file_names import bare_name
 
 Frames = Sequence[Frame]
 
@@ -45,14 +43,10 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
     skippable = parted.uncounted and (_is_conditional(ours, a) or (a.library and not trains))
     collective = ahead.wait is not None and ahead.wait.kind == "collective"
-    if collective and parted.guarded:
-        return []  # `behind` may be a round further: an exception lets it pass the collective
     if rounds is None and collective:
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
-    if _at(a) < _at(b) or rounds != 0:
+    if _at(a) <= _at(b) or rounds != 0:
         return []
-    if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
-        return []  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
     # tensor after another).
@@ -65,34 +59,6 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
         skipped = skippable or (parted.counted and _is_conditional(theirs, frame))
         loops += [Left(loop, skipped) for loop in around(frame)]
     return loops
-
-
-def may_come_back(ahead: Rank, behind: Rank) -> bool:
-    """Whether a loop around the place where the stacks of two ranks part may bring `ahead` to the calls of `behind` again."""
-    parted = _parting(ahead, ahead.program, behind, behind.program)
-    if parted is None:
-        return True
-    at = next(at for at, frame in enumerate(ahead.program) if frame is parted.frame)
-    return any(around(frame) for frame in ahead.program[at:])
-
-
-def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
-    """Whether a line calls one function with what another returns, as in `report(train(epoch))`: who is in the first has come
-    back from the second. `outer` and `inner` are the stacks of two ranks, which part at this line."""
-    at = next((index for index, frame in enumerate(outer) if frame is line), 0)
-    if at == 0 or not inner:
-        return False
-    first, second = bare_name(outer[at - 1].function), bare_name(inner[0].function)
-    statement = parsed_statement((line.source or "").rstrip(":"))
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
-    arguments = (
-        arg for call in calls if _called(call) == first for arg in (*call.args, *(k.value for k in call.keywords))
-    )
-    return any(isinstance(node, ast.Call) and _called(node) == second for arg in arguments for node in ast.walk(arg))
-
-
-def _called(call: ast.Call) -> str:
-    return (unparsed(call.func) or "").rpartition(".")[2]
 
 
 def is_ahead(one: Rank, other: Rank) -> bool:
@@ -114,7 +80,7 @@ def is_ahead(one: Rank, other: Rank) -> bool:
     later = _at(a) > _at(b)
     if parted.uncounted:
         mine, theirs = _is_conditional(one.program, a), _is_conditional(other.program, b)
-        if (mine != theirs and mine == later) or (parted.guarded and not mine and not theirs):
+        if mine != theirs and mine == later:
             return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
     return later and rounds is not None
 
@@ -126,7 +92,7 @@ def _is_conditional(stack: Frames, frame: Frame) -> bool:
     tests = [test for one in inner if not one.library for test in one.conditions]
     if not frame.library:
         tests += frame.conditions[len(frame.conditions) - frame.repeated :] if around(frame) else frame.conditions
-    return any(map(changes, tests))
+    return any(map(may_change, tests))
 
 
 def _at(frame: Frame) -> float:
@@ -145,8 +111,6 @@ class _Parted(NamedTuple):
     """The other's frames inside it."""
     uncounted: bool
     """Whether both are in a loop without a known counter, so that they may be in different iterations."""
-    guarded: bool
-    """Whether such a loop continues after an exception in the rest of an iteration."""
     counted: bool
     """Whether counters show that both are in one iteration of a loop."""
 
@@ -154,15 +118,14 @@ class _Parted(NamedTuple):
 def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
     """Where two stacks part; None if they have no function in common."""
     ours, theirs = ours[::-1], theirs[::-1]
-    last, uncounted, guarded, counted = None, False, False, False
+    last, uncounted, counted = None, False, False
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
             break
         rounds = _rounds(one, a, other, b)
         uncounted = uncounted or rounds is None
-        guarded = guarded or (uncounted and bool(continued_by(a)))
         counted = not uncounted and (counted or (rounds == 0 and any(_holds(loop, a, b) for loop in a.loops)))
-        last = _Parted(a, b, theirs[index + 1 :], uncounted, guarded, counted)
+        last = _Parted(a, b, theirs[index + 1 :], uncounted, counted)
         if _at(a) != _at(b) or rounds:
             break
     return last
@@ -185,15 +148,15 @@ def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if _holds(loop, a, b):
-            received = [iterators.in_loop(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
+            received = [iterators.iterator_in_loop(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
             counts = [iterator.done for iterator in received if iterator is not None and iterator.done is not None]
             if len(counts) == 2:
                 if counts[0] != counts[1]:
                     return counts[0] - counts[1]
                 continue
             names = loop.counters[: loop.every or None]
-            ours = [number(one.process, a, name) for name in names]
-            theirs = [number(other.process, b, name) for name in names]
+            ours = [read_number(one.process, a, name) for name in names]
+            theirs = [read_number(other.process, b, name) for name in names]
             ahead = [x - y for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
             if not ahead:
                 return None

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.parse import parsed_expression, unparsed
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
@@ -19,7 +19,7 @@ _DEFAULT = "bfloat16"
 """Of torch.autocast on a CPU."""
 
 
-def half(rank: Rank) -> tuple[str, str] | None:
+def find_half_precision(rank: Rank) -> tuple[str, str] | None:
     """(bfloat16 or float16, the evidence as text); None if nothing shows that the rank computes in either."""
     return next(_uses(rank), None)
 

@@ -1,12 +1,14 @@
 """What the record of a rank's calls adds to its stack: which collective it waits in, with which number and tensor."""
 
 from hangdoc.reasoning.evidence.records import recorded_groups
-from hangdoc.reasoning.model.rank import Wait, form
-from hangdoc.snapshot import Process, Recorded
+from hangdoc.reasoning.evidence.stack import Reading
+from hangdoc.reasoning.model.rank import Given, Wait, form
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame, Process, Recorded
 from hangdoc.torch_facts import call_names
 
 
-def stuck(process: Process, wait: Wait) -> Recorded | None:
+def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
     """The first incomplete collective of the group that a rank waits in, if it matches what the rank waits for."""
     groups = recorded_groups(process)
     group = wait.operation.group
@@ -19,7 +21,7 @@ def stuck(process: Process, wait: Wait) -> Recorded | None:
     return None
 
 
-def only_pending(process: Process) -> tuple[str, str | None] | None:
+def find_only_pending(process: Process) -> tuple[str, str | None] | None:
     """(operation, group or None for the default one) of all incomplete collectives, if they are the same."""
     pending = {
         (_op(entry), None if group.default else group.name)
@@ -32,3 +34,30 @@ def only_pending(process: Process) -> tuple[str, str | None] | None:
 def _op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
     return call_names.ALIASES.get(name, call_names.ALIASES.get(entry.op, name))
+
+
+TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
+
+
+def find_tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
+    """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
+    if wait is None or wait.kind != "collective":
+        return None
+    entry = find_pending_call(process, wait)
+    tensor = _tensor(frames, read) or _recorded_tensor(entry, wait)
+    lines = tuple(frames[at].line for at in read.c10d[1:])
+    return None if tensor is None else Given(lines, tensor, None if entry is None else entry.seq)
+
+
+def _tensor(frames: tuple[Frame, ...], read: Reading) -> str | None:
+    for at, op in read.arguments:
+        for local in frames[at].locals if op in call_names.TENSOR_ARGUMENTS else ():
+            if local.name in call_names.TENSOR_ARGUMENTS[op] and TENSOR.match(local.text):
+                return local.text
+    return None
+
+
+def _recorded_tensor(entry: Recorded | None, wait: Wait) -> str | None:
+    if entry is None or wait.operation.op not in call_names.TENSOR_ARGUMENTS or len(entry.inputs) != 1:
+        return None
+    return entry.inputs[0] if TENSOR.match(entry.inputs[0]) else None

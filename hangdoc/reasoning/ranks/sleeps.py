@@ -1,14 +1,11 @@
 """How long a thread sleeps, and whether it then continues or only checks a condition again."""
 
-from collections.abc import Sequence
-
 from hangdoc.program import around, tests_files
-from hangdoc.reasoning.evidence import known, system_calls
-from hangdoc.reasoning.evidence.frames import user_frames
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.counters import has_end
-from hangdoc.reasoning.ranks.feeding import consumers
-from hangdoc.reasoning.ranks.movement import thread_of
+from hangdoc.reasoning.ranks.loader import find_consumers
 from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
@@ -16,11 +13,13 @@ _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 
 
-def asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
+def describe_sleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     """A sleep of a thread. A single one ends by itself, if that is before the ranks that wait give up."""
     polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
     short = not polls and seconds is not None and seconds <= SHORTEST_TIMEOUT
-    return Asleep(polls=polls, seconds=seconds, period=_whole(kernel), ends="by-itself" if short else "unknown")
+    return Asleep(
+        polls=polls, seconds=seconds, period=seconds_of_sleep(kernel), ends="by-itself" if short else "unknown"
+    )
 
 
 def polls_for_files(thread: PythonThread, kernel: KernelThread | None) -> Frame | None:
@@ -30,7 +29,7 @@ def polls_for_files(thread: PythonThread, kernel: KernelThread | None) -> Frame 
     return own if loops and tests_files(loops[-1]) else None
 
 
-def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:
+def find_timed_wait(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:
     """A sleep in a call that is not one: an event loop whose only file is its own waits for the next of its timers, and a
     thread waits for an event or a signal, with a timeout. None if the thread waits for anything else."""
     whole = kernel.timeout_seconds if kernel is not None else None
@@ -50,26 +49,15 @@ def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> 
     return None
 
 
-def longest(helpers: Sequence[Process]) -> float | None:
-    """How long the longest sleep of a child process is, in seconds, such as that of a shell script between two attempts. None if
-    none sleeps."""
-    main = (thread_of(helper, helper.pid) for helper in helpers)
-    return max((whole for kernel in main if (whole := _whole(kernel)) is not None), default=None)
+def seconds_of_turn(thread: PythonThread, kernel: KernelThread) -> float | None:
+    """How long the sleep of a thread takes after which it may end the wait of another one, in seconds: a sleep of the user's
+    code, a wait with a timeout, a timer. None for any other thread."""
+    if kernel.sleep_seconds is not None:
+        return seconds_of_sleep(kernel) if user_frames(thread) else None
+    return kernel.timeout_seconds if _waits_for_an_event(thread) or _is_timer(thread) else None
 
 
-def longest_of_others(process: Process, thread: PythonThread) -> float | None:
-    """How long the longest sleep of another thread of the user's is, in seconds. After it, that thread may end the wait of
-    `thread`. None if none sleeps."""
-    wholes = (
-        _whole(kernel) if kernel.sleep_seconds is not None else kernel.timeout_seconds
-        for one in known.python_threads(process)
-        if one is not thread and (kernel := thread_of(process, one.tid)) is not None
-        if (user_frames(one) and kernel.sleep_seconds is not None) or _waits_for_an_event(one) or _is_timer(one)
-    )
-    return max((whole for whole in wholes if whole is not None and whole <= SHORTEST_TIMEOUT), default=None)
-
-
-def _whole(kernel: KernelThread | None) -> float | None:
+def seconds_of_sleep(kernel: KernelThread | None) -> float | None:
     """Seconds from the beginning of a sleep to its end; None if unknown."""
     if kernel is None or kernel.sleep_seconds is None or kernel.whole_sleep_seconds is not None:
         return kernel.whole_sleep_seconds if kernel is not None else None
@@ -100,7 +88,7 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
         return True
     own = user_frames(thread)
-    if consuming := consumers(thread):
+    if consuming := find_consumers(thread):
         # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
         own = own[: own.index(consuming[0])]
         own = own if len(own) > 1 else ()

@@ -1,4 +1,5 @@
-"""The label and state of one rank, from all its clocks together: never from CPU alone."""
+"""The label and state of one rank, from all its clocks together: never from CPU alone. What a rank that is not blocked is doing
+decides between waiting and hung."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,32 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import user_frames
-from hangdoc.reasoning.evidence.reading import Reading, frames_at, reading
-from hangdoc.reasoning.evidence.stopped import how_it_ended, stopped_by
-from hangdoc.reasoning.model.holds import (
-    SHORTEST_TIMEOUT,
-    Asleep,
-    Elsewhere,
-    ForOthers,
-    Hold,
-    OnNetwork,
-    ReadsPipe,
-    in_words,
-)
-from hangdoc.reasoning.model.rank import BUSY, State
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
+from hangdoc.reasoning.model.holds import Busy, Elsewhere, Hold, Starves, Unreadable, Works
+from hangdoc.reasoning.model.rank import BUSY, Rank, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
-from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.reasoning.ranks.feeding import fetching
+from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
+from hangdoc.reasoning.ranks.enders import with_end
+from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
-from hangdoc.reasoning.ranks.standing import continues, standing_of
-from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.reasoning.ranks.thread_waits import Waiter, find_wait
+from hangdoc.snapshot import Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
 _CHILDREN = "its child processes are busy"
-_MAY_BE_ENDED = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
-"""What a process may end that the wait itself does not show."""
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -56,9 +46,9 @@ class Training(Struct, frozen=True, gc=False):
     """The call in which its card waits; then `thread` is where it made that call."""
 
 
-def training(process: Process) -> Training:
+def find_training(process: Process) -> Training:
     """Where a process that is a rank trains."""
-    thread = operations.training_thread(process) if process.state not in "ZX" else None
+    thread = operations.find_training_thread(process) if process.state not in "ZX" else None
     kernel, read = movement.kernel_thread(process, thread), reading(thread) if thread is not None else None
     card = find_card_call(process, thread, read) if process.state not in "ZX" else None
     if card is not None and card.thread is not None:
@@ -101,7 +91,7 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
         beacon = known.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
-    moved = counters_moved(process) or movement.transferred(process, pairs)
+    moved = counters_moved(process) or movement.has_transferred(process, pairs)
     # A rank that waits for its card is as busy as one that works.
     if share is not None and share >= BUSY and (moved or not known.uses_nccl(process)):
         why = f"uses {share:.0%} of a core; its stack could not be read"
@@ -121,22 +111,22 @@ def _with_stack(
     others: Iterable[Connection],
 ) -> State:
     """The state of a rank whose stack was read and that can run."""
-    wait = operations.wait_of(process, thread, read)
+    wait = operations.find_operation(process, thread, read)
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(process, pairs)
+    same, bytes_moved = movement.same_place(process, thread, read), movement.has_transferred(process, pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
     spun = busy and same and not counters and not works_on_card(process, thread)
-    if spun and (spin := operations.gpu_spin(process, thread)) is not None:
+    if spun and (spin := operations.find_gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="busy-waits in the GPU driver", wait=spin, moving=False)
-    if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
+    if not (busy or moved) and (lock := locks.find_gil_wait(process, thread, kernel)) is not None:
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
     if wait is not None and not busy:
-        if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
+        if counters or not same or (bytes_moved and movement.keeps_waking(process, kernel)):
             return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
         if wait.operation.op in call_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
@@ -169,7 +159,8 @@ def _standing(
     children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
-    state, why, hold = standing_of(process, thread, kernel, helpers, connections)
+    waiter = Waiter(process, thread, kernel, helpers, connections)
+    state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
@@ -186,35 +177,8 @@ def _standing(
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if isinstance(hold, Elsewhere) and (work := _threads(process, thread)) is not None:  # a future, a queue, a lock
         return replace(working, state="computing", why=work, work=work)
-    if isinstance(hold, Elsewhere | ReadsPipe) and (soon := continues(process, thread, helpers)) is not None:
-        why, hold = f"{why}; {soon}", replace(hold, ends="by-itself")
-    elif hold.ends == "unknown" and isinstance(hold, _MAY_BE_ENDED) and (others := in_words(process.others_at_work)):
-        sleeps_now = kernel is not None and kernel.sleep_seconds is not None
-        how = "belongs to the same job" if sleeps_now else "is connected with it"
-        why, hold = f"{why}; {others} {how}", replace(hold, ends="by-itself")
-    elif isinstance(hold, Asleep) and hold.polls and (sleepers := _asleep(process)):
-        seconds, one = max(sleepers, key=lambda other: other[0])
-        why = f"{why}; {in_words([one])} of the same job sleeps for {duration(seconds)}, and may then end it"
-        hold = replace(hold, period_of_others=seconds)
-    if state == "waiting-child" or _polls_a_child(hold, helpers):
-        hold = replace(hold, period=sleeps.longest(helpers))
-    elif isinstance(hold, Elsewhere) and (period := sleeps.longest_of_others(process, thread)) is not None:
-        why, hold = (
-            f"{why}; another thread sleeps for {duration(period)}, and may then end it",
-            replace(hold, period=period),
-        )
+    state, why, hold = with_end(waiter, wait)
     return replace(base, state=state, why=why, hold=hold)
-
-
-def _asleep(process: Process) -> list[tuple[float, Holder]]:
-    """The processes of its job that sleep, and for how many seconds at a time."""
-    return [(seconds, one) for one in process.others_asleep for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT]
-
-
-def _polls_a_child(hold: Hold, helpers: Sequence[Process]) -> bool:
-    """Whether it asks a child process for the results of others, like the manager of a pool: any of them may give one."""
-    children = {one.pid for one in helpers}
-    return isinstance(hold, ForOthers) and any(one.replies and one.pid in children for one in hold.holders or ())
 
 
 def _threads(process: Process, thread: PythonThread) -> str | None:
@@ -249,7 +213,7 @@ def _working(process: Process, thread: PythonThread) -> str:
         return "compiling"
     if any(part in f.file for f in frames for part in file_names.SAVING):
         return "checkpointing"
-    if fetching(thread) or any(f.file.endswith(file_names.DATALOADER) for f in frames):
+    if is_fetching(thread) or any(f.file.endswith(file_names.DATALOADER) for f in frames):
         return "loading-data"
     names = [file_names.bare_name(f.function).lower() for f in user_frames(thread)]
     if any("checkpoint" in name for name in names):
@@ -257,3 +221,56 @@ def _working(process: Process, thread: PythonThread) -> str:
     if any(word in name for name in names for word in ("eval", "validat", "generate")):
         return "evaluating"
     return "computing"
+
+
+_BY_TORCH = ("compiling", "checkpointing")
+_LONG = {
+    "evaluating": "it evaluates",
+    "checkpointing": "it writes a checkpoint",
+    "compiling": "it compiles",
+    "loading-data": "it loads data",
+}
+
+
+def find_announced(rank: Rank) -> Works | None:
+    """A phase that the trainer announced, with a patience that has not run out."""
+    beacon = known.beacon(rank.process)
+    if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
+        return None
+    if rank.waits or rank.state in ("stopped", "waiting-input"):
+        return None
+    age, patience = duration(beacon.age_seconds), duration(beacon.patience_seconds)
+    return Works(what=f"it announced phase {beacon.phase} {age} ago, with a patience of {patience}")
+
+
+def find_work(rank: Rank) -> Hold:
+    """What a computing rank is doing, for the ranks that wait for it.
+
+    A rank that uses CPU or transfers bytes is working until the opposite is shown: that it runs a loop that has no end, counts
+    nothing, and yields nothing to the loop around it.
+    """
+    process, thread = rank.process, rank.thread
+    if process is not None and thread is None and (own := movement.own_counts(process)) is not None:
+        return Works(what=own, certain=True)
+    if process is None or thread is None or _is_unclear(rank, process):
+        return Unreadable()
+    if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
+        return Works(what=rank.why)
+    counted = comes_on(process, thread)
+    what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
+    beside = rank.state in _BY_TORCH or (rank.work is not None and not is_fetching(thread))
+    if not beside and goes_round(process, thread):
+        return Starves() if is_starving(process, thread) else Busy()
+    if what is not None:
+        return Works(what=what, certain=counted)
+    seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
+    if rank.counters_moved or not seen:
+        return Busy(ends="by-itself" if rank.counters_moved else "unknown")
+    share = rank.training_share or 0.0
+    return Works(what=f"it is working ({share:.0%} of a core)") if share >= BUSY else Busy()
+
+
+def _is_unclear(rank: Rank, process: Process) -> bool:
+    """Whether a rank is in its loader, and two stacks and its counters are missing that would show whether batches arrive."""
+    seen = isinstance(process.stack_before, Stack) and isinstance(process.progress, Progress)
+    return rank.state == "loading-data" and not seen

@@ -13,9 +13,8 @@ from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.text import call_words, card_words
-from hangdoc.reasoning.text.command_lines import Command
-from hangdoc.reasoning.text.next_steps import look_again
+from hangdoc.reasoning.text import call_words
+from hangdoc.reasoning.text.next_steps import Command, look_again
 
 __all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding", "reported_causes"]
 
@@ -109,7 +108,7 @@ def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:
         culprits=blockage.blamed if draft.culprits is None else draft.culprits,
         victims=blockage.victims if draft.victims is None else draft.victims,
         summary=draft.summary + _still_young(blockage),
-        evidence=(*calls, *draft.evidence, *card_words.evidence(run, ranks)),
+        evidence=(*calls, *draft.evidence, *call_words.card_evidence(run, ranks)),
         remedy=_remedy(blockage, draft),
         commands=_look_at(run, blockage) if draft.commands is None else draft.commands,
     )

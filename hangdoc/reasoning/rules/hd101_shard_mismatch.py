@@ -69,11 +69,11 @@ from hangdoc.reasoning.causes.loops import DataEnded, NoData, RanOut
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import counted
+from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.text.command_lines import Command, operand
+from hangdoc.reasoning.text.next_steps import Command, operand
 
 _REMEDY = (
     "Give every rank the same amount of data. Or agree on the number of batches before the loop: all_reduce the counts with "
@@ -85,7 +85,7 @@ _REMEDY = (
 def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
     left, strongest = cause.left, cause.left.differences[0]
     short, inside = left.short.first, left.inside.first
-    total = counted(inside)[1] if counted(short)[0] is not None else None
+    total = count_rounds(inside)[1] if count_rounds(short)[0] is not None else None
     unit = f" {strongest.unit}" if strongest.unit else ""
     amounts_of_both = f"{strongest.fewer}{unit} vs. {strongest.more} on rank {inside.rank}"
     return Draft(

@@ -65,7 +65,7 @@ def check(run: Run) -> Iterator[Draft]:
     """One finding for the first setting that points to different data."""
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
         return
-    sources = {rank.rank: amounts.sources(rank) for rank in run.ranks.values()}
+    sources = {rank.rank: amounts.list_sources(rank) for rank in run.ranks.values()}
     for origin in sorted({origin for mine in sources.values() for origin in mine}):
         mine = {rank: named[origin] for rank, named in sources.items() if origin in named}
         # A file that happens to be open is not a directory that a loader lists.

@@ -60,7 +60,7 @@ The data did end earlier, but no counter, length or directory showed it.
 
 from hangdoc.reasoning.causes.loops import Began, exit_evidence
 from hangdoc.reasoning.model.kinds import LeftLoop
-from hangdoc.reasoning.ranks.counters import counted
+from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
@@ -83,7 +83,7 @@ def describe_beginnings(run: Run, blockage: Blockage, cause: Began) -> Draft:
 @about(LeftLoop)
 def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     short, inside = kind.short.first, kind.inside
-    done = counted(short)[0]
+    done = count_rounds(short)[0]
     total = short.loop.total if short.loop is not None else None
     of = total if done is not None and total is not None and total > done else None
     return Draft(

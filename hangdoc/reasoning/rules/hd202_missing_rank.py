@@ -85,6 +85,7 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     InStore,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Starves,
 )
@@ -92,16 +93,22 @@ from hangdoc.reasoning.model.kinds import HoldsLock
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
-from hangdoc.reasoning.text.record_words import recorded_waits
+from hangdoc.reasoning.text.call_words import recorded_waits
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
+_PROGRAM_OVER = (
+    "Look at its log: an exception may have ended the program, or it did not make the call. Make the thread a daemon, or end it "
+    "with the program, so that the launcher notices the end of the rank."
+)
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
 )
 
 
-@about(Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
+@about(
+    Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ProgramOver, ReadsPipe, Busy, Starves
+)
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     dead, inside = children.ended(run, first), children.places(run, first)
@@ -200,6 +207,8 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return f"Find out what stopped pid {pid}. Continue it with `kill -CONT {pid}`, or end it."
         case InStore():
             return "Find out which process should set the key, and compare the names of the key on both sides."
+        case ProgramOver():
+            return _PROGRAM_OVER
         case AtFileLock(ends="never", holders=()):
             return (
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "

@@ -60,8 +60,6 @@ early (HD101, HD102, HD105) may look like one that skipped a call.
 """
 
 from hangdoc.reasoning.model.kinds import Subset
-from hangdoc.reasoning.ranks.counters import rounds
-from hangdoc.reasoning.ranks.place import continued_by, is_ahead
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
@@ -95,9 +93,6 @@ def _remedy(run: Run, blockage: Blockage, kind: Subset) -> str:
     who = words.ranks(blockage.culprits)
     if kind.asked is not None:
         return _SET_ON_ALL.format(kind.asked, who)
-    blamed = run.ranks[blockage.culprits[0]]
-    others = (
-        part.first for part in kind.parts if is_ahead(blamed, part.first) and rounds(part.first) == rounds(blamed)
-    )
-    backward = any(other.wait is not None and other.wait.operation.origin == "ddp-backward" for other in others)
-    return _GRADIENTS.format(who) if backward and not any(map(continued_by, blamed.own)) else _CALL_ON_ALL
+    others = [part.first.wait for part in kind.parts if not set(part.ranks) & set(blockage.culprits)]
+    backward = any(wait is not None and wait.operation.origin == "ddp-backward" for wait in others)
+    return _GRADIENTS.format(who) if backward else _CALL_ON_ALL

@@ -51,27 +51,21 @@ peer is doing.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterable
-
-from hangdoc.reasoning.evidence.frames import short
 from hangdoc.reasoning.model.kinds import PointToPoint
-from hangdoc.reasoning.model.rank import Class
-from hangdoc.reasoning.ranks import in_source
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.waiting.waits import is_p2p, receives
-from hangdoc.torch_facts import call_names
 
 
 @about(PointToPoint)
 def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    stacks = [*words.class_evidence(parts), *sentences.condition_evidence(kind.pair or ()), *_tags(parts)]
+    stacks = [*words.class_evidence(parts), *sentences.condition_evidence(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=[*_left_out(kind), *stacks, *words.standstill(run)],
+        evidence=[*stacks, *words.standstill(run)],
         remedy=_remedy(kind),
     )
 
@@ -88,38 +82,10 @@ def _summary(kind: PointToPoint) -> str:
     return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
 
 
-def _tags(parts: Iterable[Class]) -> list[Evidence]:
-    """The tags of the calls, if any has one: a message is received only by a call with its tag."""
-    called = [(r, r.wait.operation.op, r.thread) for r in (part.first for part in parts) if r.wait is not None]
-    tags = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
-    if not any(tag for _, _, tag in tags):
-        return []
-    return [Evidence(rank.rank, "stacks", f"its {op} has tag {tag}") for rank, op, tag in tags if tag is not None]
-
-
-def _left_out(kind: PointToPoint) -> list[Evidence]:
-    if kind.left_out is None or kind.pair is None:
-        return []
-    call, rank = kind.left_out, kind.pair[0].first
-    frame = next(frame for frame in rank.own if call in frame.transfers)
-    what = "receive" if call.call in call_names.RECEIVES else "send"
-    text = (
-        f"its {what} at {short(frame.file)}:{call.line} runs only under the condition `{' and '.join(call.conditions)}`"
-    )
-    return [Evidence(kind.pair[0].ranks[0], "stacks", text)]
-
-
 def _remedy(kind: PointToPoint) -> str:
     if kind.pair is None:
         return "In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
     astray, waits = kind.pair
-    if kind.left_out is not None:
-        return f"Make the call of {words.ranks(astray.ranks)} in every iteration, for example with an empty message."
-    if waits.first.wait is not None and waits.first.wait.answered_by is not None:
-        return (
-            f"The worker answers when enough requests have arrived. Let {words.ranks(astray.ranks)} send as many as the other "
-            "ranks, or let the worker answer without them."
-        )
     return (
         f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
         "receive was skipped, or it names another rank."

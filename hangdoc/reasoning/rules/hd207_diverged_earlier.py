@@ -65,7 +65,7 @@ from hangdoc.reasoning.causes.disagreements import DivergedEarlier
 from hangdoc.reasoning.ledger.history import FirstDifference
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
-from hangdoc.reasoning.views import call_views
+from hangdoc.reasoning.views import job_views
 
 
 @about(DivergedEarlier)
@@ -77,7 +77,7 @@ def describe_shift(run: Run, blockage: Blockage, cause: DivergedEarlier) -> Draf
         evidence=[*_evidence(cause), *words.stacks(run, (*blockage.awaited, *blockage.waiting))],
         remedy=f"{_find_out(difference)} Make every rank call the same collectives in the same order. Do not use what was "
         "trained since.",
-        first_difference=call_views.first_difference(cause.group, difference),
+        first_difference=job_views.first_difference(cause.group, difference),
     )
 
 

@@ -53,7 +53,7 @@ from hangdoc.reasoning.model.kinds import Ended
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.text.command_lines import constant
+from hangdoc.reasoning.text.next_steps import constant
 
 
 @about(Dead)

@@ -52,7 +52,7 @@ Someone stopped the rank on purpose and is about to continue it.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence.stopped import stopped_by
+from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Hold, Stopped, WaitsForInput
 from hangdoc.reasoning.model.kinds import LauncherStopped

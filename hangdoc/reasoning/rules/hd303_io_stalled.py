@@ -63,10 +63,10 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import BlocksItsChild, InFile
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.open_files import is_fifo
+from hangdoc.reasoning.ranks.thread_waits import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, next_steps, words
-from hangdoc.reasoning.text.command_lines import Command, command, operand
+from hangdoc.reasoning.text.next_steps import Command, command, operand
 from hangdoc.snapshot import AwaitedFile
 
 _TERMINALS = ("/dev/pts/", "/dev/tty")
@@ -94,7 +94,10 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     reason = ", ".join(filter(None, (meant, _holders(file, first.pid))))
     holds = (run.ranks[number].hold for number in blockage.culprits)
     several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
-    stuck = f"{words.are(blockage.culprits)} stuck on {'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    what = f"{'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    stuck = f"{words.are(blockage.culprits)} stuck on {what}"
+    if kind.ends == "by-itself":
+        stuck = f"{words.are(blockage.culprits)} writing to {what}, and another process reads it"
     stat = (command("timeout", "5", "stat", operand(file.name)),) if file is not None and file.kind == "path" else ()
     return Draft(
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,

@@ -49,10 +49,10 @@ from collections.abc import Iterator
 
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about, reported_causes
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import Command, command
+from hangdoc.reasoning.text.next_steps import Command, command
 
 
 @about(Orphaned)

@@ -52,7 +52,7 @@ The ranks of the other nodes may still be doing legitimate work.
 from collections.abc import Iterator
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Process

@@ -58,15 +58,16 @@ from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
 from hangdoc.phrases import also, do, numbers, verb
-from hangdoc.reasoning.evidence import known, meeting_call
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.holds import in_words
 from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import Command, to_host
-from hangdoc.reasoning.text.record_words import awaited_keys, ranks_not_there
+from hangdoc.reasoning.text.call_words import awaited_keys, ranks_not_there
+from hangdoc.reasoning.text.next_steps import Command, to_host
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Process
 from hangdoc.torch_facts import call_names, file_names
@@ -166,7 +167,7 @@ def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
     """Calls that expect another number of ranks than the launcher has started."""
     for each in arrived:
         process = each.first.process
-        call = meeting_call.of(process) if process is not None else None
+        call = meeting_call_of(process) if process is not None else None
         started = known.environment(process).get("WORLD_SIZE")
         if call is not None and call.world_size is not None and started not in (None, str(call.world_size)):
             text = f"passes world_size={call.world_size} to {call.function}, but WORLD_SIZE is {started}"

@@ -50,7 +50,7 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.launches import PortTaken
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command
+from hangdoc.reasoning.text.next_steps import command
 
 
 def _waits(blockage: Blockage, who: Collection[int]) -> str:

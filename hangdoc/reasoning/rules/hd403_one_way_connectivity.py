@@ -48,10 +48,10 @@ evidence then shows this.
 """
 
 from hangdoc.reasoning.causes.network import Call, NoAnswer
-from hangdoc.reasoning.evidence import addresses
+from hangdoc.reasoning.evidence import observed as addresses
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command, to_host
+from hangdoc.reasoning.text.next_steps import command, to_host
 
 
 @about(NoAnswer)

@@ -50,7 +50,7 @@ does not appear.
 from hangdoc.reasoning.causes.launches import LoopbackName
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command, to_host
+from hangdoc.reasoning.text.next_steps import command, to_host
 
 
 @about(LoopbackName)

@@ -49,10 +49,10 @@ different runs may look like one run. If the run trains in spite of different
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.launches import LaunchesDiffer, Part
+from hangdoc.reasoning.model.cause import LaunchesDiffer, Part
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.text.command_lines import command
+from hangdoc.reasoning.text.next_steps import command
 
 
 @about(LaunchesDiffer)

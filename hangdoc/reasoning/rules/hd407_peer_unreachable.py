@@ -50,7 +50,7 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.network import DeadLink
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import to_host
+from hangdoc.reasoning.text.next_steps import to_host
 from hangdoc.snapshot import Connection
 
 

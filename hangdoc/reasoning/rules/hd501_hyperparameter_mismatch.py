@@ -51,7 +51,7 @@ that only tune a rank are not compared, and neither are settings from a file.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.settings import OptionDiffers
+from hangdoc.reasoning.model.cause import OptionDiffers
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about, reported_causes
 

@@ -49,7 +49,7 @@ logs, are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.settings import VariableDiffers
+from hangdoc.reasoning.model.cause import VariableDiffers
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 

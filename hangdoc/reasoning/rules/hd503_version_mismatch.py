@@ -41,7 +41,7 @@ equal. Even such a mix is unusual.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.settings import VersionDiffers
+from hangdoc.reasoning.model.cause import VersionDiffers
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 

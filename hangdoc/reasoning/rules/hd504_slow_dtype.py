@@ -66,7 +66,7 @@ def check(run: Run) -> Iterator[Draft]:
             continue
         by_dtype: dict[str, dict[int, str]] = {}
         for rank in run.on(host.name):
-            if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.half(rank)):
+            if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.find_half_precision(rank)):
                 by_dtype.setdefault(seen[0], {})[rank.rank] = seen[1]
         for dtype, ranks in sorted(by_dtype.items()):
             if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):

@@ -50,7 +50,7 @@ Independent copies are intended: a sweep with one seed per rank, or an ensemble.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.evidence import known
+from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words

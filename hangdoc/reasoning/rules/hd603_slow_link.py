@@ -54,7 +54,7 @@ from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.causes.pace import SlowLink, find_slow_link
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, words
-from hangdoc.reasoning.text.command_lines import to_host
+from hangdoc.reasoning.text.next_steps import to_host
 
 
 def check(run: Run) -> Iterator[Draft]:

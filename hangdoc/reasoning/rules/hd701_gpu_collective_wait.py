@@ -61,7 +61,7 @@ all ranks busy-wait, run hangdoc again after a minute and compare the lines.
 
 from collections.abc import Iterable, Iterator
 
-from hangdoc.reasoning.ledger.launches import find_uneven
+from hangdoc.reasoning.ledger.nccl_counts import find_uneven
 from hangdoc.reasoning.model.kinds import Spinning
 from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about

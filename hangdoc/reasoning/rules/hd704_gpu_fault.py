@@ -64,11 +64,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from hangdoc.reasoning.causes.hardware import CardFault, Fault, find_faults
-from hangdoc.reasoning.evidence.xids import Weight
+from hangdoc.reasoning.evidence.kernel import Weight
 from hangdoc.reasoning.model.rank import numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about, reported_causes
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import Command, command
+from hangdoc.reasoning.text.next_steps import Command, command
 
 _REMEDIES: dict[Weight, str] = {
     "ends": "Restart the run without this host or card. Then reset the card, or take the host out of service.",

@@ -59,7 +59,7 @@ from hangdoc.reasoning.causes.hardware import LinkFault, find_link_faults
 from hangdoc.reasoning.model.rank import numbers_of
 from hangdoc.reasoning.rules.draft import Draft, Run
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.text.command_lines import command
+from hangdoc.reasoning.text.next_steps import command
 
 
 def check(run: Run) -> Iterator[Draft]:

@@ -51,7 +51,7 @@ from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
-from hangdoc.reasoning.text.command_lines import Command, command, constant, operand
+from hangdoc.reasoning.text.next_steps import Command, command, constant, operand
 from hangdoc.snapshot import Unavailable
 
 _SNAPSHOT = (

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import short
-from hangdoc.reasoning.model.amounts import Difference
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.stack import short
+from hangdoc.reasoning.model.agreement import Difference
+from hangdoc.reasoning.model.cause import Differs
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.model.settings import Differs
 from hangdoc.reasoning.ranks import conditions
-from hangdoc.reasoning.ranks.counters import counted, is_over_data
+from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, reported_causes
 from hangdoc.reasoning.text import words
@@ -26,7 +26,7 @@ _COMPARED = 3
 def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
     """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
     listed once: a loop bound, a variable and a beacon often hold the same number."""
-    listed: set[tuple[int | None, ...]] = {tuple(counted(side.first)[1] for side in (left.short, left.inside))}
+    listed: set[tuple[int | None, ...]] = {tuple(count_rounds(side.first)[1] for side in (left.short, left.inside))}
     shown: list[Difference] = []
     for difference in left.differences:
         amounts = (difference.fewer, difference.more)
@@ -41,7 +41,7 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
 def left_after(left: LeftLoop, addition: str = "", *, of: int | None = None) -> str:
     """How far the ranks came that left the loop: ` after 3 batches (addition)`, with `of` ` after 3 of 9 batches`. Of several
     ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
-    done = counted(left.short.first)[0]
+    done = count_rounds(left.short.first)[0]
     count = f"after {_iterations(left, done, of)}" if done is not None else ""
     first, *others = left.short.ranks
     if not others:
@@ -69,7 +69,7 @@ def _of(total: int | None) -> str:
 def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
     for side, text in ((left.short, "left"), (left.inside, "still inside")):
-        done, total = counted(side.first)
+        done, total = count_rounds(side.first)
         count = ""
         if done is not None and left.loop.begin is not None:  # a resumed run did not do them all
             count = f" at iteration {done}"
@@ -103,7 +103,9 @@ def condition_evidence(parts: Sequence[Class]) -> list[Evidence]:
     return [
         Evidence(rank.rank, "source", text)
         for rank in firsts
-        if (text := next(filter(None, (conditions.described(rank, o) for o in firsts if o is not rank)), None))
+        if (
+            text := next(filter(None, (conditions.describe_conditions(rank, o) for o in firsts if o is not rank)), None)
+        )
     ]
 
 

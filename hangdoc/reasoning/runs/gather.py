@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from hangdoc import run_identity
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import backends, known, meeting_call
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.records import backend_names
+from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.run import Placed
-from hangdoc.reasoning.runs.gathered import Gathered
-from hangdoc.reasoning.runs.layers import layers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
-from hangdoc.reasoning.runs.strayed import join_strayed
+from hangdoc.reasoning.runs.misleading_names import join_strayed, layers_of
+from hangdoc.reasoning.runs.processes import Gathered
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 from hangdoc.torch_facts.launchers import AGENTS
 
@@ -81,7 +82,7 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
     """The run that a rank belongs to by its variables, made where it is the first."""
     address, port = who.master_address, who.master_port
     if address is None:  # set after the start, as many scripts under srun and mpirun do
-        now = known.environment(process)
+        now = observed.environment(process)
         address, port = now.get("MASTER_ADDR"), natural(now.get("MASTER_PORT"))
     master = f"{address}:{port}" if address is not None else None
     digest = run_identity.digest_of(who)
@@ -113,12 +114,12 @@ def _set_copies_apart(run: Gathered) -> None:
 def _is_copy(process: Process) -> bool:
     """Whether a process was forked from a rank: its memory has a Gloo group, and it has only threads of Python. Gloo starts
     others for each group, and fork(2) copies the calling thread alone."""
-    threads, python = known.threads(process), known.python_threads(process)
+    threads, python = observed.threads(process), observed.python_threads(process)
     if not threads or len(threads) > len(python):
         return False
     if not {one.tid for one in threads} <= {one.tid if one.tid is not None else process.pid for one in python}:
         return False
-    return any("gloo" in backends.parts(group.backend) for group in known.groups(process))
+    return any("gloo" in backend_names(group.backend) for group in observed.groups(process))
 
 
 def _loopback_of(host: Host, process: Process, address: str | None) -> str | None:
@@ -156,7 +157,7 @@ def _join_at_one_address(runs: list[Gathered]) -> list[Gathered]:
     """Runs without a common name whose ranks wait at one `init_method="tcp://..."` are one, but never two ranks of one number."""
     by_address: dict[tuple[str | None, str], Gathered] = {}
     for run in [run for run in runs if run.master is None] if len(runs) > 1 else ():
-        calls = (meeting_call.of(process) for _, process in run.members)
+        calls = (meeting_call_of(process) for _, process in run.members)
         methods = {call.init_method for call in calls if call is not None}
         method = methods.pop() if len(methods) == 1 else None
         if method is None or not method.startswith("tcp://"):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.last_call import last_call
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.records import last_call
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.regex import regex
@@ -24,7 +24,7 @@ _INSTALLED = regex(r"/bin/[\w.-]+$")
 
 def in_rendezvous(process: Process) -> Frame | None:
     """The frame in which an agent waits for the other nodes."""
-    for frame in known.frames(process):
+    for frame in observed.frames(process):
         if file_names.bare_name(frame.function) in file_names.AGENT_WAITS and file_names.AGENT in frame.file:
             return frame
     return None

@@ -1,13 +1,13 @@
-"""Connections between ranks, and how long they have been silent."""
+"""Connections between ranks, how long they have been silent, and which ranks wait for which keys of the run's stores."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.model.run import Placed
-from hangdoc.reasoning.runs.helpers import Helpers
-from hangdoc.snapshot import Connection, Connections, Host
+from hangdoc.reasoning.model.run import Placed, StoreWait
+from hangdoc.reasoning.runs.processes import Gathered, Helpers
+from hangdoc.snapshot import AwaitedKey, Connection, Connections, Host, StoreServer, StoreServers
 
 End = tuple[str, str, int, str, int]
 """Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
@@ -240,3 +240,52 @@ def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
 def _unanswered(c: Connection) -> bool:
     """An attempt to send counts as sent: only what comes back shows that the other end is there."""
     return bool(c.retransmits) or (c.send_queue_bytes > 0 and not c.bytes_moved)
+
+
+# --- keys of stores ---------------------------------------------------------------------------------------------------
+
+
+class _Served(NamedTuple):
+    host: Host
+    pid: int
+    server: StoreServer
+
+
+def store_waits(run: Gathered, members: dict[int, Placed]) -> tuple[StoreWait, ...]:
+    """The waits that the stores of a run show, the keys of most ranks first."""
+    served = [one for one in _served(run) if one.server.awaited]
+    if not served:
+        return ()
+    owners = _owners(members)
+    found: dict[StoreWait, None] = {}
+    for host, pid, server in served:
+        sockets = {c.inode: c for c in index_of(host).of([pid]) if c.local_port == server.port}
+        for key in server.awaited:
+            clients = (sockets[inode] for inode in key.sockets if inode in sockets)
+            waiting = {owners[other_end(c)] for c in clients if other_end(c) in owners}
+            if waiting:
+                found[_wait(key, tuple(sorted(waiting)))] = None
+    return tuple(sorted(found, key=lambda wait: (-len(wait.ranks), wait.key)))
+
+
+def _wait(key: AwaitedKey, ranks: tuple[int, ...]) -> StoreWait:
+    return StoreWait(key=key.name, ranks=ranks, alike=key.alike, alike_count=key.alike_count)
+
+
+def _served(run: Gathered) -> Iterator[_Served]:
+    for host, process in run.processes:
+        if isinstance(process.stores, StoreServers):
+            for server in process.stores.servers:
+                yield _Served(host, process.pid, server)
+
+
+def _owners(members: dict[int, Placed]) -> dict[End, int]:
+    """The rank at each end of a live connection. A rank that serves a store has both ends of its own one."""
+    hosts = {host.name: host for host, _ in members.values()}
+    ranks = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
+    return {
+        end(c): ranks[host.name, c.pid]
+        for host, found in connections_of(hosts.values(), ranks)
+        for c in found
+        if c.state == "ESTABLISHED"
+    }

@@ -1,18 +1,32 @@
-"""Sentences about the ledger: how far each rank has come in a group, and when torch ends the run."""
+"""Sentences about the records of ranks: how far each has come in a group, when torch ends the run, what stores and RPC
+have recorded, and what the cards do.
+"""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, duration, milliseconds, minutes
 from hangdoc.phrases import ranks as ranks_text
-from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
-from hangdoc.reasoning.ledger.from_ras import ras_groups
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.ledger.compare import (
+    Behind,
+    Differs,
+    Side,
+    SizesDiffer,
+    Unfinished,
+    compare,
+    next_timeout,
+    unfinished_calls,
+)
 from hangdoc.reasoning.ledger.history import may_be_shifted
 from hangdoc.reasoning.ledger.lags import Lag, Pace
-from hangdoc.reasoning.ledger.launches import find_uneven, find_uneven_by_ras
-from hangdoc.reasoning.ledger.unfinished import unfinished_calls
+from hangdoc.reasoning.ledger.nccl_counts import find_uneven, find_uneven_by_ras, ras_groups
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
-from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.rank import Class, numbers_of
+from hangdoc.reasoning.model.run import Run, StoreWait
+from hangdoc.reasoning.ranks.card import Use, card_of, use_of
+from hangdoc.snapshot import Card
+from hangdoc.torch_facts import call_names
 
 PROBE = "recorder"
 PROBE_OF_NCCL = "nccl"
@@ -212,3 +226,110 @@ def lateness(lag: Lag) -> str:
 def clocks(pace: Pace) -> list[Evidence]:
     """What was assumed about the clocks of several hosts."""
     return [Evidence(None, PROBE, pace.clocks)] if pace.clocks is not None else []
+
+
+# --- stores and RPC ---------------------------------------------------------------------------------------------------
+
+
+_MOST_KEYS, _MOST_ALIKE, _MOST_RANKS = 3, 3, 4
+
+
+def recorded_waits(run: Run, classes: Iterable[Class]) -> list[Evidence]:
+    """The keys and the answers that ranks of these classes wait for."""
+    classes = tuple(classes)
+    return [*awaited_keys(run, classes), *_open_calls(run, classes)]
+
+
+def awaited_keys(run: Run, classes: Iterable[Class]) -> list[Evidence]:
+    """The keys that ranks of these classes wait for: the first few, and how many more there are."""
+    among = set(numbers_of(classes))
+    waits = [(wait, ranks) for wait in run.store_waits if (ranks := [rank for rank in wait.ranks if rank in among])]
+    lines = [Evidence(ranks[0], "store", f"{_missing(wait)}{also(ranks)}") for wait, ranks in waits[:_MOST_KEYS]]
+    more = len(waits) - _MOST_KEYS
+    return [*lines, Evidence(None, "store", f"they wait for {more} more keys")] if more > 0 else lines
+
+
+def _open_calls(run: Run, classes: Iterable[Class]) -> list[Evidence]:
+    """The calls of torch.distributed.rpc that are not answered, of the first few ranks that wait in one."""
+    alike: dict[str, list[int]] = {}
+    for number in numbers_of(classes):
+        wait, calls = run.ranks[number].wait, observed.rpc_calls(run.ranks[number].process)
+        if wait is not None and wait.operation.op in call_names.RPC_CALLS and calls:
+            alike.setdefault(_unanswered(calls), []).append(number)
+    shown = sorted(alike.items(), key=lambda one: (-len(one[1]), one[1]))[:_MOST_RANKS]
+    return [Evidence(ranks[0], "rpc", f"{text}{also(ranks)}") for text, ranks in shown]
+
+
+def _unanswered(calls: dict[str, int]) -> str:
+    """`waits for answers to 3 calls to worker 'server' and 1 call to worker 'worker2'`."""
+    most = sorted(calls.items(), key=lambda one: (-one[1], one[0]))
+    named = [f"{count} call{'s' * (count > 1)} to worker '{worker}'" for worker, count in most[:_MOST_RANKS]]
+    more = len(most) - len(named)
+    return f"has no answer to {' and '.join(named)}{f' and to {more} more workers' if more else ''}"
+
+
+def ranks_not_there(run: Run) -> set[int]:
+    """The ranks that certainly have not reached the rendezvous: others wait for the addresses that they would publish."""
+    return {rank for wait in run.store_waits if (rank := call_names.publishing_rank(wait.key)) is not None}
+
+
+def _missing(wait: StoreWait) -> str:
+    rank = call_names.publishing_rank(wait.key)
+    if rank is not None:
+        return f"waits for the address of rank {rank}, which is not in the store (key {_name(wait.key)})"
+    return f"waits for the key {_name(wait.key)}, which is not in the store{_beside(wait)}"
+
+
+def _beside(wait: StoreWait) -> str:
+    """The keys that are there, if few enough to be compared: another spelling may be among them."""
+    names = [_name(key) for key in dict.fromkeys(wait.alike) if key != wait.key]
+    if not names or wait.alike_count > _MOST_ALIKE:
+        return ""
+    return f"; beside it {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+
+
+def _name(key: str) -> str:
+    """The key as a program names it: a TCPStore puts `/` in front."""
+    return key.removeprefix("/")
+
+
+# --- cards ------------------------------------------------------------------------------------------------------------
+
+
+PROBE_OF_CARD = "card"
+_USES: dict[Use, str] = {
+    "waits": "it waits in a kernel, or does very little work",
+    "idle": "no kernel runs on it",
+}
+_MOST_CARDS = 4
+
+
+def card_evidence(run: Run, ranks: Iterable[int]) -> list[Evidence]:
+    """What the cards of some ranks of a blockage do, where that shows that they wait or have nothing to do. Equal ones share a
+    line. Without differing cards nothing is shown of idle ones: on a host whose ranks wait on the CPU, all are."""
+    found: dict[Use, list[tuple[int, Card]]] = {}
+    for number in sorted(set(ranks)):
+        rank = run.ranks.get(number)
+        host = run.host.get(rank.host) if rank is not None else None
+        card = card_of(host, rank) if rank is not None and host is not None else None
+        if host is not None and card is not None and (use := use_of(host, card)) is not None:
+            found.setdefault(use, []).append((number, card))
+    if "waits" not in found:
+        return []
+    lines = []
+    for use, means in _USES.items():
+        for number, card in found.get(use, ())[:1]:
+            others = tuple(rank for rank, _ in found[use])
+            lines.append(Evidence(number, PROBE_OF_CARD, f"{meters(card)}: {means}{also(others)}"))
+    return lines[:_MOST_CARDS]
+
+
+def meters(card: Card) -> str:
+    """`card 0 at 100%, memory 0%, 131 of 700 W`."""
+    parts = [f"card {card.index}" + (f" at {card.utilisation}%" if card.utilisation is not None else "")]
+    if card.memory_activity is not None:
+        parts.append(f"memory {card.memory_activity}%")
+    if card.power_watts is not None:
+        limit = f" of {card.power_limit_watts:.0f}" if card.power_limit_watts else ""
+        parts.append(f"{card.power_watts:.0f}{limit} W")
+    return ", ".join(parts)

@@ -3,13 +3,13 @@
 from itertools import takewhile
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import short
-from hangdoc.reasoning.evidence.stopped import how_it_ended
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.kernel import how_it_ended
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text import next_steps
-from hangdoc.reasoning.text.command_lines import Command
+from hangdoc.reasoning.text.next_steps import Command
 from hangdoc.snapshot import Frame, Process
 
 _MOST = 3
@@ -57,6 +57,6 @@ def _children(run: Run, rank: Rank) -> list[Process]:
 
 def _task(process: Process) -> Frame | None:
     """The innermost frame of the user's code in what the main thread of a child process does."""
-    main = (one for one in known.python_threads(process) if one.tid in (None, process.pid))
+    main = (one for one in observed.python_threads(process) if one.tid in (None, process.pid))
     inside = (takewhile(lambda frame: not frame.file.endswith(_STARTED_BY), one.frames) for one in main)
     return next((frame for some in inside for frame in some if not frame.library and not frame.native), None)

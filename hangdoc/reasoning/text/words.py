@@ -9,8 +9,8 @@ from hangdoc.phrases import caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import verb as verb
-from hangdoc.reasoning.evidence import known
-from hangdoc.reasoning.evidence.frames import short
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
@@ -21,6 +21,7 @@ from hangdoc.reasoning.model.holds import (
     ChildStopped,
     Elsewhere,
     OnNetwork,
+    ProgramOver,
     ReadsPipe,
     Serves,
     in_words,
@@ -28,7 +29,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.text.record_words import recorded_waits
+from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Connection, Host, Process
 from hangdoc.torch_facts import call_names
 
@@ -141,6 +142,8 @@ def doing(rank: Rank) -> str:
 
 def doing_at(rank: Rank) -> str:
     """The same, and where."""
+    if isinstance(rank.hold, ProgramOver):  # which is at no line of the user's
+        return doing(rank)
     return f"{doing(rank)}{', last call' if rank.at_last_call else ''} {place(rank)}"
 
 
@@ -292,7 +295,7 @@ def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:
 
 def counters(rank: Rank) -> list[Evidence]:
     """The counters of a rank that changed during the observation, at most three."""
-    moved = known.moved_counters(rank.process)
+    moved = observed.moved_counters(rank.process)
     return [
         Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
         for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]

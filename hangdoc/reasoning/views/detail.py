@@ -1,16 +1,138 @@
 """What a page shows of a job beyond its diagnosis: who waits for whom as a drawing of few nodes, batches, stacks, settings."""
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+from hangdoc import settings
 from hangdoc.detail import Batches, Detail, Setting, WaitGraph, WaitNode
+from hangdoc.detail import Branch as Branch
 from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.model.agreement import Agreement, agreement
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.views import comparison, merged
-from hangdoc.reasoning.views.ended import has_ended
+from hangdoc.reasoning.views.job_views import has_ended
+from hangdoc.snapshot import Frame
+
+Place = tuple[str, str, int]
+"""File, function and line of a frame."""
+
+
+def merge_stacks(ranks: Iterable[Rank], *, native: bool = False) -> Branch:
+    """All ranks' stacks as one prefix tree with the ranks in each branch: ranks are together as long as their stacks
+    are, so that an outlier among a thousand is visible. The idea is STAT's (Lawrence Livermore National Laboratory). A
+    rank without a stack is in the root alone. With `native`, the stack with C++ frames is taken where there is one."""
+    paths = {rank.rank: _frames(rank, native) for rank in ranks}
+    return Branch(tuple(sorted(paths)), (), _below(sorted(paths), paths, 0))
+
+
+def place_of_frame(frame: Frame) -> Place:
+    """What makes frames of two ranks the same."""
+    return frame.file, frame.function, frame.line
+
+
+def frames_of(rank: Rank, *, native: bool = False) -> tuple[Frame, ...]:
+    """A rank's training thread, innermost first."""
+    return tuple(reversed(_frames(rank, native)))
+
+
+def _frames(rank: Rank, native: bool) -> tuple[Frame, ...]:
+    thread = rank.thread
+    if native and rank.process is not None and thread is not None:
+        thread = observed.native_of(rank.process, thread) or thread
+    return tuple(reversed(thread.frames)) if thread is not None else ()
+
+
+def _below(ranks: Iterable[int], paths: dict[int, tuple[Frame, ...]], depth: int) -> tuple[Branch, ...]:
+    """The branches of ranks whose stacks agree up to `depth`, the largest first."""
+    together: dict[Place, list[int]] = {}
+    for rank in ranks:
+        if depth < len(paths[rank]):
+            together.setdefault(place_of_frame(paths[rank][depth]), []).append(rank)
+    branches = [_grown(members, paths, depth) for members in together.values()]
+    return tuple(sorted(branches, key=lambda branch: (-len(branch.ranks), branch.ranks)))
+
+
+def _grown(ranks: list[int], paths: dict[int, tuple[Frame, ...]], depth: int) -> Branch:
+    """A branch from its first frame to where its ranks part."""
+    end = depth + 1
+    while len({place_of_frame(paths[rank][end]) if end < len(paths[rank]) else None for rank in ranks}) == 1:
+        if end == len(paths[ranks[0]]):
+            break
+        end += 1
+    return Branch(tuple(ranks), paths[ranks[0]][depth:end], _below(ranks, paths, end))
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
+_STANDINGS: dict[str, Standing] = {
+    "collectives": "must agree",
+    "meeting": "must agree",
+    "numbers": "should agree",
+    "data": "names data",
+    "differs": "meant to differ",
+    "tuning": "tuning",
+}
+STANDING_ORDER: tuple[Standing, ...] = (
+    "must agree", "should agree", "names data", "unknown", "tuning", "inert", "meant to differ",
+)  # fmt: skip
+"""The gravest first."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One argument or variable over all ranks that could be read."""
+
+    name: str
+    origin: Literal["argument", "variable"]
+    standing: Standing
+    why: str
+    values: Agreement[str | None, int]
+
+    @property
+    def differs(self) -> bool:
+        """Whether two ranks have different values."""
+        return self.values.differs
+
+
+def compare_settings(run: Run) -> list[Compared]:
+    """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
+    arguments = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
+    variables = {rank: observed.environment(process) for rank, process in run.processes.items()}
+    found = [
+        *(_compared("argument", name, arguments, settings.argument(name)) for name in _setting_names(arguments)),
+        *(
+            _compared("variable", name, variables, settings.variable(name), inert=settings.inert(name, run.backend))
+            for name in _setting_names(variables)
+        ),
+    ]
+    return sorted(found, key=lambda one: (not one.differs, STANDING_ORDER.index(one.standing), one.origin, one.name))
+
+
+def _setting_names(values: dict[int, dict[str, str]]) -> Iterable[str]:
+    return sorted({name for known in values.values() for name in known})
+
+
+def _compared(
+    origin: Literal["argument", "variable"],
+    name: str,
+    values: dict[int, dict[str, str]],
+    setting: settings.Setting | None,
+    *,
+    inert: bool = False,
+) -> Compared:
+    standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
+    agreed = agreement({rank: found.get(name) for rank, found in values.items()})
+    return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
 
 MOST_NODES = 20
 """A drawing with more can't be read."""
@@ -38,8 +160,8 @@ def detail(job: Job, run: Run) -> Detail:
         job=job.id,
         graph=wait_graph(run, culprits),
         batches=_batches(run, culprits),
-        stacks=merged.stacks(run.ranks.values()),
-        settings=tuple(_setting(one) for one in comparison.compared(run) if one.differs),
+        stacks=merge_stacks(run.ranks.values()),
+        settings=tuple(_setting(one) for one in compare_settings(run) if one.differs),
     )
 
 
@@ -115,7 +237,7 @@ def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
 def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for rank in run.ranks.values():
-        done, total, _ = batches(rank)
+        done, total, _ = count_batches(rank)
         if done is not None:
             together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank)), []).append(rank.rank)
     found = [
@@ -125,6 +247,6 @@ def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     return tuple(sorted(found, key=lambda one: (not one.culprit, one.done, one.ranks)))
 
 
-def _setting(one: comparison.Compared) -> Setting:
+def _setting(one: Compared) -> Setting:
     name = f"--{one.name}" if one.origin == "argument" else one.name
     return Setting(name, one.standing, one.why, one.values.values)

@@ -1,20 +1,22 @@
 """Step 5: what blocks a run. Each end of the graph, a sink or a cycle, is one blockage of exactly one kind.
 
-The verdict, the culprits and the victims are derived from the blockages only.
+A run in which no rank waits for another, but none makes progress, is at a standstill. The verdict, the culprits and the victims
+are derived from the blockages only.
 """
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
-from hangdoc.reasoning.evidence.stopped import stopped_by
-from hangdoc.reasoning.ledger.compare import next_timeout
-from hangdoc.reasoning.ledger.unfinished import unfinished_calls
+from hangdoc.reasoning.evidence.kernel import stopped_by
+from hangdoc.reasoning.evidence.records import backend_names
+from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     AtFileLock,
+    AtLock,
     AtSharedLock,
     BetweenCalls,
     Busy,
@@ -22,12 +24,15 @@ from hangdoc.reasoning.model.holds import (
     Elsewhere,
     Ends,
     Hold,
+    InFile,
     InStore,
     OnNetwork,
+    ReadsPipe,
     Serves,
     Starves,
     Unreadable,
     Unseen,
+    WaitsForLoader,
     Works,
 )
 from hangdoc.reasoning.model.kinds import (
@@ -40,12 +45,13 @@ from hangdoc.reasoning.model.kinds import (
     Standstill,
 )
 from hangdoc.reasoning.model.ledger import CLOCK_SECONDS
-from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
+from hangdoc.reasoning.model.rank import BUSY, Class, Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import End, Waits
-from hangdoc.reasoning.ranks import renewals, work
+from hangdoc.reasoning.ranks import enders, states
+from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.reasoning.runs import launch
-from hangdoc.reasoning.waiting import cycles, different_calls, points, standstill
+from hangdoc.reasoning.waiting import cycles, different_calls
 from hangdoc.snapshot import Process
 
 _ATTEMPTS = 5
@@ -60,15 +66,15 @@ _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, El
 """What may keep a rank from the rendezvous without being a finding of its own."""
 
 
-def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
+def find_blockages(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     """What blocks a run, the most severe first."""
-    idle = standstill.is_idle(run)
+    idle = is_idle(run)
     found = [_aged(run, one) for one in [*_with_rendezvous(run, _at_ends(run, waits)), *_of_launchers(run)]]
     found.sort(key=lambda one: (isinstance(one.kind, UNOBSERVED), GRAVITY[one.ends], not one.old, one.culprits))
     if idle:  # if a rank is dead, the living ones poll for it
         living = tuple(one for one in run.classes if one.first.label != "dead")
         found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
-    kept = _share_out(found, quiet=standstill.is_quiet(run))
+    kept = _share_out(found, quiet=is_quiet(run))
     if idle and not kept:
         kept = [_aged(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
     return tuple(kept)
@@ -85,21 +91,19 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
         if end.cycle or (classes and classes[0].first.waits):
             same = None if end.cycle else different_calls.find_tensors(run, classes)
             same = same or different_calls.find_on_cards(run, classes)
-            same = same or (None if end.cycle else points.kind_of(classes))
-            kind, culprits = same or cycles.kind_of(run, waits, classes)
+            same = same or (None if end.cycle else different_calls.compare_arguments(classes))
+            kind, culprits = same or cycles.classify_cycle(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
                 classes = tuple(one for one in classes if one not in upstream)
             found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
         else:
-            hold = hold_of(classes[0]) if classes else Unseen()
+            hold = find_hold(classes[0]) if classes else Unseen()
             if isinstance(hold, OnNetwork) and hold.peer is None and classes[0].first.host in blind:
                 hold = Unreadable()  # it may wait for requests, as a server does
             still = [far for far in upstream if not far.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
-                hold = cycles.left_loop_among(run, classes, still, waits) or hold
-            elif isinstance(hold, Works | Busy) and work.announced(classes[0].first) is None:
-                hold = cycles.left_for_good(run, classes, still, waits) or hold
+                hold = cycles.find_left_loop(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
     for hold, alike in sinks.values():
@@ -119,16 +123,16 @@ def _classes(waits: Waits, parts: Iterable[frozenset[int]]) -> tuple[Class, ...]
     return tuple(one for at in sorted(frozenset().union(*parts)) for one in waits.nodes[at].classes)
 
 
-def hold_of(one: Class) -> Hold:
+def find_hold(one: Class) -> Hold:
     """What blocks a class that does not wait for another rank."""
     rank = one.first
-    if (announced := work.announced(rank)) is not None:
+    if (announced := states.find_announced(rank)) is not None:
         return announced
     if rank.label == "dead":
         return rank.hold or Dead(traced=rank.process is not None)
     if rank.label is None:
         return rank.hold or Unreadable()
-    return rank.hold or (work.hold_of(rank) if rank.label == "computing" else Elsewhere())
+    return rank.hold or (states.find_work(rank) if rank.label == "computing" else Elsewhere())
 
 
 def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
@@ -185,7 +189,7 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     kind = blockage.kind
     started = (one.first.process.started_seconds_ago for one in blockage.awaited if one.first.process is not None)
     renewed = (
-        renewals.seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
+        enders.renewed_seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
         for one in blockage.awaited
         if isinstance(kind, Hold) and not one.first.waits and one.first.process is not None
     )
@@ -271,13 +275,13 @@ def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
             or (kind.ends == "never" and not isinstance(kind, Dead | BetweenCalls))
             or (isinstance(kind, UNOBSERVED) and still)
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
-            or (quiet and standstill.explains(kind))
+            or (quiet and explains_standstill(kind))
         ):
             kept.append(replace(blockage, waiting=mine))
     return kept
 
 
-def verdict(run: Run) -> Verdict:
+def conclude(run: Run) -> Verdict:
     """The verdict that follows from the blockages of a run."""
     if any(one.severity == "error" for one in run.blockages):
         return "hung"
@@ -297,3 +301,50 @@ def verdict(run: Run) -> Verdict:
 def _may_be_hung(blockage: Blockage) -> bool:
     """Whether the evidence leaves it open: the awaited rank was not observed, or the age is unknown."""
     return isinstance(blockage.kind, UNOBSERVED) or (blockage.ends == "unknown" and blockage.age_seconds is None)
+
+
+_IN_OWN_WORK = (AtLock, AtFileLock, InFile, WaitsForLoader)
+"""What only blocks a rank that has something to do. A worker without a job reads from a queue's pipe, or waits for its lock."""
+_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves)
+
+
+def is_quiet(run: Run) -> bool:
+    """Whether no rank waits for another, each living rank is blocked on its own (by a file, a lock, a worker), and none of its
+    threads works. False if a group uses NCCL, because the host cannot see the work of a GPU."""
+    hidden = "nccl" in backend_names(run.backend)
+    return not run.waiting and not hidden and bool(run.living) and all(map(_is_blocked, run.living))
+
+
+def is_idle(run: Run) -> bool:
+    """Whether a run is quiet, and none of its waits ends by itself."""
+    return is_quiet(run) and not any(_ends_by_itself(rank.hold) and rank.cpu_percent is not None for rank in run.living)
+
+
+def explains_standstill(hold: Hold) -> bool:
+    """Whether it explains why a rank of a quiet run makes no progress."""
+    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep) and hold.polls and hold.ends == "by-itself")
+
+
+def _is_blocked(rank: Rank) -> bool:
+    return (
+        rank.label == "blocked"
+        and not rank.moving
+        and rank.state not in ("waiting-input", "stopped")
+        and (rank.process is None or cores_used(rank.process, transport=False) < BUSY)
+    )
+
+
+def _ends_by_itself(hold: Hold | None) -> bool:
+    if isinstance(hold, Asleep) and not hold.polls:
+        return True
+    return hold is not None and hold.ends == "by-itself" and not isinstance(hold, Serves)
+
+
+def is_seen(run: Run) -> bool:
+    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle. Ranks without a group may
+    wait for a GPU or for a job, unless it is known that something blocks their own work."""
+    return all(
+        rank.cpu_percent is not None
+        and (run.backend == "gloo" or rank.uses_rpc or (run.backend is None and isinstance(rank.hold, _IN_OWN_WORK)))
+        for rank in run.living
+    )

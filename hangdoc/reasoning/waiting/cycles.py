@@ -16,16 +16,15 @@ from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
-from hangdoc.reasoning.ranks.beginnings import begins_differ
-from hangdoc.reasoning.ranks.counters import frame_of, loop_view
-from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops, may_come_back
-from hangdoc.reasoning.waiting import different_calls, point_to_point, points
+from hangdoc.reasoning.ranks.counters import begins_differ, frame_of, loop_view
+from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
+from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
 from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
 
 
-def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
+def classify_cycle(run: Run, waits: Waits, classes: Parts) -> Found:
     """Which kind of cycle some classes form."""
     if (locked := _holds_lock(run, classes)) is not None:
         return locked
@@ -33,15 +32,13 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
         return Apart(parts=_parts(classes)), ranks_of(classes)
     if (sizes := different_calls.find_tensors(run, classes)) is not None:
         return sizes
-    left = left_loop_among(run, classes, classes, waits)
-    if left is None and (arguments := points.different_arguments(classes, complete=False)) is not None:
+    left = find_left_loop(run, classes, classes, waits)
+    if left is None and (arguments := different_calls.different_arguments(classes, complete=False)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks
-    if all(is_p2p(one.first) for one in classes):
-        return point_to_point.among_themselves(run, classes)
-    if (mixed := point_to_point.among_others(run, classes, _parts(classes))) is not None:
-        return mixed
+    if (unmatched := point_to_point.find_unmatched(run, classes)) is not None:
+        return unmatched
     parts = _parts(classes)
     return _in_store(parts) or different_calls.compare_calls(run, _core(parts, waits))
 
@@ -91,7 +88,7 @@ def _wait_for_each_other(waits: Waits, one: Class, other: Class) -> bool:
 # --- a loop left early -------------------------------------------------------------------------------------------------
 
 
-def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
+def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
     """The first pair of classes of which one has left a loop in which the other waits for it."""
     for behind in sorted(waiting, key=_largest_first):
         for ahead in sorted(short, key=_largest_first):
@@ -115,53 +112,22 @@ def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], 
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
                 skippable=left.skippable and not early_exits(loop),
-                differences=tuple(amounts.differences(out, within)),
+                differences=tuple(amounts.compare_amounts(out, within)),
                 begins_differ=begins_differ(loop, out, within),
             )
     return None
 
 
-def left_for_good(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
-    """The same for ranks that are at work, by stacks that are current: no loop around their place brings them back to the
-    collective in which the others wait. Their last one may still be on its way to those, so only time shows that it is not."""
-    waiting = [one for one in waiting if one.first.wait is not None and one.first.wait.kind == "collective"]
-    current = [one for one in short if one.first.process is not None and not one.first.process.deep_seconds_ago]
-    left = left_loop_among(run, current, waiting, waits)
-    if left is None or may_come_back(left.short.first, left.inside.first):
-        return None
-    return replace(left, ends="unknown")
-
-
 def _uneven(ahead: Rank, behind: Rank) -> Left | None:
-    """The outermost of the loops that `ahead` has left and `behind` is inside, in which `ahead` had fewer iterations or which the
-    two began at different values; None if there is none. Both may have had as many epochs, and different numbers of batches in
-    the last one."""
-    last = False
-    for left in left_loops(ahead, behind):
+    """The outermost of the loops that `ahead` has left and `behind` is inside, if `ahead` had fewer iterations of it or the two
+    began it at different values; None if not."""
+    for left in left_loops(ahead, behind)[:1]:
         out, within = _counted_by(ahead, left.loop), _counted_by(behind, left.loop)
         if in_source.waits_for_each(left.loop, behind.frame):
             return None
-        if begins_differ(left.loop, out, within) or not _did_as_many_rounds(out, within, strictly=last):
+        if begins_differ(left.loop, out, within) or not _did_as_many_rounds(out, within):
             return left
-        last = _is_in_last(out, within)
-        if not last and not _inner_had_none(out, within, left.loop):
-            return None
     return None
-
-
-def _is_in_last(short: Rank, waiting: Rank) -> bool:
-    """Whether the rank inside a loop is in the last iteration that the other one has completed."""
-    a, b = short.loop, waiting.loop
-    return a is not None and b is not None and None not in (a.done, b.done) and a.done == (b.done or 0) + 1
-
-
-def _inner_had_none(short: Rank, waiting: Rank, loop: Loop) -> bool:
-    """Whether the rank outside a loop has completed iterations that the other one has not begun, and each of them calls what that
-    one waits in: the loops inside had no iteration there."""
-    a, b, frame = short.loop, waiting.loop, frame_of(loop, waiting)
-    if a is None or b is None or a.done is None or b.done is None or frame is None:
-        return False
-    return a.done > b.done + 1 and not any(map(conditions.changes, frame.conditions))
 
 
 def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
@@ -192,11 +158,10 @@ def _same_call(one: Rank, other: Rank) -> bool:
     return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
 
 
-def _did_as_many_rounds(short: Rank, waiting: Rank, *, strictly: bool) -> bool:
+def _did_as_many_rounds(short: Rank, waiting: Rank) -> bool:
     """Whether the rank outside did not leave early: it has done more iterations, but calls fewer collectives in each; or both had
-    the same number, and it completed them, so a collective was skipped before. Its last iteration counts as one more only
-    `strictly`."""
+    the same number, and it completed them, so a collective was skipped before."""
     a, b = short.loop, waiting.loop
     if a is None or b is None or a.done is None:
         return False
-    return (b.done is not None and a.done > b.done + (not strictly)) or a.done == a.total == b.total
+    return (b.done is not None and a.done > b.done + 1) or a.done == a.total == b.total

@@ -1,26 +1,50 @@
-"""A cycle of collectives: its ranks are in different calls.
+"""Ranks that wait in calls which do not fit: in different calls, in one call with different roots or tensors, or in calls of two
+threads.
 
 The records say who is odd. Where they don't, a call that the source makes on some ranks only is odd, or else the call of the
 fewer ranks; of two sides of one size, neither. Otherwise the source only explains the difference.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Hashable, Iterable
 
 from msgspec import structs
 
+from hangdoc.parse import natural
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning.ledger.compare import Behind, Comparison, Differs, SizesDiffer, Unfinished, compare, sizes_before
-from hangdoc.reasoning.ledger.expected import Odd, find_odd, find_odd_across
+from hangdoc.reasoning.ledger.compare import (
+    Behind,
+    Comparison,
+    Differs,
+    Odd,
+    SizesDiffer,
+    Unfinished,
+    compare,
+    find_odd,
+    find_odd_across,
+    sizes_before,
+)
 from hangdoc.reasoning.model.agreement import agreement
-from hangdoc.reasoning.model.holds import Ends
-from hangdoc.reasoning.model.kinds import GroupOrder, LaunchedNotFinished, Mismatch, Spinning, Subset, Tensors
+from hangdoc.reasoning.model.holds import Ends, Hold, InStore
+from hangdoc.reasoning.model.kinds import (
+    GroupOrder,
+    LaunchedNotFinished,
+    Mismatch,
+    Roots,
+    SameCall,
+    Spinning,
+    Subset,
+    Tensors,
+    Threads,
+)
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts
-from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
+from hangdoc.reasoning.model.rank import Class, merged, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks import conditions
+from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
+from hangdoc.reasoning.ranks.recorded import TENSOR
 from hangdoc.reasoning.waiting.point_to_point import Found, Parts
 from hangdoc.torch_facts import call_names
 
@@ -207,7 +231,7 @@ def _explained(
     if conditions.in_other_arm(mine.first, theirs.first):
         reason = f"the call of {who} is in the other branch of a condition"
         return Mismatch(parts=parts, reason=reason, ends=ends)
-    if (event := conditions.now_and_then(mine.first, theirs.first)) is not None:
+    if (event := conditions.find_occasional(mine.first, theirs.first)) is not None:
         test, frame = event
         reason = f"only {who} called {called}, in {frame.function} under `{test}`"
         return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
@@ -218,7 +242,7 @@ def _explained(
     if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
         reason = f"{who} did not call {_awaited(theirs)}"
         return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
-    if (condition := conditions.its_own(mine.first, [theirs.first])) is not None:
+    if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
         reason = f"only {who} called {called} (inside `if {condition}`)"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     by_past = record is not None and record.by_past
@@ -266,3 +290,78 @@ def _opposite_order(parts: Parts) -> bool:
         else not set(members).isdisjoint(numbers_of(other for other in parts if other is not part))
         for part, (_, members) in zip(parts, groups, strict=True)
     )
+
+
+def compare_arguments(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
+    """(why all ranks of a group wait in one call, which ranks to blame)."""
+    classes = tuple(classes)
+    if all(one.first.spins for one in classes):
+        return Spinning(), ()
+    if all(one.first.wait is not None and one.first.wait.kind == "store" for one in classes):
+        return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
+    return different_arguments(classes, complete=True) or _threads(classes) or _places(classes) or (SameCall(), ())
+
+
+def _places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
+    """Calls of one operation at different lines: of different models, or of groups that could not be read. None if all are at
+    one line."""
+    parts = merged(classes, lambda rank: rank.where)
+    places = [f"{ranks(one.ranks)} at {at.file}:{at.line}" for one in parts if (at := one.first.where) is not None]
+    if len(parts) < 2 or len(places) < len(parts):
+        return None
+    # Two lines may make one call, so this is no proof.
+    reason = f"at different lines: {', '.join(places)}"
+    return Mismatch(parts=parts, reason=reason, ends="unknown"), ranks_of(parts)
+
+
+def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:
+    calls = [
+        (one, thread.name or "another thread", other.operation.op)
+        for one in classes
+        if one.first.process is not None and not one.first.moving
+        for thread, other in operations.find_calls_beside(one.first.process, one.first.thread, one.first.wait)
+    ]
+    if not calls:
+        return None
+    # That their order differs is inferred, not observed: two slow calls look the same for a while.
+    return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
+
+
+def different_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
+    """The first call with different roots, or else with different tensors; None for none. Unless all ranks are in it
+    (`complete`), they may be in different ones of a series of calls, whose roots come from a loop or from torch."""
+    by_point: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
+            by_point.setdefault(one.first.wait.point, []).append(one)
+    roots = (_roots(alike, complete=complete) for alike in by_point.values())
+    tensors = (_different_tensors(alike) for alike in by_point.values())
+    return next((found for found in (*roots, *tensors) if found is not None), None)
+
+
+def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, ...]] | None:
+    waits = [(one, one.first.wait.root) for one in classes if one.first.wait is not None]
+    if not complete:
+        return None
+    values = agreement({n: str(root) for one, root in waits if root is not None for n in one.ranks})
+    return (Roots(values=values), values.odd) if values.differs else None
+
+
+def _different_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
+    within: dict[tuple[tuple[int, ...], int | None], dict[int, str]] = {}
+    for one in classes:
+        if one.first.given is not None:
+            same_call = one.first.given.lines, one.first.given.number
+            within.setdefault(same_call, {}).update(dict.fromkeys(one.ranks, one.first.given.tensor))
+    for shown in within.values():
+        values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
+        if values.differs:
+            return Tensors(values=values, shown=shown), values.odd
+    return None
+
+
+def _amount(tensor: str) -> str:
+    """Dtype and number of elements. The shape may differ if these are equal."""
+    match = TENSOR.match(tensor)
+    sizes = [natural(size) or 0 for size in (match[2] if match else "").split(", ") if size]
+    return f"{match[1] if match else '?'} x {math.prod(sizes)}"

@@ -12,7 +12,7 @@ from hangdoc.reasoning.model.waits import End
 Node = TypeVar("Node", bound=Hashable)
 
 
-def ends(edges: Mapping[Node, Collection[Node]]) -> list[End[Node]]:
+def find_ends(edges: Mapping[Node, Collection[Node]]) -> list[End[Node]]:
     """All ends of a graph, whose nodes are the keys of `edges`, in the order of their first nodes there.
 
     Raises KeyError for an edge to a node that is no key.

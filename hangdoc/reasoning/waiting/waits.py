@@ -2,8 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 
-from hangdoc.reasoning.evidence import backends
-from hangdoc.reasoning.evidence.records import unfinished_transfers
+from hangdoc.reasoning.evidence.records import backend_names, unfinished_transfers
 from hangdoc.reasoning.ledger.compare import wait_seconds
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, WaitsForLoader
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
@@ -14,7 +13,7 @@ from hangdoc.reasoning.waiting import graph
 from hangdoc.torch_facts import call_names
 
 
-def draw(run: Run) -> Waits:
+def draw_waits(run: Run) -> Waits:
     """The graph of a run."""
     unseen = frozenset(run.unseen)
     everyone = unseen.union(*(one.ranks for one in run.classes))
@@ -27,7 +26,7 @@ def draw(run: Run) -> Waits:
         nodes.append(Node((), unseen, frozenset()))
     position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
     edges = {at: {position[rank] for rank in node.awaits if rank in position} for at, node in enumerate(nodes)}
-    return Waits(tuple(nodes), tuple(graph.ends(edges)), position)
+    return Waits(tuple(nodes), tuple(graph.find_ends(edges)), position)
 
 
 def _point(wait: Wait, ranks: tuple[int, ...]) -> Hashable:
@@ -66,7 +65,7 @@ def lock_holders(run: Run, rank: Rank) -> list[int]:
     return sorted(other.rank for other in found)
 
 
-def silence(run: Run, *, standstill: bool) -> float | None:
+def seconds_silent(run: Run, *, standstill: bool) -> float | None:
     """For how many seconds the waiting ranks have exchanged no data, or all ranks if none waits and none works (`standstill`);
     None if unknown. Launchers without ranks have waited since their start."""
     if not run.ranks:
@@ -81,21 +80,21 @@ def silence(run: Run, *, standstill: bool) -> float | None:
     rpc = any(one.first.uses_rpc for one in classes)
     # Ranks that wait for nobody and have no connections may wait for the outside: a notebook, a server.
     timed = not (blind or standstill)
-    ages = [age for rank in asked if (age := _quiet_seconds(rank, rpc=rpc, by_thread=timed)) is not None]
+    ages = [seconds for rank in asked if (seconds := _quiet_seconds(rank, rpc=rpc, by_thread=timed)) is not None]
     if not ages and run.waiting and not blind and not rpc:
         # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
 
 
-def age(run: Run, quiet: float | None) -> float | None:
+def seconds_waited(run: Run, quiet: float | None) -> float | None:
     """For how many seconds the waiting ranks have waited, of which `quiet` is how long they exchanged no data. A rank that has
     just made its call has not waited yet, and one whose data are on the way is served."""
-    recorded = recorded_seconds(run, run.waiting)
+    recorded = seconds_recorded(run, run.waiting)
     return min((seconds for seconds in (quiet, recorded) if seconds is not None), default=None)
 
 
-def recorded_seconds(run: Run, classes: Iterable[Class]) -> float | None:
+def seconds_recorded(run: Run, classes: Iterable[Class]) -> float | None:
     """For how many seconds all ranks of some classes have waited in a call, by their records; None if these do not show it."""
     ranks = set(numbers_of(classes))
     calls = wait_seconds(calls for group in run.ledger.groups for rank, calls in group.ranks.items() if rank in ranks)
@@ -109,7 +108,7 @@ def recorded_seconds(run: Run, classes: Iterable[Class]) -> float | None:
         for peer, call in unfinished_transfers(run.processes[rank])
         if (peer, call.op) == (wait.operation.peer, wait.operation.op)
     )
-    return min((age for age in (calls, *transfers) if age is not None), default=None)
+    return min((seconds for seconds in (calls, *transfers) if seconds is not None), default=None)
 
 
 def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
@@ -122,7 +121,7 @@ def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
         process, in_python = (worker, None) if worker is not None else (rank.process, rank.thread)
         thread = kernel_thread(process, in_python) if process is not None else None
         ages.append(thread.idle_seconds if thread is not None and thread.timed is not True else None)
-    known = [age for age in ages if age is not None]
+    known = [seconds for seconds in ages if seconds is not None]
     return min(known, default=None) if len(known) == len(ages) else None
 
 
@@ -135,11 +134,11 @@ def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
     if not by_thread or rank.in_rendezvous:
         return None
     asked = rank.store_silent_seconds if rank.wait is not None and rank.wait.kind == "store" else None
-    return max((age for age in (rank.idle_seconds, asked) if age is not None), default=None)
+    return max((seconds for seconds in (rank.idle_seconds, asked) if seconds is not None), default=None)
 
 
 def _uses_nccl(rank: Rank) -> bool:
-    return rank.wait is not None and "nccl" in backends.parts(rank.wait.operation.backend)
+    return rank.wait is not None and "nccl" in backend_names(rank.wait.operation.backend)
 
 
 def is_p2p(rank: Rank) -> bool:

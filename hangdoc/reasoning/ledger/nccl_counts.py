@@ -1,13 +1,32 @@
-"""The counts of collectives that NCCL's RAS has of each rank of a communicator, by process.
+"""What each rank has launched in NCCL's communicators, by NCCL's own counts and those of its RAS: for calls that torch does not
+record.
 
-RAS numbers ranks in their communicator, so they are joined with processes by pid. Of a host that was not observed, or on which
-nobody was asked, RAS has an address and a pid.
+These are replays of CUDA graphs, and all calls of a torch without a record and of libraries that call NCCL themselves. A count
+has no operation and no line, so it only shows which ranks have launched less.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from hangdoc.snapshot import Host, Machine, RasAnswer, RasCommunicator, RasMissingRank, RasRank
+from msgspec import structs
+
+from hangdoc.diagnosis import Operation
+from hangdoc.phrases import do
+from hangdoc.reasoning.model.rank import Rank, Wait
+from hangdoc.reasoning.ranks.on_card import may_wait_for_card
+from hangdoc.snapshot import (
+    Communicator,
+    Communicators,
+    FlightRecorder,
+    Host,
+    Machine,
+    Process,
+    RasAnswer,
+    RasCommunicator,
+    RasMissingRank,
+    RasRank,
+)
+from hangdoc.torch_facts import call_names
 
 
 class Member(NamedTuple):
@@ -43,8 +62,9 @@ class RasGroup(NamedTuple):
 
 
 def ras_groups(hosts: Iterable[Host]) -> tuple[RasGroup, ...]:
-    """The communicators of all answers, by hash. Of an observed process, what its own host was told counts: no host speaks for
-    another. Of the others, the newest answer counts."""
+    """The communicators of all answers, by hash. RAS numbers ranks in their communicator, so they are joined with
+    processes by pid. Of an observed process, what its own host was told counts: no host speaks for another. Of the
+    others, the newest answer counts."""
     hosts = tuple(hosts)
     names = _Names(hosts)
     answers = sorted(
@@ -156,3 +176,111 @@ class _Names:
             ):
                 for address in addresses:
                     self._by_address[address, process.pid] = Member(host.name, process.pid, observed=True)
+
+
+# --- uneven counts ----------------------------------------------------------------------------------------------------
+
+
+class Launches(NamedTuple):
+    """A communicator in which some ranks have launched less than others, and none launches anything."""
+
+    launched: dict[int, int]
+    """By rank: collectives, or kernels if it is used in CUDA graphs."""
+    graphs: bool
+    unobserved: dict[tuple[str, int], int]
+    """The same of processes that were not observed, by host and pid."""
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """The ranks that have launched the least."""
+        least = min(self.launched.values())
+        return tuple(sorted(rank for rank, count in self.launched.items() if count == least))
+
+
+def find_uneven_by_ras(groups: Iterable[RasGroup], ranks: Mapping[tuple[str, int], int]) -> list[Launches]:
+    """The same by the answers of RAS, which also needs no right to read a process. `ranks`: the rank of each process, by host and
+    pid."""
+    found = []
+    for group in groups:
+        if len(group.members) != group.size or any(counts.grew is not False for counts in group.members.values()):
+            continue
+        sums = {
+            member: sum(count for count in counts.counts if count is not None)
+            for member, counts in group.members.items()
+        }
+        if len(set(sums.values())) > 1 and all(None not in counts.counts for counts in group.members.values()):
+            at = {(member.host, member.pid): number for member, number in sums.items()}
+            seen = {ranks[place]: number for place, number in at.items() if place in ranks}
+            unobserved = {place: number for place, number in at.items() if place not in ranks}
+            found.append(Launches(seen, graphs=False, unobserved=unobserved))
+    return found
+
+
+def find_uneven(processes: Mapping[int, Process]) -> list[Launches]:
+    """The communicators of some ranks whose counts differ, and did not change in the window. Communicators of which a rank was
+    not observed are left out."""
+    members: dict[tuple[int, int], dict[int, Communicator]] = {}
+    for rank, process in processes.items():
+        if isinstance(process.communicators, Communicators):
+            for each in process.communicators.communicators:
+                members.setdefault((each.hash, each.size), {})[rank] = each
+    found = []
+    for (_, size), by_rank in members.items():
+        graphs = any(each.graphs for each in by_rank.values())
+        if len(by_rank) != size or (graphs and _transfers(processes[rank] for rank in by_rank)):
+            continue  # sends and receives are kernels too, and each rank may launch another number of them
+        if all(map(_rests, by_rank.values())):
+            launches = Launches({rank: _launched(each, graphs=graphs) for rank, each in by_rank.items()}, graphs, {})
+            if len(set(launches.launched.values())) > 1:
+                found.append(launches)
+    return found
+
+
+def _launched(communicator: Communicator, *, graphs: bool) -> int:
+    return communicator.launches if graphs else sum(communicator.counts)
+
+
+def _rests(communicator: Communicator) -> bool:
+    before = communicator.launches_before, communicator.counts_before
+    return before == (communicator.launches, communicator.counts)
+
+
+def _transfers(processes: Iterable[Process]) -> bool:
+    return any(
+        group.transfers
+        for process in processes
+        if isinstance(process.recorder, FlightRecorder)
+        for group in process.recorder.groups
+    )
+
+
+# --- ranks that wait for the others' launches -------------------------------------------------------------------------
+
+
+def waiting_for_launches(ranks: dict[int, Rank]) -> dict[int, Rank]:
+    """The ranks, of which those wait that are busy at one line, as in the driver of a card, and have launched more in a
+    communicator than ranks that wait for no other one. None of these has launched anything in the window."""
+    found = dict(ranks)
+    uneven = find_uneven({number: rank.process for number, rank in ranks.items() if rank.process is not None})
+    for launches in uneven:
+        if any(ranks[number].waits for number in launches.behind):
+            continue  # it is not known for what these wait, so it may be for the others
+        for number in launches.launched.keys() - set(launches.behind):
+            rank = ranks[number]
+            if (
+                (not rank.waits or rank.spins)
+                and rank.process is not None
+                and may_wait_for_card(rank.process, rank.thread)
+            ):
+                found[number] = _waiting(rank, launches)
+    return found
+
+
+def _waiting(rank: Rank, launches: Launches) -> Rank:
+    operation = Operation(op="wait", origin=call_names.GPU_WAIT, backend="nccl")
+    number, members = launches.launched[rank.rank], tuple(sorted(launches.launched))
+    wait = Wait("collective", operation, members, sure=False, number=number)
+    why = f"its card waits for what {do(launches.behind, 'has', 'have')} not launched"
+    return structs.replace(
+        rank, label="blocked", state="in-collective", why=why, wait=wait, moving=False, work=None, hold=None
+    )

@@ -1,10 +1,14 @@
-"""The ledger as the diagnosis has it."""
+"""The calls, the card and the progress of ranks, as the diagnosis has them."""
 
-from hangdoc.diagnosis import Calls, CallView, FirstDifference, GroupView, PaceView, Where
+from hangdoc.diagnosis import Calls, CallView, FirstDifference, GpuView, GroupView, PaceView, Where
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger import history
+from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of, owners_of_event
+from hangdoc.reasoning.ranks.counters import count_batches
 
 
 def groups(ledger: Ledger) -> tuple[GroupView, ...]:
@@ -68,3 +72,45 @@ def pace_view(run: Run) -> PaceView | None:
         late_seconds=round(slowest.median_seconds, 6) if slowest is not None else None,
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
     )
+
+
+# --- cards ------------------------------------------------------------------------------------------------------------
+
+
+def gpu_view(run: Run, rank: Rank) -> GpuView | None:
+    """The card that a rank computes on; None if that is not known."""
+    host = run.host.get(rank.host)
+    card = card_of(host, rank) if host is not None else None
+    if host is None or card is None:
+        return None
+    owners = ((event, owners_of_event(run, host, event)) for event in events_of(run, host))
+    events = [event for event, them in owners if them is not None and rank.rank in them.ranks]
+    return GpuView(
+        index=card.index,
+        name=card.name,
+        utilisation=card.utilisation,
+        memory_activity=card.memory_activity,
+        power_watts=card.power_watts,
+        power_limit_watts=card.power_limit_watts,
+        memory_used_bytes=card.memory_used_bytes,
+        memory_total_bytes=card.memory_total_bytes,
+        temperature_celsius=card.temperature_celsius,
+        throttle=card.throttle or (),
+        errors=errors_of(card, events),
+    )
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def has_ended(run: Run, rank: Rank) -> bool:
+    """Whether a rank has left its loop over the data, has done all of it, or is dead."""
+    count = count_batches(rank)
+    if count.done is None:
+        return False
+    if rank.label == "dead" or (rank.loop is not None and not rank.loop.inside):
+        return True
+    if any(isinstance(one.kind, LeftLoop) and rank.rank in one.culprits for one in run.blockages):
+        return True
+    # A dataloader counts the batch in which the rank is now.
+    return count.source != "loader" and count.total is not None and count.done >= count.total

@@ -1,22 +1,34 @@
-"""What the lines of a stack say, whatever its variables hold. Many ranks are at the same lines: each such stack is read once."""
+"""What the stack of a process shows, whatever its variables hold: the operation that it is in, where in the user's code, and
+whether it is in a rendezvous.
+"""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 from operator import attrgetter
 
 from msgspec import Struct
 
 from hangdoc import program
-from hangdoc.snapshot import Frame, PythonThread
-from hangdoc.torch_facts import call_names, file_names, frameworks
+from hangdoc.diagnosis import Where
+from hangdoc.parse import natural
+from hangdoc.program import is_entry
+from hangdoc.reasoning.evidence import observed
+from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+from hangdoc.torch_facts import call_names, cpp_names, file_names, frameworks, thread_names
 
+_AT_END = "_shutdown"
+"""The function of threading.py in which the main thread waits for the others, in Python 3.9 to 3.13. A process of multiprocessing
+calls it as well, and has the frames of its start outside of it."""
 Lines = tuple[tuple[str, str, int, bool, bool], ...]
 """File, function and line of each frame, and whether it is a library's and native."""
 _LINE = attrgetter("file", "function", "line", "library", "native")
 
 
 class Reading(Struct, frozen=True, gc=False):
-    """Frames are given as positions in the stack, innermost first."""
+    """What the lines of a stack say. Many ranks are at the same lines: each such stack is read once. Frames are given
+    as positions in the stack, innermost first."""
 
     lines: Lines
     own: tuple[int, ...]
@@ -29,6 +41,8 @@ class Reading(Struct, frozen=True, gc=False):
     """Whether it is in an operation of torch.distributed."""
     joins: bool
     """Whether it waits for a thread to end."""
+    is_over: bool
+    """Whether the program has ended in this thread, and Python waits for the threads that are no daemons."""
     call: int | None
     """The operation that the user, or torch for the user, called."""
     origin: str
@@ -87,6 +101,7 @@ def _read(lines: Lines) -> Reading:
         joins=any(
             file_names.bare_name(f.function) == "join" and f.file.endswith("/threading.py") for f in frames[:first_own]
         ),
+        is_over=any(f.function == _AT_END and f.file.endswith("/threading.py") for f in frames[:first_own]),
         call=call,
         origin=origin(frames[call:]) if call is not None else "user",
         rendezvous=rendezvous,
@@ -142,3 +157,92 @@ def origin(frames: Sequence[Frame]) -> str:
     """Who called: the part of torch nearest to the innermost frame, else the user."""
     found = (file_names.origin_of_call(frame.file, frame.function) for frame in frames)
     return next((one for one in found if one is not None), "user")
+
+
+# --- where a rank is --------------------------------------------------------------------------------------------------
+
+
+def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
+    """Frames of the user's own code, innermost first."""
+    return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
+
+
+def innermost(thread: PythonThread) -> Frame | None:
+    """The innermost Python frame."""
+    return next((frame for frame in thread.frames if not frame.native), None)
+
+
+def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
+    """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
+    if thread is None or read is None:
+        return None, None
+    shown = [f for f in own if not is_entry(f)] if read.scripts else own
+    own = shown or [
+        f for f in thread.frames if not f.native and file_names.TORCH not in f.file and "site-packages" in f.file
+    ]
+    if not own:
+        return None, None
+    frame = own[0]
+    return _shown(frame.file, frame.line, frame.function, frame.source), frame
+
+
+@lru_cache(1024)
+def _shown(file: str, line: int, function: str, source: str | None) -> Where:
+    return Where(file=short(file), line=line, function=function, source=source)
+
+
+def short(file: str) -> str:
+    """The name of a file with one directory: short, but recognisable."""
+    parts = file.split("/")
+    return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
+
+
+# --- the rendezvous ---------------------------------------------------------------------------------------------------
+
+
+def has_met(process: Process) -> bool:
+    """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
+    if observed.groups(process):
+        return True
+    return thread_names.GLOO_LOOP in observed.thread_names(process) and not in_rendezvous(process)
+
+
+def in_rendezvous(process: Process) -> bool:
+    """Whether a thread of a process is in a rendezvous, by its Python frames or by its native ones."""
+    if any(reading(thread).in_rendezvous for thread in observed.python_threads(process)):
+        return True
+    native = process.native.threads if isinstance(process.native, Stack) else ()
+    return any(cpp_names.CONNECT.search(inner_native_functions(thread)) for thread in native)
+
+
+def inner_native_functions(thread: PythonThread) -> str:
+    """The native functions that the innermost Python frame of a thread called, one on each line: older calls are not its wait."""
+    return "\n".join(frame.function for frame in takewhile(lambda frame: frame.native, thread.frames))
+
+
+# --- what a rank passed to it -----------------------------------------------------------------------------------------
+
+
+class MeetingCall(Struct, frozen=True, gc=False):
+    """A call of `init_process_group` or `init_rpc`, in which the ranks of a run meet. It can be read while the call lasts."""
+
+    function: str
+    world_size: int | None = None
+    """None where the call does not say: then WORLD_SIZE does."""
+    init_method: str | None = None
+    """A URL that is not `env://`."""
+
+
+def meeting_call_of(process: Process) -> MeetingCall | None:
+    """The call that a process is in; None outside of one."""
+    for frame in observed.frames(process):
+        for function in file_names.MEETINGS:
+            if function.is_at(frame.file, frame.function):
+                values = {local.name: local.text.strip("\"'") for local in frame.locals}
+                method = values.get("init_method", "")
+                return MeetingCall(
+                    function.name,
+                    natural(values.get("world_size")),
+                    method if re.match(r"(?!env:)\w+://", method) else None,
+                )
+    return None

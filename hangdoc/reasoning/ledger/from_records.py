@@ -1,0 +1,259 @@
+"""The ledger of a run: from each rank's record, and from the stack where a rank waits in a call that no record has."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hangdoc.reasoning.evidence.kernel import stopped_by
+from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
+from hangdoc.reasoning.model.rank import Rank
+from hangdoc.snapshot import (
+    CallForm,
+    CallHistory,
+    FlightRecorder,
+    Frame,
+    Group,
+    Host,
+    Interpreter,
+    Process,
+    Recorded,
+    RecordedGroup,
+)
+from hangdoc.torch_facts import call_names, file_names
+
+
+class Part(NamedTuple):
+    """The calls of one rank in one group, before ranks are put together."""
+
+    name: str | None
+    members: tuple[int, ...]
+    """Empty if unknown."""
+    backend: str | None
+    calls: RankCalls
+
+
+def put_together(parts: Iterable[Part]) -> Ledger:
+    """A ledger from the parts of all ranks. Groups are the same if their names are, and their members if these are known: torch
+    gives a name to each group of a run once, but not in every version to groups that only their members make."""
+    listed: dict[tuple[str | None, tuple[int, ...]], list[Part]] = {}
+    nameless: list[Part] = []
+    for part in parts:
+        if part.members:
+            listed.setdefault((part.name, part.members), []).append(part)
+        else:
+            nameless.append(part)
+    for part in nameless:  # they join the group of their name that lists them, or the others without members
+        keys = [key for key in listed if key[0] == part.name and (not key[1] or part.calls.rank in key[1])]
+        listed.setdefault(keys[0] if keys else (part.name, ()), []).append(part)
+    groups = [_group(name, members, same) for (name, members), same in listed.items()]
+    return Ledger(tuple(sorted(groups, key=lambda group: (group.name is not None, group.name or "", group.members))))
+
+
+def _group(name: str | None, members: tuple[int, ...], parts: list[Part]) -> GroupCalls:
+    ranks: dict[int, RankCalls] = {}
+    for part in parts:
+        before = ranks.get(part.calls.rank)
+        ranks[part.calls.rank] = part.calls if before is None else _with_stack(before, part.calls)
+    newest = max(calls.generation for calls in ranks.values())
+    # Of a rank that has not called the group since it was made again, only calls of the earlier one are known.
+    ranks = {rank: calls for rank, calls in ranks.items() if calls.generation == newest or calls.source == "inferred"}
+    backend = next((part.backend for part in parts if part.backend is not None), None)
+    return GroupCalls(name, members or tuple(sorted(ranks)), dict(sorted(ranks.items())), backend)
+
+
+def _with_stack(first: RankCalls, second: RankCalls) -> RankCalls:
+    """The record of a rank with the call in which its stack waits, if the record has no call that is not complete: torch does not
+    record `monitored_barrier`, and a call is recorded only when it has been handed over."""
+    if first.source == second.source == "recorder":
+        return max(first, second, key=lambda calls: calls.generation)
+    record, stack = (first, second) if first.source == "recorder" else (second, first)
+    if record.pending or not stack.pending or record.source == "inferred":
+        return record
+    return record._replace(pending=(stack.pending[0]._replace(number=(record.made or 0) + 1),))
+
+
+# --- the ranks of a run -----------------------------------------------------------------------------------------------
+
+
+def ledger_of(ranks: Iterable[Rank], hosts: dict[str, Host]) -> Ledger:
+    """The calls that some ranks have made in their process groups."""
+    return put_together(part for rank in ranks for part in _parts_of_rank(rank, hosts))
+
+
+def _parts_of_rank(rank: Rank, hosts: dict[str, Host]) -> Iterator[Part]:
+    if rank.process is not None:
+        host = hosts.get(rank.host)
+        parts = recorded_parts(rank.rank, rank.host, host.wall_us if host is not None else None, rank.process)
+        undated = host is not None and host.dumps is not None and host.wall_us is None
+        yield from map(_without_ages, parts) if undated else parts
+    wait = rank.wait
+    if wait is None or wait.kind != "collective" or not wait.sure:
+        return
+    where = rank.where
+    site = Site(where.file.rpartition("/")[2], where.line, where.function) if where is not None else None
+    yield from stack_parts(
+        StackCall(
+            rank=rank.rank,
+            host=rank.host,
+            group=wait.operation.group,
+            members=wait.members or (),
+            op=wait.operation.op,
+            site=site,
+            backend=wait.operation.backend,
+        )
+    )
+
+
+def _without_ages(part: Part) -> Part:
+    """A part of which it is not known when it was recorded."""
+    pending = tuple(call._replace(age_seconds=None) for call in part.calls.pending)
+    return part._replace(calls=part.calls._replace(pending=pending, last_age_seconds=None))
+
+
+# --- from the record --------------------------------------------------------------------------------------------------
+
+
+def recorded_parts(rank: int, host: str, wall_us: int | None, process: Process) -> Iterator[Part]:
+    """What a rank's record has of each of its groups. `wall_us` is the host's clock when it was read, in microseconds."""
+    recorder = process.recorder
+    groups = recorded_groups(process)
+    if not isinstance(recorder, FlightRecorder) or not groups:
+        return
+    forms = tuple(map(_call_of, recorder.forms))
+    stopped = stopped_by(process) is not None
+    for recorded in groups:
+        if stopped and recorded.on_card:  # the thread that would notice the end of a call does not run
+            recorded = replace(recorded, pending=())
+        if recorder.whole and recorded.issued is None and recorded.transfers:
+            recorded = replace(recorded, issued=0, issued_before=0)  # only sends and receives
+        listed = _listed(process, recorded)
+        members = recorded.ranks or (tuple(sorted(listed.ranks)) if listed is not None else ())
+        yield Part(
+            None if recorded.default else recorded.name,
+            members if rank in members else (),
+            listed.backend if listed is not None else None,
+            _calls(rank, host, wall_us, recorded, forms),
+        )
+    for group in _untouched(rank, process, groups) if recorder.whole else ():
+        none = RankCalls(rank, host, made=0, made_before=0, whole=True)
+        yield Part(None if group.default else group.name, tuple(sorted(group.ranks)), group.backend, none)
+
+
+def _untouched(rank: int, process: Process, recorded: Sequence[RecordedGroup]) -> Iterator[Group]:
+    """The groups of a rank in which it has made no call: those that its record, which is whole, would have, because it has groups
+    of the same backend."""
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    with_calls = [_listed(process, group) for group in recorded]
+    backends = {group.backend for group in with_calls if group is not None}
+    yield from (
+        group for group in groups if rank in group.ranks and group not in with_calls and group.backend in backends
+    )
+
+
+def _listed(process: Process, recorded: RecordedGroup) -> Group | None:
+    """The group in the table of groups in the process's memory."""
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    return next(
+        (
+            group
+            for group in groups
+            if (group.default if recorded.default else not group.default and group.name == recorded.name)
+        ),
+        None,
+    )
+
+
+def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, forms: Sequence[Call]) -> RankCalls:
+    pending = tuple(map(_pending, recorded.pending))
+    history, last, age = recorded.history, recorded.completed, None
+    if recorded.pending and (last is None or recorded.pending[-1].seq > last.seq):
+        last = recorded.pending[-1]
+    call = _call(last) if last is not None else None
+    age = last.age_seconds if last is not None else None
+    if history is None or not _is_whole(history, len(forms)):
+        return RankCalls(
+            rank, host, made=recorded.issued, made_before=recorded.issued_before, pending=pending, last=call,
+            last_age_seconds=age, generation=recorded.generation,
+        )  # fmt: skip
+    calls = tuple(forms[at] for at in history.forms)
+    if wall_us is not None:  # the record was read a moment before the end of the window, from which all ages are
+        age = max(0.0, (wall_us - history.made_us[-1]) / 1e6)
+        made = dict(zip(history.numbers, history.made_us, strict=True))
+        pending = tuple(
+            call._replace(age_seconds=max(0.0, (wall_us - made[call.number]) / 1e6)) if call.number in made else call
+            for call in pending
+        )
+    return RankCalls(
+        rank,
+        host,
+        made=max(recorded.issued or 0, history.numbers[-1]),
+        made_before=recorded.issued_before,
+        pending=pending,
+        last=calls[-1],
+        last_age_seconds=age,
+        numbers=history.numbers,
+        calls=calls,
+        made_us=history.made_us,
+        whole=history.numbers[0] == 1,
+        generation=recorded.generation,
+    )
+
+
+def _is_whole(history: CallHistory, forms: int) -> bool:
+    """Whether its columns have values, are of one length, and name only calls that the record has: a bundle may be damaged."""
+    lengths = {len(history.numbers), len(history.forms), len(history.made_us)}
+    return len(lengths) == 1 and bool(history.numbers) and 0 <= min(history.forms) <= max(history.forms) < forms
+
+
+def _pending(recorded: Recorded) -> Pending:
+    return Pending(recorded.seq, _call(recorded), recorded.age_seconds, recorded.timeout_seconds)
+
+
+def _call(recorded: Recorded) -> Call:
+    return Call(
+        call_names.recorded_op(recorded.op), recorded.inputs, _sites(recorded.frames), _is_by_join(recorded.frames)
+    )
+
+
+def _call_of(form: CallForm) -> Call:
+    return Call(call_names.recorded_op(form.op), form.inputs, _sites(form.frames), _is_by_join(form.frames))
+
+
+def _is_by_join(frames: Sequence[Frame]) -> bool:
+    return any(file_names.JOIN.is_at(frame.file, frame.function) for frame in frames)
+
+
+def _sites(frames: Sequence[Frame]) -> tuple[Site, ...]:
+    return tuple(
+        Site(frame.file.rpartition("/")[2], frame.line, frame.function, frame.file, frame.library)
+        for frame in frames
+        if not any(part in frame.file for part in file_names.ON_THE_WAY)
+    )
+
+
+# --- from the stack ---------------------------------------------------------------------------------------------------
+
+
+class StackCall(NamedTuple):
+    """The collective in which a rank waits, by its stack."""
+
+    rank: int
+    host: str
+    group: str | None
+    """None for the default group."""
+    members: tuple[int, ...]
+    """Of the group; empty if unknown."""
+    op: str
+    site: Site | None
+    backend: str | None = None
+    age_seconds: float | None = None
+
+
+def stack_parts(call: StackCall) -> Iterator[Part]:
+    """The part of a ledger that a stack gives."""
+    called = Call(call.op, sites=(call.site,) if call.site is not None else ())
+    waiting = Pending(0, called, call.age_seconds, source="inferred")
+    calls = RankCalls(call.rank, call.host, "inferred", pending=(waiting,), last=called)
+    yield Part(call.group, call.members, call.backend, calls)

@@ -1,0 +1,551 @@
+"""What a thread waits for, if that is not another rank: one edge of the wait graph beyond ranks.
+
+A provider answers for one kind of wait, from what the kernel shows (system call, files) or from Python's own files in the
+stack. The most specific evidence comes first. Who can end such a wait, and whether somebody will, is asked in `enders`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence.kernel import stopped_by
+from hangdoc.reasoning.evidence.stack import reading, user_frames
+from hangdoc.reasoning.model.holds import (
+    Asleep,
+    AtFileLock,
+    AtLock,
+    AtSharedLock,
+    BlocksItsChild,
+    ChildStopped,
+    Elsewhere,
+    Ends,
+    Hold,
+    InFile,
+    OnNetwork,
+    ProgramOver,
+    ReadsPipe,
+    Serves,
+    Unreadable,
+    WaitsForInput,
+    WaitsForLoader,
+)
+from hangdoc.reasoning.ranks import loader, locks, sleeps
+from hangdoc.reasoning.ranks.loader import is_fetching
+from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
+from hangdoc.regex import regex
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
+from hangdoc.torch_facts import file_names
+
+_STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
+                   "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
+_WAKES_BY_OBSERVERS = 4
+_SHOWN_THREADS = 3
+_LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
+_DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
+_BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
+_POOL = "/concurrent/futures/thread.py"
+"""Its `_WorkItem.run` calls what was submitted."""
+_FUTURES, _PROCESS_POOL = "/concurrent/futures/_base.py", "/concurrent/futures/process.py"
+CHILD_FILES = (
+    "/subprocess.py",
+    "/multiprocessing/popen_fork.py",
+    "/multiprocessing/process.py",
+    "/concurrent/futures/",
+)
+"""Parts of the paths of the modules that wait for child processes."""
+_CHILD_WAITS = {
+    "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
+    "/multiprocessing/popen_fork.py": ("wait", "poll"),
+    "/multiprocessing/process.py": ("join",),
+    "/multiprocessing/pool.py": ("get", "wait", "next", "join"),
+}
+"""Functions of Python that wait for child processes."""
+_OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
+
+
+class Waiter(NamedTuple):
+    """A thread about which it is asked what it waits for."""
+
+    process: Process
+    thread: PythonThread
+    kernel: KernelThread | None
+    """The same thread, as the kernel sees it."""
+    helpers: Sequence[Process] = ()
+    """The child processes of its rank."""
+    connections: Sequence[Connection] = ()
+    """All of the process, with its listening sockets."""
+    before: tuple[int, ...] = ()
+    """The threads that wait for this one, by number: the way through the graph that led here."""
+
+    @property
+    def call(self) -> str | None:
+        """The system call that it is in."""
+        return self.kernel.syscall if self.kernel is not None else None
+
+    @property
+    def wchan(self) -> str:
+        """The function of the kernel that it is in."""
+        return (self.kernel.wchan if self.kernel is not None else None) or ""
+
+    @property
+    def file(self) -> AwaitedFile | None:
+        """The file that the call names first."""
+        return self.kernel.files[0] if self.kernel is not None and self.kernel.files else None
+
+    @property
+    def reads_pipe(self) -> bool:
+        """Whether it reads from an empty pipe."""
+        return self.call in system_calls.READ and self.file is not None and self.file.kind == "pipe"
+
+    @property
+    def top(self) -> Frame | None:
+        """The innermost Python frame."""
+        return next((frame for frame in self.thread.frames if not frame.native), None)
+
+    @property
+    def unknown(self) -> Hold:
+        """A wait about which nothing is known. Without data from the kernel, a server and a deadlock look the same."""
+        return Elsewhere() if self.kernel is not None else Unreadable()
+
+
+class ThreadWait(NamedTuple):
+    """What a thread waits for."""
+
+    state: str
+    why: str
+    """The reason in one phrase."""
+    hold: Hold
+
+
+def find_wait(waiter: Waiter) -> ThreadWait:
+    """What a thread waits for, by the most specific evidence."""
+    for provide in _PROVIDERS:
+        if (wait := provide(waiter)) is not None:
+            return wait
+    why = f"not making progress (wchan {waiter.wchan or 'unknown'}, system call {waiter.call or 'unknown'})"
+    return ThreadWait("sleeping", why, waiter.unknown)
+
+
+# --- a person ------------------------------------------------------------------------------------------------------------
+
+
+def _for_input(waiter: Waiter) -> ThreadWait | None:
+    if any(d in f.file for f in waiter.thread.frames for d in _DEBUGGERS) or any(
+        map(_is_breakpoint, user_frames(waiter.thread))
+    ):
+        online = find_peer(waiter)
+        where = f" on {online.address}" if isinstance(online, Serves) else ""
+        return ThreadWait("waiting-input", f"waiting for user input in an interactive debugger{where}", WaitsForInput())
+    source = (waiter.top.source or "") if waiter.top is not None else ""
+    reads_terminal = waiter.call in system_calls.READ and waiter.file is not None and waiter.file.descriptor == 0
+    if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
+        where = describe_file(waiter.file) or "standard input"
+        return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
+    return None
+
+
+def _is_breakpoint(frame: Frame) -> bool:
+    """Whether a line starts a debugger, of whatever package or class (`sys.breakpointhook`)."""
+    return frame.source is not None and _BREAKPOINT.search(frame.source) is not None
+
+
+# --- files and pipes -----------------------------------------------------------------------------------------------------
+
+
+def _for_files(waiter: Waiter) -> ThreadWait | None:
+    """In a system call on a file that does not return: a file server, a full pipe, a FIFO that nobody opens."""
+    gil = _blocks_writer_by_gil(waiter)
+    if gil is not None or waiter.reads_pipe:
+        return gil
+    file, wchan = waiter.file, waiter.wchan
+    if (
+        (waiter.kernel is not None and waiter.kernel.state == "D")
+        or any(word in wchan for word in _STUCK_IN_FILES)
+        or waiter.call in system_calls.ON_FILES
+        or (file is not None and file.kind == "path")
+    ):
+        what = describe_file(file) or f"wchan {wchan or waiter.call}"
+        return ThreadWait("waiting-io", f"in a file system call ({what})", _in_file(waiter))
+    return None
+
+
+def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
+    """A thread that reads from its own process and keeps the GIL: the thread that should write cannot run."""
+    if not _is_abandoned(waiter) or not locks.keeps_gil(waiter.process, waiter.thread):
+        return None
+    gil = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)
+    why = f"reading {describe_file(waiter.file)} while holding the GIL"
+    return ThreadWait("waiting-io", why, gil) if gil is not None else None
+
+
+def _in_file(waiter: Waiter) -> InFile:
+    ends: Ends = "never" if _is_abandoned(waiter) else "by-itself" if _is_read(waiter) else "unknown"
+    return InFile(wchan=waiter.wchan, file=waiter.file, ends=ends)
+
+
+def _is_read(waiter: Waiter) -> bool:
+    """Whether another process reads what a thread writes: that wakes it. An observer wakes all threads of the process alike."""
+    if waiter.kernel is None or waiter.call not in system_calls.WRITE:
+        return False
+    others = [one.voluntary_switches or 0 for one in known.threads(waiter.process) if one is not waiter.kernel]
+    by_observers = min(others) + 1 if others else _WAKES_BY_OBSERVERS
+    return (waiter.kernel.voluntary_switches or 0) > by_observers
+
+
+def _is_abandoned(waiter: Waiter) -> bool:
+    """Whether only the process itself holds the other end of a pipe and its other threads are idle, or no process has opened that
+    of a FIFO."""
+    file = waiter.file
+    if "wait_for_partner" in waiter.wchan:
+        return True
+    return locks.others_are_idle(waiter.process, {waiter.thread.tid or waiter.process.pid}) and (
+        file is not None
+        and file.kind == "pipe"
+        and not is_fifo(file)  # it can still be opened by another process
+        # Without holders they could not be seen: a pipe without another end blocks nobody.
+        and {holder.pid for holder in file.holders or ()} == {waiter.process.pid}
+    )
+
+
+def _for_pipe(waiter: Waiter) -> ThreadWait | None:
+    """Reads from an empty pipe, or another call on an open file. If its own processes hold the other end of the pipe, it waits
+    for a child process."""
+    file = waiter.file
+    if file is None:
+        return None
+    if waiter.reads_pipe:
+        others = None if file.holders is None else tuple(one for one in file.holders if one.pid != waiter.process.pid)
+        children = {helper.pid for helper in waiter.helpers}
+        own = others is not None and all(one.pid in children for one in others)
+        hold = ReadsPipe.of(others, _in_file(waiter).ends, fifo=file.name if is_fifo(file) else None)
+        return ThreadWait(
+            "waiting-child" if own else "waiting-io", f"reading {describe_file(file)}, which is empty", hold
+        )
+    if waiter.call in system_calls.READ | system_calls.WRITE and file.kind in ("file", "pipe"):
+        verb = "reading" if waiter.call in system_calls.READ else "writing to"
+        return ThreadWait("waiting-io", f"{verb} {describe_file(file)}", _in_file(waiter))
+    return None
+
+
+def describe_file(file: AwaitedFile | None) -> str:
+    """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
+    if file is None:
+        return ""
+    what = "a pipe" if file.kind == "pipe" and not is_fifo(file) else "a socket" if file.kind == "socket" else file.name
+    where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
+    return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
+
+
+def is_fifo(file: AwaitedFile) -> bool:
+    """Whether a pipe has a path."""
+    return file.kind == "pipe" and file.name.startswith("/")
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------------
+
+
+def _for_file_lock(waiter: Waiter) -> ThreadWait | None:
+    """A lock on a file. No thread gets one that no process has: the program that made the lock file has ended."""
+    file = waiter.file if waiter.call in system_calls.FILE_LOCK else _polled_lock(waiter)
+    if file is None:
+        return None
+    what = f"waiting for a lock on {file.name}"
+    if (own := locks.find_own_file_lock(waiter.process, waiter.thread, file)) is not None:
+        return ThreadWait("waiting-lock", what, own)
+    hold = AtFileLock.of(file.holders, "never" if file.holders == () else "unknown", path=file.name)
+    return ThreadWait("waiting-lock", what, hold)
+
+
+def _polled_lock(waiter: Waiter) -> AwaitedFile | None:
+    """The lock file for which a main thread polls. It may have a locked file open and sleep for another reason."""
+    file = waiter.process.polled_lock
+    if file is None or waiter.call not in system_calls.SLEEP or waiter.thread.tid != waiter.process.pid:
+        return None
+    return file if file.kind == "lock" or sleeps.describe_sleep(waiter.thread, waiter.kernel).polls else None
+
+
+def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
+    """A lock in memory that processes share. Another thread of the process may release it too."""
+    file = waiter.file
+    if file is None or file.kind != "shared-memory":
+        return None
+    alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.thread.tid or waiter.process.pid})
+    hold = AtSharedLock.of(file.holders, "never" if alone else "unknown")
+    return ThreadWait("waiting-lock", str(hold), hold)
+
+
+def _for_lock(waiter: Waiter) -> ThreadWait | None:
+    """A lock of its own process, or the GIL."""
+    lock = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)
+    return ThreadWait("waiting-lock", lock.what, lock) if lock is not None else None
+
+
+# --- time ----------------------------------------------------------------------------------------------------------------
+
+
+def _for_time(waiter: Waiter) -> ThreadWait | None:
+    nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
+    if nap is None and waiter.call in system_calls.SLEEP:
+        nap = sleeps.describe_sleep(waiter.thread, waiter.kernel)
+    return ThreadWait("sleeping", str(nap), nap) if nap is not None else None
+
+
+# --- child processes -----------------------------------------------------------------------------------------------------
+
+
+def _for_stopped_child(waiter: Waiter) -> ThreadWait | None:
+    stopped = next(((helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None), None)
+    if stopped is None or not _waits_for_children(waiter):
+        return None
+    hold = ChildStopped(pid=stopped[0].pid, name=stopped[0].name, how=stopped[1].why)
+    return ThreadWait("waiting-child", str(hold), hold)
+
+
+def _waits_for_children(waiter: Waiter) -> bool:
+    """Whether a thread is in a function of Python that waits for child processes. A future is the result of a child process if a
+    thread of this process manages a pool of them."""
+    for frame in waiter.thread.frames:
+        name = file_names.bare_name(frame.function)
+        if any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items()):
+            return True
+        if frame.file.endswith(_FUTURES):
+            return any(other.file.endswith(_PROCESS_POOL) for other in known.frames(waiter.process))
+    return False
+
+
+def _for_child(waiter: Waiter) -> ThreadWait | None:
+    """The end or the output of child processes. It ends as the waits of these end; if one of them waits until this process reads
+    its output, neither continues."""
+    file = waiter.top.file if waiter.top is not None else ""
+    writers = _awaited_children(waiter)
+    by_end = waiter.call in system_calls.CHILD or any(name in file for name in CHILD_FILES)
+    if not writers and not by_end:
+        return None
+    children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
+    for child in children:
+        if (output := _unread_output(waiter, child)) is not None:
+            why = f"waiting for its child process {child.pid} ({child.name}), which waits until this rank reads its {output}"
+            return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid))
+    if waiter.kernel is None:
+        return ThreadWait("waiting-child", "waiting for a child process", Unreadable())
+    about = "waiting for a child process"
+    if writers:
+        about = f"waiting for output of its child process (pid {writers[0].pid}, {writers[0].name})"
+    return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
+
+
+def _awaited_children(waiter: Waiter) -> list[Process]:
+    """The child processes at the other end of the pipes that a thread reads or polls; none where it waits for anything else."""
+    files = waiter.kernel.files if waiter.kernel is not None else ()
+    held = {one.pid for file in files for one in file.holders or () if one.pid != waiter.process.pid}
+    children = [helper for helper in waiter.helpers if helper.pid in held]
+    polls = waiter.call in system_calls.NETWORK | system_calls.READ and all(file.kind == "pipe" for file in files)
+    return children if polls and len(children) == len(held) else []
+
+
+def _unread_output(waiter: Waiter, child: Process) -> str | None:
+    """What a child process writes to another pipe, which is full and which only the thread could read: `standard output`."""
+    theirs = thread_of(child, child.pid)
+    file = theirs.files[0] if theirs is not None and theirs.files else None
+    if theirs is None or file is None or theirs.syscall not in system_calls.WRITE or file.kind != "pipe":
+        return None
+    read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
+    alone = {one.pid for one in file.holders or ()} == {waiter.process.pid}
+    if file.name in read or not alone or len(known.python_threads(waiter.process)) > 1:
+        return None
+    return _OUTPUTS.get(file.descriptor, "output")
+
+
+def _longest_sleep(children: Sequence[Process]) -> float | None:
+    """How long the longest sleep of a child process is, such as that of a shell script between two attempts. None for none."""
+    wholes = (sleeps.seconds_of_sleep(thread_of(child, child.pid)) for child in children)
+    return max((seconds for seconds in wholes if seconds is not None), default=None)
+
+
+# --- data ----------------------------------------------------------------------------------------------------------------
+
+
+def _for_loader(waiter: Waiter) -> ThreadWait | None:
+    """A worker of torch's DataLoader; or, without workers, a sleep of the dataset in the rank itself."""
+    waits = _loading(waiter)
+    if waits is None:
+        return None
+    if not waits.by_rank:
+        return ThreadWait("waiting-data", "waiting for a dataloader worker", waits)
+    if waiter.kernel is None:
+        return ThreadWait("waiting-data", "loading data itself", Unreadable())
+    if waiter.call in system_calls.SLEEP:
+        ends = sleeps.describe_sleep(waiter.thread, waiter.kernel).ends
+        return ThreadWait("waiting-data", "loading data itself", replace(waits, ends=ends))
+    return None
+
+
+def _for_own_loading(waiter: Waiter) -> ThreadWait | None:
+    waits = _loading(waiter)
+    return ThreadWait("waiting-data", "loading data itself", waits) if waits is not None else None
+
+
+def _loading(waiter: Waiter) -> WaitsForLoader | None:
+    """The wait of a thread in torch's DataLoader; None for any other thread."""
+    if not any(frame.file.endswith(file_names.DATALOADER) for frame in waiter.thread.frames):
+        return None
+
+    def wait_of_worker(worker: Process, thread: PythonThread) -> loader.Waiting | None:
+        kernel = kernel_thread(worker, thread)
+        if kernel is None:
+            return None
+        wait = find_wait(Waiter(worker, thread, kernel, (), waiter.connections))
+        return loader.Waiting(wait.why, wait.hold.ends)
+
+    return loader.find_loader_wait(waiter.thread, waiter.helpers, wait_of_worker)
+
+
+def _for_iterator(waiter: Waiter) -> ThreadWait | None:
+    if not is_fetching(waiter.thread):
+        return None
+    return ThreadWait("waiting-data", "inside its data iterator", find_peer(waiter) or waiter.unknown)
+
+
+# --- the end of the program ----------------------------------------------------------------------------------------------
+
+
+def _for_program_end(waiter: Waiter) -> ThreadWait | None:
+    """The main thread is over, and Python waits for the threads that are no daemons."""
+    if not reading(waiter.thread).is_over:
+        return None
+    keepers = _describe_keepers(waiter.process, waiter.thread)
+    over = ProgramOver(what=f"at the end of its program: its main thread is over, and {keepers}")
+    return ThreadWait("waiting-lock", over.what or "", over)
+
+
+def _describe_keepers(process: Process, main: PythonThread) -> str:
+    """The threads that keep a process alive after the end of its main thread, with their lines, as a clause."""
+    others = [thread for thread in known.python_threads(process) if thread is not main]
+    names = known.keeps_alive(process)
+    keepers = [thread for thread in others if thread.name in names]
+    keepers = keepers or sorted(others, key=lambda thread: not user_frames(thread))
+    if not keepers:
+        return f"thread {names[0]} keeps the process alive" if names else "another thread keeps the process alive"
+    which = ", ".join(locks.name_at(thread) for thread in keepers[:_SHOWN_THREADS])
+    if len(keepers) == 1:
+        return f"thread {which} keeps the process alive"
+    if names:
+        return f"threads {which} keep the process alive"
+    return f"one of its other threads keeps the process alive ({which})"
+
+
+# --- other threads -------------------------------------------------------------------------------------------------------
+
+
+def _for_threads(waiter: Waiter) -> ThreadWait | None:
+    """Other threads of its process, if it is known what each of them waits for that may end the wait: those in the user's code or
+    in a task of a pool. Of several, the one that may end first; also a thread that serves requests."""
+    if waiter.call != system_calls.FUTEX:
+        return None
+    before, waits = (*waiter.before, waiter.thread.tid or waiter.process.pid), []
+    for other in known.python_threads(waiter.process):
+        if other.tid is None or other.tid in before:
+            continue
+        may_end = bool(user_frames(other)) or _runs_a_task(other)
+        kernel = thread_of(waiter.process, other.tid)
+        wait = find_wait(waiter._replace(thread=other, kernel=kernel, before=before)) if may_end else None
+        if wait is None and isinstance(server := find_peer(waiter._replace(thread=other, kernel=kernel)), Serves):
+            wait = ThreadWait("waiting-io", str(server), server)
+        if wait is not None and isinstance(wait.hold, Asleep | Elsewhere | Unreadable):
+            return None
+        waits += [wait] if wait is not None else []
+    if not waits:
+        return None
+    first = min(waits, key=_ends_first)
+    about = first.why if isinstance(first.hold, AtLock) else f"waiting for a thread that is {first.why}"
+    return first._replace(why=about)
+
+
+def _runs_a_task(thread: PythonThread) -> bool:
+    """Whether a thread of a pool runs what was submitted to it, which may be a library's function. Idle ones are in `_worker`."""
+    return any(frame.function.endswith("run") and frame.file.endswith(_POOL) for frame in thread.frames)
+
+
+def _ends_first(wait: ThreadWait) -> tuple[int, bool, float]:
+    silent = wait.hold.silent_seconds if isinstance(wait.hold, OnNetwork) else None
+    gravity = ("by-itself", "unknown", "never").index(wait.hold.ends)
+    return gravity, not isinstance(wait.hold, Serves), silent if silent is not None else float("inf")
+
+
+# --- the network ---------------------------------------------------------------------------------------------------------
+
+
+def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
+    """Where the socket that a thread waits on leads; None if it waits on none."""
+    kernel = waiter.kernel
+    sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
+    if not sockets or waiter.call not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE:
+        return None
+    holders = tuple(one for file in sockets for one in file.holders or () if one.pid != waiter.process.pid)
+    by_inode = {c.inode: c for c in waiter.connections if c.inode is not None}
+    waited = [by_inode[file.inode] for file in sockets if file.inode in by_inode]
+    listening = next((c for c in waited if c.state == "LISTEN"), None)
+    if listening is not None:
+        return Serves(address=f"{listening.local_address}:{listening.local_port}")
+    peer = next((c for c in waited if c.remote_port), None)
+    if peer is None:
+        return OnNetwork.of(holders)
+    ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
+    return OnNetwork.of(
+        holders,
+        peer=f"{peer.remote_address}:{peer.remote_port}",
+        silent_seconds=min(ages, default=None),
+        sends=peer.send_queue_bytes > 0,
+    )
+
+
+def _for_network(waiter: Waiter) -> ThreadWait | None:
+    online, file = find_peer(waiter), waiter.file
+    if online is None and waiter.call in system_calls.NETWORK and file is not None and file.kind == "pipe":
+        return ThreadWait("waiting-io", f"waiting for data in {describe_file(file)}", waiter.unknown)
+    if online is None and waiter.call in system_calls.NETWORK:
+        online = OnNetwork()
+    return ThreadWait("waiting-io", str(online), online) if online is not None else None
+
+
+# --- by its name ---------------------------------------------------------------------------------------------------------
+
+
+def _for_event(waiter: Waiter) -> ThreadWait | None:
+    """A signal, a lock or an event of which only the name of the call or of Python's file is known."""
+    own = user_frames(waiter.thread)
+    if waiter.call in system_calls.SIGNAL:
+        what = "waiting for a signal"
+        return ThreadWait("sleeping", what, Elsewhere(what=what))
+    file = waiter.top.file if waiter.top is not None else ""
+    if any(name in file for name in _LOCK_FILES) or waiter.call == system_calls.FUTEX:
+        source = (own[0].source if own else waiter.top.source if waiter.top is not None else None) or ""
+        return ThreadWait("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", waiter.unknown)
+    if waiter.call in system_calls.READ and waiter.file is not None:
+        what = f"reading {describe_file(waiter.file)}"
+        return ThreadWait("sleeping", what, Elsewhere(what=what))
+    return None
+
+
+_PROVIDERS = (
+    _for_input,
+    _for_files,
+    _for_file_lock,
+    _for_loader,
+    _for_program_end,
+    _for_stopped_child,
+    _for_shared_lock,
+    _for_lock,
+    _for_time,
+    _for_child,
+    _for_pipe,
+    _for_threads,
+    _for_own_loading,
+    _for_iterator,
+    _for_network,
+    _for_event,
+)
+"""The most specific evidence first: a file that the kernel names comes before a function that Python names."""

@@ -1,0 +1,146 @@
+"""The wait graph beyond ranks: what a thread waits for, through other threads and child processes, and whether that ends."""
+
+from typing import Any
+
+import pytest
+
+from hangdoc.reasoning.model.holds import AtLock, BlocksItsChild, Elsewhere, InFile, OnNetwork, ReadsPipe
+from hangdoc.reasoning.ranks.enders import with_end
+from hangdoc.reasoning.ranks.thread_waits import ThreadWait, Waiter, find_wait
+from hangdoc.snapshot import AwaitedFile, Clocks, Connection, Frame, Holder, KernelThread, Process, PythonThread, Stack
+from tests.unit.builders import frame, rank
+
+MAIN, LOADER, WRITER = 100, 101, 102
+GET = (frame("Queue.get", 171, "/usr/lib/python3.11/queue.py", library=True), frame("train", 12))
+
+
+def kernel(tid: int, syscall: str, *files: AwaitedFile, **more: Any) -> KernelThread:
+    values: dict[str, Any] = {"state": "S", "cpu_ns": 0, "voluntary_switches": 0, "involuntary_switches": 0, **more}
+    return KernelThread(tid=tid, name="python3", syscall=syscall, files=files, **values)
+
+
+def python(tid: int, *frames: Frame) -> PythonThread:
+    return PythonThread(tid=tid, name=f"thread-{tid}", active=False, owns_gil=False, frames=frames)
+
+
+def process(*threads: tuple[KernelThread, tuple[Frame, ...]], **more: Any) -> Process:
+    """A rank with these threads, the main one first."""
+    seen = Stack(at_seconds=0.0, threads=tuple(python(one.tid, *frames) for one, frames in threads))
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=tuple(one for one, _ in threads))
+    return rank(0, stack=seen, stack_before=seen, clocks=clocks, **more)
+
+
+def wait_of(owner: Process, *helpers: Process, connections: tuple[Connection, ...] = ()) -> ThreadWait:
+    """What its main thread waits for, with what ends that."""
+    assert isinstance(owner.stack, Stack) and isinstance(owner.clocks, Clocks)
+    waiter = Waiter(owner, owner.stack.threads[0], owner.clocks.threads[0], helpers, connections)
+    return with_end(waiter, find_wait(waiter))
+
+
+def child(pid: int, thread: KernelThread, *frames: Frame) -> Process:
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(thread,))
+    seen = Stack(at_seconds=0.0, threads=(python(pid, *frames),) if frames else ())
+    return rank(0, pid=pid, ppid=MAIN, role="helper", name="sim", clocks=clocks, stack=seen, stack_before=seen)
+
+
+def pipe(number: int, *holders: int, writes: bool = False, descriptor: int = 7) -> AwaitedFile:
+    held = tuple(Holder(pid=pid, name="python3", state="S") for pid in holders)
+    return AwaitedFile(kind="pipe", name=f"pipe:[{number}]", descriptor=descriptor, writes=writes, holders=held)
+
+
+ON_NFS = AwaitedFile(kind="path", name="/data/shard.bin", mount="nfs4 (server:/data)")
+
+
+def test_a_wait_for_a_thread_is_what_that_thread_waits_for() -> None:
+    owner = process((kernel(MAIN, "futex"), GET), (kernel(LOADER, "openat", ON_NFS), (frame("read_shard", 40),)))
+    found = wait_of(owner)
+    assert isinstance(found.hold, InFile) and found.hold.file == ON_NFS
+    assert found.why.startswith("waiting for a thread that is in a file system call (/data/shard.bin")
+
+
+def test_through_two_threads() -> None:
+    chain = (
+        (kernel(MAIN, "futex"), GET),
+        (kernel(LOADER, "futex"), (*GET[:1], frame("decode", 30))),
+        (kernel(WRITER, "openat", ON_NFS), (frame("read_shard", 40),)),
+    )
+    assert isinstance(wait_of(process(*chain)).hold, InFile)
+
+
+def test_threads_that_wait_for_each_other_end_the_search() -> None:
+    """At queues nothing shows who should fill which: two threads at queues are no proof of a deadlock."""
+    owner = process((kernel(MAIN, "futex"), GET), (kernel(LOADER, "futex"), (*GET[:1], frame("decode", 30))))
+    assert isinstance(wait_of(owner).hold, Elsewhere)
+
+
+def test_another_thread_whose_wait_is_not_known_may_end_it() -> None:
+    owner = process(
+        (kernel(MAIN, "futex"), GET),
+        (kernel(LOADER, "openat", ON_NFS), (frame("read_shard", 40),)),
+        (kernel(WRITER, "rt_sigsuspend"), (frame("wait_for_signal", 50),)),
+    )
+    assert isinstance(wait_of(owner).hold, Elsewhere)
+
+
+@pytest.mark.parametrize(("wakes", "ends"), [(0, "unknown"), (9, "by-itself")])
+def test_a_write_to_a_pipe_that_somebody_reads_ends(wakes: int, ends: str) -> None:
+    full = pipe(5, 900, writes=True)
+    writer = kernel(LOADER, "write", full, wchan="anon_pipe_write", voluntary_switches=wakes)
+    hold = wait_of(process((kernel(MAIN, "futex"), GET), (writer, (frame("save", 40),)))).hold
+    assert isinstance(hold, InFile) and hold.ends == ends
+
+
+def test_the_first_of_several_waits_to_end_counts() -> None:
+    peer = AwaitedFile(
+        kind="socket", name="socket:[9]", inode=9, holders=(Holder(pid=900, name="db", state="S", works=True),)
+    )
+    owner = process(
+        (kernel(MAIN, "futex"), GET),
+        (kernel(LOADER, "openat", ON_NFS), (frame("read_shard", 40),)),
+        (kernel(WRITER, "recvfrom", peer), (frame("query", 50),)),
+    )
+    hold = wait_of(owner).hold
+    assert isinstance(hold, OnNetwork) and hold.ends == "by-itself"
+
+
+def test_a_child_that_waits_until_its_output_is_read() -> None:
+    """The rank polls the child's standard output; the child writes to its standard error, which nobody reads."""
+    owner = process((kernel(MAIN, "poll", pipe(5, 200)), (frame("step", 12),)))
+    stuck = child(200, kernel(200, "write", pipe(6, MAIN, writes=True, descriptor=2), wchan="anon_pipe_write"))
+    found = wait_of(owner, stuck)
+    assert isinstance(found.hold, BlocksItsChild) and found.hold.ends == "never"
+    assert "until this rank reads its standard error" in found.why
+    assert not isinstance(
+        wait_of(owner, child(200, kernel(200, "write", pipe(5, MAIN, writes=True)))).hold, BlocksItsChild
+    )
+
+
+def test_the_sleep_of_an_awaited_child_is_a_period() -> None:
+    owner = process(
+        (kernel(MAIN, "wait4"), (frame("Popen.wait", 1, "/usr/lib/python3.11/subprocess.py", library=True),))
+    )
+    asleep = child(200, kernel(200, "clock_nanosleep", sleep_seconds=20.0, whole_sleep_seconds=45.0))
+    found = wait_of(owner, asleep)
+    assert found.state == "waiting-child" and found.hold.period == 45.0
+
+
+def test_a_pipe_of_another_process_is_no_wait_for_a_child() -> None:
+    owner = process((kernel(MAIN, "read", pipe(5, 900)), (frame("step", 12),)))
+    assert isinstance(wait_of(owner, child(200, kernel(200, "pause"))).hold, ReadsPipe)
+
+
+def test_a_thread_that_sleeps_shortly_may_end_the_wait() -> None:
+    nap = kernel(LOADER, "clock_nanosleep", sleep_seconds=0.5, whole_sleep_seconds=0.6)
+    found = wait_of(process((kernel(MAIN, "futex"), GET), (nap, (frame("produce", 40),))))
+    assert found.hold.ends == "by-itself" and "sleeps for 0.5 s and then continues" in found.why
+
+
+def test_a_lock_is_named_by_its_own_words() -> None:
+    """A thread that waits for one which is at a lock: the finding is about the lock."""
+    at_lock = frame("flush", 40, source="with self.lock:")
+    owner = process(
+        (kernel(MAIN, "futex"), GET),
+        (kernel(LOADER, "futex"), (at_lock,)),
+    )
+    hold = wait_of(owner).hold
+    assert isinstance(hold, AtLock) and "no thread releases the lock" in hold.what
