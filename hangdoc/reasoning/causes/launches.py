@@ -7,8 +7,8 @@ import msgspec
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import spans_hosts
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence import observed as addresses
-from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.stack import MeetingCall, meeting_call_of
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
@@ -153,7 +153,7 @@ def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
 
 
 def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -> Part:
-    variables = known.environment(process)
+    variables = observed.environment(process)
     method = call.init_method if call is not None else None
     size = call.world_size if call is not None else None
     nodes = str(size) if size is not None else variables.get("WORLD_SIZE")
@@ -185,7 +185,7 @@ def find_taken_port(run: Run, blockage: Blockage) -> PortTaken | None:
     """A process of another run or program that listens at the rendezvous endpoint."""
     _, port = run.endpoint
     for host in _meeting_hosts(run) if port is not None else ():
-        listeners = [each for each in known.listeners(host) if each.port == port and each.pid is not None]
+        listeners = [each for each in observed.listeners(host) if each.port == port and each.pid is not None]
         if not listeners:
             continue
         ours = _own_pids(run, host)
@@ -244,7 +244,7 @@ def find_loopback_name(run: Run, blockage: Blockage) -> LoopbackName | None:
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
     """The variable that sets the interface of a rank, and its value."""
-    variables = known.environment(rank.process)
+    variables = observed.environment(rank.process)
     return next(((name, variables[name]) for name in environment_names.INTERFACES if variables.get(name)), None)
 
 
