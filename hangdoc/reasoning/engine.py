@@ -77,11 +77,13 @@ def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw_waits(run)
     idle = blockages.is_idle(run) and blockages.is_seen(run)
-    run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
+    run = run.with_conclusions(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
     quiet = waits.seconds_silent(run, standstill=idle)
-    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
-    blocked = run.concluding(blockages=blockages.find_blockages(run, drawn))
-    return blocked.concluding(blockages=tuple(replace(one, cause=explain(blocked, one)) for one in blocked.blockages))
+    run = run.with_conclusions(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
+    blocked = run.with_conclusions(blockages=blockages.find_blockages(run, drawn))
+    return blocked.with_conclusions(
+        blockages=tuple(replace(one, cause=explain(blocked, one)) for one in blocked.blockages)
+    )
 
 
 def _job(run: Run, problems: list[str]) -> Job:

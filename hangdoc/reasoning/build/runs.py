@@ -257,5 +257,5 @@ def _rank(
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,
         connections=links.ranks,
-        given=find_tensor(process, frames, read, state.wait) if read is not None else None,
+        passed=find_tensor(process, frames, read, state.wait) if read is not None else None,
     )

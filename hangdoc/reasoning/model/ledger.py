@@ -143,7 +143,7 @@ class RankCalls(NamedTuple):
     def count_like(self, call: Call) -> int | None:
         """How often it has made a call at the same lines, the pending one included; None if its record is not whole."""
         wanted = signature(call)
-        return sum(signature(other) == wanted for other in self.calls) if self.whole and call.sites else None
+        return sum(signature(made) == wanted for made in self.calls) if self.whole and call.sites else None
 
 
 class GroupCalls(NamedTuple):

@@ -93,10 +93,10 @@ class Run:
 
     @cached_property
     def _by_host(self) -> dict[str, list[Rank]]:
-        found: dict[str, list[Rank]] = {}
+        by_host: dict[str, list[Rank]] = {}
         for rank in self.ranks.values():
-            found.setdefault(rank.host, []).append(rank)
-        return found
+            by_host.setdefault(rank.host, []).append(rank)
+        return by_host
 
     def on(self, host: str) -> list[Rank]:
         """The ranks of a host."""
@@ -135,11 +135,11 @@ class Run:
 
     @cached_property
     def _alike(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        by_example: dict[int, list[int]] = {}
         for rank in self.living:
             if rank.like is not None:
-                found.setdefault(rank.like, []).append(rank.rank)
-        return found
+                by_example.setdefault(rank.like, []).append(rank.rank)
+        return by_example
 
     def alike(self, number: int) -> tuple[int, ...]:
         """A rank with evidence of its own, and those that are like it."""
@@ -148,19 +148,19 @@ class Run:
     @cached_property
     def waiting(self) -> tuple[Class, ...]:
         """Classes that wait for other ranks."""
-        return tuple(one for one in self.classes if one.first.waits)
+        return tuple(alike for alike in self.classes if alike.first.waits)
 
     @cached_property
     def still(self) -> tuple[Class, ...]:
         """Those of them that made no progress."""
-        return tuple(one for one in self.waiting if not one.first.moving)
+        return tuple(alike for alike in self.waiting if not alike.first.moving)
 
-    def concluding(self, **known: Any) -> "Run":
+    def with_conclusions(self, **conclusions: Any) -> "Run":
         """The run with more concluded about it. What was computed from its ranks and hosts is kept."""
-        found = dataclasses.replace(self, **known)
+        run = dataclasses.replace(self, **conclusions)
         computed = (name for name, value in vars(Run).items() if isinstance(value, cached_property))
-        found.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
-        return found
+        run.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
+        return run
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""

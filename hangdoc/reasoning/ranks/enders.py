@@ -19,8 +19,8 @@ from hangdoc.reasoning.model.holds import (
     Elsewhere,
     OnNetwork,
     ReadsPipe,
-    in_words,
-    polls,
+    describe_holders,
+    replies_to_polls,
 )
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
@@ -80,7 +80,7 @@ def _ended_by_threads(wait: ThreadWait, others: Iterable[Other]) -> ThreadWait |
 
 
 def _ended_by_job(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
-    at_work = in_words(waiter.process.others_at_work)
+    at_work = describe_holders(waiter.process.others_at_work)
     if not at_work or not isinstance(wait.hold, _BY_JOB):
         return None
     sleeps_now = waiter.kernel is not None and waiter.kernel.sleep_seconds is not None
@@ -99,7 +99,7 @@ def _after_sleeps(waiter: Waiter, wait: ThreadWait, others: Iterable[Other]) -> 
     ]
     if isinstance(hold, Asleep) and hold.polls and job:
         seconds, sleeper = max(job, key=lambda other: other[0])
-        soon = f"{in_words([sleeper])} of the same job sleeps for {duration(seconds)}, and may then end it"
+        soon = f"{describe_holders([sleeper])} of the same job sleeps for {duration(seconds)}, and may then end it"
         wait = wait._replace(why=f"{wait.why}; {soon}", hold=replace(hold, period_of_others=seconds))
     if isinstance(hold, Elsewhere) and hold.period is None:
         threads = [one for one in others if one.owner is waiter.process]
@@ -129,7 +129,7 @@ def _woken(process: Process, thread: PythonThread | None, helpers: Sequence[Proc
     replies to a poll are not what the thread waits for."""
     own = kernel_thread(process, thread)
     others = [one for one in known.python_threads(process) if one is not thread and one.tid is not None]
-    waiting = [own] if own is None or not polls(own.files) else []
+    waiting = [own] if own is None or not replies_to_polls(own.files) else []
     if own is not None and own.syscall == system_calls.FUTEX:  # a lock, a queue, a future: another thread ends the wait
         waiting += [thread_of(process, one.tid) for one in others if user_frames(one)]
     waiting += [thread_of(one, one.pid) for one in helpers if any(map(user_frames, _main_threads(one)))]

@@ -1,9 +1,6 @@
 """What the line of the user's own code says about a wait: the call that made the work that is waited for, its peer, its root."""
 
-import ast
-import operator
 import re
-from collections.abc import Callable
 
 from hangdoc.parse import natural, was_removed
 from hangdoc.reasoning.evidence.stack import innermost, user_frames
@@ -11,17 +8,10 @@ from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
 
-_STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _DEF = regex(r"(\s*)(?:async )?def ")
 _EACH = regex(r"for (\w+) in ")
-_MAX_CALL = 400
-"""Characters of a call that are read."""
-_CALCULATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
-    ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 

@@ -92,7 +92,7 @@ def find_dumped_call(process: Process) -> CardCall | None:
     if not calls:
         return None
     group, call, peer = max(calls, key=lambda each: _made_first(*each[:2]))
-    wait = _wait(process, group, call, peer, sure=True).having(backend="nccl" if group.on_card else "gloo")
+    wait = _wait(process, group, call, peer, sure=True).with_details(backend="nccl" if group.on_card else "gloo")
     return CardCall(wait, _thread_at(call, None) if call.frames else None, "the call is not complete in its dump")
 
 

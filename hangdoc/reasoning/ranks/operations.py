@@ -84,7 +84,7 @@ def find_operation(process: Process, thread: PythonThread | None, read: Reading 
     backend = backend_of_group(known.groups(process), found.operation.group)
     if backend is None:
         return found
-    return found.having(backend=backend)
+    return found.with_details(backend=backend)
 
 
 def find_calls_beside(
@@ -107,9 +107,9 @@ def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None
     only = recorded.find_only_pending(process) if read.call is None else None
     if only is not None and found.operation.op in ("wait", only[0]):  # no frame of the operation shows its group
         members = next((group.ranks for group in known.groups(process) if group.name == only[1]), None)
-        found = structs.replace(found.having(op=only[0], group=only[1]), sure=True, members=members)
+        found = structs.replace(found.with_details(op=only[0], group=only[1]), sure=True, members=members)
     entry = recorded.find_pending_call(process, found)
-    return found.having(seq=entry.seq) if entry is not None else found
+    return found.with_details(seq=entry.seq) if entry is not None else found
 
 
 def _asking(process: Process, found: Wait, read: Reading) -> Wait:

@@ -218,7 +218,7 @@ def _for_pipe(waiter: Waiter) -> ThreadWait | None:
         others = None if file.holders is None else tuple(one for one in file.holders if one.pid != waiter.process.pid)
         children = {helper.pid for helper in waiter.helpers}
         own = others is not None and all(one.pid in children for one in others)
-        hold = ReadsPipe.of(others, _in_file(waiter).ends, fifo=file.name if is_fifo(file) else None)
+        hold = ReadsPipe.ended_by(others, _in_file(waiter).ends, fifo=file.name if is_fifo(file) else None)
         return ThreadWait(
             "waiting-child" if own else "waiting-io", f"reading {describe_file(file)}, which is empty", hold
         )
@@ -253,7 +253,7 @@ def _for_file_lock(waiter: Waiter) -> ThreadWait | None:
     what = f"waiting for a lock on {file.name}"
     if (own := locks.find_own_file_lock(waiter.process, waiter.thread, file)) is not None:
         return ThreadWait("waiting-lock", what, own)
-    hold = AtFileLock.of(file.holders, "never" if file.holders == () else "unknown", path=file.name)
+    hold = AtFileLock.ended_by(file.holders, "never" if file.holders == () else "unknown", path=file.name)
     return ThreadWait("waiting-lock", what, hold)
 
 
@@ -271,7 +271,7 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
     if file is None or file.kind != "shared-memory":
         return None
     alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.thread.tid or waiter.process.pid})
-    hold = AtSharedLock.of(file.holders, "never" if alone else "unknown")
+    hold = AtSharedLock.ended_by(file.holders, "never" if alone else "unknown")
     return ThreadWait("waiting-lock", str(hold), hold)
 
 
@@ -462,9 +462,9 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
     peer = next((c for c in waited if c.remote_port), None)
     if peer is None:
-        return OnNetwork.of(holders)
+        return OnNetwork.ended_by(holders)
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
-    return OnNetwork.of(
+    return OnNetwork.ended_by(
         holders,
         peer=f"{peer.remote_address}:{peer.remote_port}",
         silent_seconds=min(ages, default=None),

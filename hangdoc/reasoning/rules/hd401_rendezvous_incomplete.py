@@ -60,7 +60,7 @@ from textwrap import shorten
 from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.stack import meeting_call_of
-from hangdoc.reasoning.model.holds import in_words
+from hangdoc.reasoning.model.holds import describe_holders
 from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
@@ -190,7 +190,7 @@ def _starting(waiting: Iterable[Process]) -> Iterator[Evidence]:
         yield Evidence(
             None,
             "processes",
-            f"{in_words(found.values())} {verb(found, 'belongs', 'belong')} to the same job, but to no rank",
+            f"{describe_holders(found.values())} {verb(found, 'belongs', 'belong')} to the same job, but to no rank",
         )
 
 

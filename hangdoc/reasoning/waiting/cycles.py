@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hangdoc.program import early_exits
 from hangdoc.reasoning.model.holds import AtFileLock, InStore
 from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop
-from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
+from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
@@ -63,7 +63,7 @@ def _holds_lock(run: Run, classes: Parts) -> Found | None:
 
 def _parts(classes: Iterable[Class]) -> Parts:
     """One class for each call in which ranks of a cycle wait, the smallest first."""
-    return merged(classes, _call)
+    return merge_classes(classes, _call)
 
 
 def _call(rank: Rank) -> Hashable:
@@ -81,7 +81,7 @@ def _core(parts: Parts, waits: Waits) -> Parts:
 
 
 def _wait_for_each_other(waits: Waits, one: Class, other: Class) -> bool:
-    both = not (waits.of(one).isdisjoint(other.ranks) or waits.of(other).isdisjoint(one.ranks))
+    both = not (waits.awaited_by(one).isdisjoint(other.ranks) or waits.awaited_by(other).isdisjoint(one.ranks))
     return both and one is not other
 
 
@@ -94,7 +94,7 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
         for ahead in sorted(short, key=_largest_first):
             # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
             named = is_p2p(behind.first) and peer_of(behind.first) is not None
-            awaited = sorted(waits.of(behind).intersection(ahead.ranks))
+            awaited = sorted(waits.awaited_by(behind).intersection(ahead.ranks))
             if ahead is behind or named or not awaited:
                 continue
             first = run.ranks[awaited[0]]
@@ -106,7 +106,7 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
             out, within = _counted_by(first, loop), _counted_by(behind.first, loop)
             alike = [one for one in short if one is not behind and _same_call(one.first, first)]
             inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
-            needed = frozenset[int]().union(*map(waits.of, (behind, *inside)))
+            needed = frozenset[int]().union(*map(waits.awaited_by, (behind, *inside)))
             return LeftLoop(
                 short=Class(out, tuple(one for one in ranks_of(alike) if one in needed)),
                 inside=Class(within, ranks_of(inside)),

@@ -24,7 +24,7 @@ from hangdoc.reasoning.ledger.compare import (
     find_odd_across,
     sizes_before,
 )
-from hangdoc.reasoning.model.agreement import agreement
+from hangdoc.reasoning.model.agreement import compare_values
 from hangdoc.reasoning.model.holds import Ends, Hold, InStore
 from hangdoc.reasoning.model.kinds import (
     GroupOrder,
@@ -38,7 +38,7 @@ from hangdoc.reasoning.model.kinds import (
     Threads,
 )
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts
-from hangdoc.reasoning.model.rank import Class, merged, numbers_of, ranks_of
+from hangdoc.reasoning.model.rank import Class, merge_classes, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
@@ -63,7 +63,7 @@ def find_tensors(run: Run, classes: Parts) -> Found | None:
 def _tensors(answer: SizesDiffer, earlier: int | None = None) -> Found:
     by_rank = [(n, side.call) for side in answer.sides if side.call is not None for n in side.ranks]
     shown = {n: call.tensors[0] for n, call in by_rank if call.tensors}
-    values = agreement({n: ", ".join(amounts(call)) for n, call in by_rank})
+    values = compare_values({n: ", ".join(amounts(call)) for n, call in by_rank})
     return Tensors(values=values, shown=shown, op=by_rank[0][1].op, earlier=earlier), values.odd
 
 
@@ -305,7 +305,7 @@ def compare_arguments(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
 def _places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
     """Calls of one operation at different lines: of different models, or of groups that could not be read. None if all are at
     one line."""
-    parts = merged(classes, lambda rank: rank.where)
+    parts = merge_classes(classes, lambda rank: rank.where)
     places = [f"{ranks(one.ranks)} at {at.file}:{at.line}" for one in parts if (at := one.first.where) is not None]
     if len(parts) < 2 or len(places) < len(parts):
         return None
@@ -343,18 +343,18 @@ def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, .
     waits = [(one, one.first.wait.root) for one in classes if one.first.wait is not None]
     if not complete:
         return None
-    values = agreement({n: str(root) for one, root in waits if root is not None for n in one.ranks})
+    values = compare_values({n: str(root) for one, root in waits if root is not None for n in one.ranks})
     return (Roots(values=values), values.odd) if values.differs else None
 
 
 def _different_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
     within: dict[tuple[tuple[int, ...], int | None], dict[int, str]] = {}
     for one in classes:
-        if one.first.given is not None:
-            same_call = one.first.given.lines, one.first.given.number
-            within.setdefault(same_call, {}).update(dict.fromkeys(one.ranks, one.first.given.tensor))
+        if one.first.passed is not None:
+            same_call = one.first.passed.lines, one.first.passed.number
+            within.setdefault(same_call, {}).update(dict.fromkeys(one.ranks, one.first.passed.tensor))
     for shown in within.values():
-        values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
+        values = compare_values({rank: _amount(tensor) for rank, tensor in shown.items()})
         if values.differs:
             return Tensors(values=values, shown=shown), values.odd
     return None
