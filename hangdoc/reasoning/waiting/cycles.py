@@ -19,12 +19,12 @@ from hangdoc.reasoning.ranks import amounts, conditions, in_source
 from hangdoc.reasoning.ranks.counters import begins_differ, frame_of, loop_view
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
-from hangdoc.reasoning.waiting.point_to_point import Found, Parts
+from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
 
 
-def classify_cycle(run: Run, waits: Waits, classes: Parts) -> Found:
+def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     """Which kind of cycle some classes form."""
     if (locked := _holds_lock(run, classes)) is not None:
         return locked
@@ -43,7 +43,7 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> Found:
     return _in_store(parts) or different_calls.compare_calls(run, _core(parts, waits))
 
 
-def _in_store(parts: Parts) -> Found | None:
+def _in_store(parts: Parts) -> KindWithCulprits | None:
     """Ranks that wait for a key in the store, if all others wait in calls that those ranks have not reached yet."""
     stuck = [part for part in parts if part.first.wait is not None and part.first.wait.kind == "store"]
     others = [part for part in parts if part not in stuck]
@@ -51,7 +51,7 @@ def _in_store(parts: Parts) -> Found | None:
     return (InStore(), ranks_of(stuck)) if stuck and others and not ahead else None
 
 
-def _holds_lock(run: Run, classes: Parts) -> Found | None:
+def _holds_lock(run: Run, classes: Parts) -> KindWithCulprits | None:
     """Ranks of a cycle that hold the lock on a file for which another one waits."""
     for one in classes:
         hold, held_by = one.first.hold, lock_holders(run, one.first)

@@ -45,13 +45,13 @@ from hangdoc.reasoning.ranks.card import use_of_rank
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.ranks.recorded import TENSOR
-from hangdoc.reasoning.waiting.point_to_point import Found, Parts
+from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.torch_facts import call_names
 
 Answers = list[tuple[GroupCalls, Comparison]]
 
 
-def find_tensors(run: Run, classes: Parts) -> Found | None:
+def find_tensors(run: Run, classes: Parts) -> KindWithCulprits | None:
     """The call in which ranks of some classes wait, if others made it at the same line with other amounts of data. They may have
     come out of it: Gloo returns at once for an empty tensor. None if there is none."""
     for _, answer in _answers(run, classes):
@@ -60,14 +60,14 @@ def find_tensors(run: Run, classes: Parts) -> Found | None:
     return None
 
 
-def _tensors(answer: SizesDiffer, earlier: int | None = None) -> Found:
+def _tensors(answer: SizesDiffer, earlier: int | None = None) -> KindWithCulprits:
     by_rank = [(n, side.call) for side in answer.sides if side.call is not None for n in side.ranks]
     shown = {n: call.tensors[0] for n, call in by_rank if call.tensors}
     values = compare_values({n: ", ".join(amounts(call)) for n, call in by_rank})
     return Tensors(values=values, shown=shown, op=by_rank[0][1].op, earlier=earlier), values.odd
 
 
-def find_on_cards(run: Run, classes: Parts) -> Found | None:
+def find_on_cards(run: Run, classes: Parts) -> KindWithCulprits | None:
     """What keeps cards from finishing calls that they have, if all classes wait for their cards: a call that some ranks skipped,
     an earlier call with different amounts of data, or something below the calls. None if a record is missing."""
     if (transfer := _launched_transfer(run, classes)) is not None:
@@ -85,7 +85,7 @@ def find_on_cards(run: Run, classes: Parts) -> Found | None:
     return None
 
 
-def _launched_transfer(run: Run, classes: Parts) -> Found | None:
+def _launched_transfer(run: Run, classes: Parts) -> KindWithCulprits | None:
     """A send that is launched on one card and its receive on the other, where ranks wait for each other. None if in each pair of
     them both sides are first in a send, or in a receive."""
     for part in classes:
@@ -123,7 +123,7 @@ def _spins_for_unknown(part: Class) -> bool:
     return part.first.spins and wait is not None and wait.number is None and wait.operation.op == "wait"
 
 
-def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
+def _skipped(run: Run, parts: Parts, answers: Answers) -> KindWithCulprits | None:
     """Ranks that have not made the call in which others wait, and wait in one that those have made after it."""
     for group, answer in answers:
         if not isinstance(answer, Behind):
@@ -156,7 +156,7 @@ def _is_complete(group: GroupCalls) -> bool:
     )
 
 
-def compare_calls(run: Run, parts: Parts) -> Found:
+def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them, and none, if
     the call of some is not known."""
     recorded = _by_record(run, parts) or _across_groups(run, parts)
@@ -180,7 +180,7 @@ def compare_calls(run: Run, parts: Parts) -> Found:
     return Mismatch(parts=parts, reason="", ends=ends), everyone
 
 
-def _by_record(run: Run, parts: Parts) -> Found | None:
+def _by_record(run: Run, parts: Parts) -> KindWithCulprits | None:
     """By the calls of one number that the ranks made; None if no record shows that, or nothing singles out a side."""
     for group, answer in _answers(run, parts):
         odd = find_odd(group, answer) if isinstance(answer, Differs | SizesDiffer) else None
@@ -190,7 +190,7 @@ def _by_record(run: Run, parts: Parts) -> Found | None:
     return None
 
 
-def _across_groups(run: Run, parts: Parts) -> Found | None:
+def _across_groups(run: Run, parts: Parts) -> KindWithCulprits | None:
     """By the order in which the ranks made their calls of all groups together. At one line, a loop over the groups takes them in
     another order: then no call was left out."""
     if len({part.first.where for part in parts}) < len(parts):
@@ -199,7 +199,7 @@ def _across_groups(run: Run, parts: Parts) -> Found | None:
     return _found(odd, parts) if odd is not None else None
 
 
-def _found(odd: Odd, parts: Parts) -> Found | None:
+def _found(odd: Odd, parts: Parts) -> KindWithCulprits | None:
     mine = next((part for part in parts if set(part.ranks) & set(odd.ranks)), None)
     theirs = next((part for part in parts if not set(part.ranks) & set(odd.ranks)), None)
     if mine is None or theirs is None:
