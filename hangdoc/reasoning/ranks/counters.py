@@ -9,7 +9,7 @@ from msgspec import structs
 from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around, early_exits
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
@@ -178,13 +178,13 @@ def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
             return value
     if frame.locals and frame.function != "<module>":
         return None
-    texts = (integer(local.text) for local in known.module(process) if local.name == name)
+    texts = (integer(local.text) for local in observed.module(process) if local.name == name)
     return next((value for value in texts if value is not None), None)
 
 
 def count_rounds(rank: Rank) -> tuple[int | None, int | None]:
     """(rounds done, rounds expected): what the trainer publishes, else what its loop counts."""
-    beacon, view = known.beacon(rank.process), rank.loop
+    beacon, view = observed.beacon(rank.process), rank.loop
     done = beacon.batches_done if beacon else None
     total = beacon.batches_total if beacon else None
     if done is None and view is not None:
@@ -204,7 +204,7 @@ class BatchCount(NamedTuple):
 
 def count_batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
-    if known.beacon(rank.process) is None:
+    if observed.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
             return BatchCount(view.done, view.total, "loader")
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
@@ -220,7 +220,7 @@ def count_batches(rank: Rank) -> BatchCount:
     done, total = count_rounds(rank)
     if done is None and total is None:
         return BatchCount()
-    published = (beacon := known.beacon(rank.process)) is not None and beacon.batches_done is not None
+    published = (beacon := observed.beacon(rank.process)) is not None and beacon.batches_done is not None
     return BatchCount(done, total, "beacon" if published else "inferred")
 
 
@@ -229,7 +229,7 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None, attem
     frames only. In the innermost loop of `attempts`, integers count only attempts."""
     if _beacon_moved(process):
         return True
-    moved = known.moved_counters(process)
+    moved = observed.moved_counters(process)
     if moved and attempts is not None and (loops := around(attempts)):
         counts = {(attempts.file, attempts.function, name) for name in (*loops[-1].counters, *loops[-1].advances)}
         moved = [c for c in moved if (c.file, c.function, c.name) not in counts]
@@ -240,7 +240,7 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None, attem
 
 
 def _beacon_moved(process: Process) -> bool:
-    beacon = known.beacon(process)
+    beacon = observed.beacon(process)
     return beacon is not None and beacon.moved
 
 
@@ -254,8 +254,10 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
     """
     if _beacon_moved(process):
         return True
-    moved = {(c.file, c.function, c.name): c for c in known.moved_counters(process)}
-    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in known.python_threads(process))
+    moved = {(c.file, c.function, c.name): c for c in observed.moved_counters(process)}
+    return bool(moved) and any(
+        _counts(other, moved, main=other is thread) for other in observed.python_threads(process)
+    )
 
 
 def goes_round(process: Process, thread: PythonThread | None) -> bool:

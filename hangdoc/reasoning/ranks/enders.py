@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import kernel as system_calls
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
@@ -54,12 +54,12 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
 
 def _others(waiter: Waiter) -> Iterator[Other]:
     """The other threads of the process, and all threads of the child processes."""
-    for thread in known.python_threads(waiter.process):
+    for thread in observed.python_threads(waiter.process):
         kernel = thread_of(waiter.process, thread.tid if thread.tid is not None else waiter.process.pid)
         if thread is not waiter.thread and kernel is not None:
             yield Other(waiter.process, thread, kernel)
     for helper in waiter.helpers:
-        for thread in known.python_threads(helper):
+        for thread in observed.python_threads(helper):
             kernel = thread_of(helper, thread.tid if thread.tid is not None else helper.pid)
             if kernel is not None:
                 yield Other(helper, thread, kernel)
@@ -128,7 +128,7 @@ def _woken(process: Process, thread: PythonThread | None, helpers: Sequence[Proc
     """How long ago threads were woken that wait without a timeout. An observer wakes all threads of the process at once. The
     replies to a poll are not what the thread waits for."""
     own = kernel_thread(process, thread)
-    others = [one for one in known.python_threads(process) if one is not thread and one.tid is not None]
+    others = [one for one in observed.python_threads(process) if one is not thread and one.tid is not None]
     waiting = [own] if own is None or not replies_to_polls(own.files) else []
     if own is not None and own.syscall == system_calls.FUTEX:  # a lock, a queue, a future: another thread ends the wait
         waiting += [thread_of(process, one.tid) for one in others if user_frames(one)]
@@ -143,7 +143,7 @@ def _woken(process: Process, thread: PythonThread | None, helpers: Sequence[Proc
 
 
 def _main_threads(process: Process) -> Iterator[PythonThread]:
-    return (one for one in known.python_threads(process) if one.tid in (None, process.pid))
+    return (one for one in observed.python_threads(process) if one.tid in (None, process.pid))
 
 
 def _newest_child(process: Process, thread: PythonThread | None, helpers: Iterable[Process]) -> Iterator[float]:

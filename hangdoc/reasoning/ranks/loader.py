@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
@@ -50,7 +50,7 @@ def find_loader_wait(
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
     if not workers:
-        unread = any(not known.python_threads(helper) for helper in helpers)  # one of these may be a worker
+        unread = any(not observed.python_threads(helper) for helper in helpers)  # one of these may be a worker
         about = "its DataLoader workers could not be observed" if unread else "its DataLoader workers are gone"
         return WaitsForLoader(about=about, certainty=likely)
     if starved:
@@ -92,7 +92,7 @@ def _is_worker(helper: Process) -> bool:
 
 def worker_thread(helper: Process) -> PythonThread | None:
     """The thread of a worker process that makes its batches."""
-    for thread in known.python_threads(helper):
+    for thread in observed.python_threads(helper):
         if any(file_names.DATALOADER_WORKER.is_at(f.file, f.function) for f in thread.frames):
             return thread
     return None
@@ -137,7 +137,7 @@ def is_starving(process: Process, thread: PythonThread | None) -> bool:
     now = find_consumers(thread)
     if not now or thread is None or counters_moved(process, among=now):
         return False
-    earlier = [t for t in known.threads_before(process) if t.tid == thread.tid and t.name == thread.name]
+    earlier = [t for t in observed.threads_before(process) if t.tid == thread.tid and t.name == thread.name]
     places = [(frame.file, frame.function, frame.line) for frame in now]
     # The first stack has no source to find the consumers in, and needs none: they are its outermost frames.
     return any(

@@ -6,7 +6,7 @@ No record says which thread holds a lock, but the `with` statements around the l
 from collections.abc import Collection
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import innermost, lines_of, user_frames
 from hangdoc.reasoning.model.holds import AtLock
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
@@ -30,7 +30,7 @@ def find_gil_holder(process: Process, thread: PythonThread, kernel: KernelThread
     A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
     unless the others keep requesting it without success.
     """
-    for other in known.python_threads(process):
+    for other in observed.python_threads(process):
         if other.tid in (thread.tid, None) or not other.frames or not keeps_gil(process, other):
             continue
         window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
@@ -45,15 +45,15 @@ def find_gil_holder(process: Process, thread: PythonThread, kernel: KernelThread
 def keeps_gil(process: Process, thread: PythonThread) -> bool:
     """Whether a thread held the GIL at both looks, at the same line."""
     return thread.owns_gil and any(
-        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in known.threads_before(process)
+        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in observed.threads_before(process)
     )
 
 
 def threads_at_locks(process: Process) -> list[At]:
     """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
-    before = {t.tid: t for t in known.threads_before(process)}
+    before = {t.tid: t for t in observed.threads_before(process)}
     found = []
-    for thread in known.python_threads(process):
+    for thread in observed.python_threads(process):
         own = user_frames(thread)
         earlier = before.get(thread.tid)
         if not own or earlier is None or lines_of(earlier) != lines_of(thread) or not _takes_a_lock(thread, own[0]):
@@ -106,7 +106,7 @@ def find_own_file_lock(process: Process, thread: PythonThread, file: AwaitedFile
     its threads may release it."""
     if {one.pid for one in file.holders or ()} != {process.pid}:
         return None
-    others = [one for one in known.python_threads(process) if one is not thread and user_frames(one)]
+    others = [one for one in observed.python_threads(process) if one is not thread and user_frames(one)]
     alone = not others and others_are_idle(process, {thread.tid or process.pid})
     what = f"it waits for a lock on {file.name} that its own process holds"
     lines = tuple(
@@ -217,7 +217,7 @@ def find_holder(process: Process, at: At, waiting: list[At]) -> Holder | None:
 def _inside(process: Process, lock: _Lock) -> At | None:
     """The thread that is in the `with` block of a lock, and its frame there. The `wait` of a condition gives its lock back
     meanwhile."""
-    for thread in known.python_threads(process):
+    for thread in observed.python_threads(process):
         for frame in user_frames(thread):
             for name in frame.contexts:
                 if _lock(frame, name) == lock and f"{name}.wait" not in (frame.source or ""):

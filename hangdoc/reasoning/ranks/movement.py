@@ -6,7 +6,7 @@ or uses CPU anywhere is busy.
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
 from hangdoc.snapshot import (
@@ -63,7 +63,7 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
 
 def has_transferred(process: Process, connections: Iterable[Connection]) -> bool:
     """Whether any of its connections transferred data in the window. The processes of NCCL keep in touch all the time."""
-    least = nccl.KEEPS_ALIVE_BYTES if any(map(thread_names.uses_card, known.thread_names(process))) else 0
+    least = nccl.KEEPS_ALIVE_BYTES if any(map(thread_names.uses_card, observed.thread_names(process))) else 0
     return any((connection.bytes_moved or 0) > least for connection in connections)
 
 
@@ -100,7 +100,7 @@ def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
 
 def serves_requests(process: Process) -> bool:
     """Whether its RPC pool keeps being woken: by requests of other ranks."""
-    return any(keeps_waking(process, one) for one in known.threads(process) if one.name == thread_names.RPC_POOL)
+    return any(keeps_waking(process, one) for one in observed.threads(process) if one.name == thread_names.RPC_POOL)
 
 
 def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, origin, reading, short
@@ -154,7 +154,7 @@ def _may_synchronise(thread: PythonThread) -> bool:
 
 def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) -> bool | None:
     """Whether native frames of a thread match a pattern; None if there are none."""
-    native = known.native_of(process, thread)
+    native = observed.native_of(process, thread)
     if native is None:
         return None
     inner = native.frames[:_INNER_FRAMES]
@@ -163,7 +163,7 @@ def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) ->
 
 
 def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:
-    listed = next((each for each in known.groups(process) if not each.default and each.name == group.name), None)
+    listed = next((each for each in observed.groups(process) if not each.default and each.name == group.name), None)
     members = None if group.default else (group.ranks or (listed.ranks if listed is not None else None))
     operation = Operation(
         op=call_names.recorded_op(call.op),

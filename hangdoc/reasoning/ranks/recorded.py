@@ -2,8 +2,8 @@
 
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stack import Reading
+from hangdoc.reasoning.model.ledger import TENSOR
 from hangdoc.reasoning.model.rank import PassedTensor, Wait, form
-from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process, Recorded
 from hangdoc.torch_facts import call_names
 
@@ -34,9 +34,6 @@ def find_only_pending(process: Process) -> tuple[str, str | None] | None:
 def _op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
     return call_names.ALIASES.get(name, call_names.ALIASES.get(entry.op, name))
-
-
-TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
 
 
 def find_tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> PassedTensor | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import kernel as system_calls
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
@@ -188,7 +188,7 @@ def _is_read(waiter: Waiter) -> bool:
     """Whether another process reads what a thread writes: that wakes it. An observer wakes all threads of the process alike."""
     if waiter.kernel is None or waiter.call not in system_calls.WRITE:
         return False
-    others = [one.voluntary_switches or 0 for one in known.threads(waiter.process) if one is not waiter.kernel]
+    others = [one.voluntary_switches or 0 for one in observed.threads(waiter.process) if one is not waiter.kernel]
     by_observers = min(others) + 1 if others else _WAKES_BY_OBSERVERS
     return (waiter.kernel.voluntary_switches or 0) > by_observers
 
@@ -310,7 +310,7 @@ def _waits_for_children(waiter: Waiter) -> bool:
         if any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items()):
             return True
         if frame.file.endswith(_FUTURES):
-            return any(other.file.endswith(_PROCESS_POOL) for other in known.frames(waiter.process))
+            return any(other.file.endswith(_PROCESS_POOL) for other in observed.frames(waiter.process))
     return False
 
 
@@ -352,7 +352,7 @@ def _unread_output(waiter: Waiter, child: Process) -> str | None:
         return None
     read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
     alone = {one.pid for one in file.holders or ()} == {waiter.process.pid}
-    if file.name in read or not alone or len(known.python_threads(waiter.process)) > 1:
+    if file.name in read or not alone or len(observed.python_threads(waiter.process)) > 1:
         return None
     return _OUTPUTS.get(file.descriptor, "output")
 
@@ -416,7 +416,7 @@ def _for_threads(waiter: Waiter) -> ThreadWait | None:
     if waiter.call != system_calls.FUTEX:
         return None
     before, waits = (*waiter.before, waiter.thread.tid or waiter.process.pid), []
-    for other in known.python_threads(waiter.process):
+    for other in observed.python_threads(waiter.process):
         if other.tid is None or other.tid in before:
             continue
         may_end = bool(user_frames(other)) or _runs_a_task(other)

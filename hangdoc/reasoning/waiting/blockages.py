@@ -97,7 +97,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         if end.cycle or (classes and classes[0].first.waits):
             same = None if end.cycle else different_calls.find_tensors(run, classes)
             same = same or different_calls.find_on_cards(run, classes)
-            same = same or (None if end.cycle else different_calls.compare_arguments(classes))
+            same = same or (None if end.cycle else different_calls.classify_same_call(classes))
             kind, culprits = same or cycles.classify_cycle(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(alike for alike in classes if not set(alike.ranks) & set(culprits))

@@ -158,7 +158,7 @@ def peer_of(rank: Rank) -> int | None:
 
 def calls_match(rank: Rank, peer: Rank) -> bool:
     """Whether `peer` is in the call that matches the send or receive of `rank`."""
-    if not (is_p2p(rank) and is_p2p(peer)) or rank.wait is None or peer.wait is None:
+    if rank.wait is None or peer.wait is None or not (rank.wait.kind == peer.wait.kind == "p2p"):
         return False
     mine, theirs = rank.wait.operation, peer.wait.operation
     opposite = (mine.op in call_names.SENDS) != (theirs.op in call_names.SENDS)
