@@ -44,6 +44,11 @@ def replies_to_polls(files: Iterable[AwaitedFile]) -> bool:
     return any(holder.replies for file in files for holder in file.holders or ())
 
 
+def is_held_only_by(file: AwaitedFile, pid: int) -> bool:
+    """Whether a process is the only holder of a file; False where the holders are not known."""
+    return {holder.pid for holder in file.holders or ()} == {pid}
+
+
 def _state(holder: Holder) -> str:
     if holder.behind is not None:
         return f", connected with pid {holder.behind}, which is at work"

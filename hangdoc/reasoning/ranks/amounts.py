@@ -95,13 +95,15 @@ def _loaders(less: Rank, more: Rank) -> list[Difference]:
     """Dataloaders of one loop with different numbers of batches. A rank that has left the function of the loop may still hold its
     dataloader in a variable."""
     view, other = less.loop, more.loop
-    theirs = next((one for one in iterators.loaders(more.process) if other and one.begins == other.loop.line), None)
+    theirs = next(
+        (one for one in iterators.list_loaders(more.process) if other and one.begins == other.loop.line), None
+    )
     if other is None or other.total is None or theirs is None:
         return []
     if view is not None:
         few = view.total
     else:
-        mine = iterators.unused_like(less.process, theirs)
+        mine = iterators.find_unused_like(less.process, theirs)
         few = mine.total if mine is not None else None
     if few is None or few >= other.total:
         return []

@@ -130,7 +130,7 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
     """The view with what the loop's own iterator says. The batch in which the rank is now is received, but not done."""
     loop, done, total = view.loop, view.done, view.total
     if view.inside:
-        iterator = iterators.iterator_in_loop(process, frame, loop)
+        iterator = iterators.find_iterator(process, frame, loop)
         if iterator is None or iterator.done is None:
             return view
         received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
@@ -138,8 +138,8 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
         total = total if iterator.total is None else iterator.total
         return structs.replace(view, done=done, total=total, by_iterator=True, recorded=iterator.total is not None)
     # Where a card waits in a call, its thread has gone on, and may be in the next round of the loop.
-    again = iterators.iterator_in_loop(process, frame, loop)
-    loader = again or iterators.loader_behind_loop(process, frame, loop)
+    again = iterators.find_iterator(process, frame, loop)
+    loader = again or iterators.find_loader_behind(process, frame, loop)
     if loader is None or loader.total is None:
         return view
     given = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done

@@ -3,7 +3,7 @@
 import re
 
 from hangdoc.parse import natural, was_removed
-from hangdoc.reasoning.evidence.stack import innermost, user_frames
+from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
@@ -15,13 +15,9 @@ _EACH = regex(r"for (\w+) in ")
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
-def _user_frame(thread: PythonThread) -> Frame | None:
-    return next(iter(user_frames(thread)), None)
-
-
-def operation(thread: PythonThread) -> str:
+def find_operation(thread: PythonThread) -> str:
     """The operation whose work is waited for: `work = dist.all_reduce(..., async_op=True)` above `work.wait()`."""
-    frame = _user_frame(thread)
+    frame = innermost_user_frame(thread)
     if frame is None or not frame.context:
         return "wait"
     direct = call_names.calls_in(frame.source or "")
@@ -66,12 +62,12 @@ def waited_for(frame: Frame) -> str | None:
     return call[1].split(".")[-1].split("[")[0] if call is not None else None
 
 
-def posted_peer(op: str, thread: PythonThread) -> int | None:
+def find_posted_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
     posted with batch_isend_irecv; None for several."""
     if op not in call_names.POINT_TO_POINT:
         return None
-    frame = _user_frame(thread)
+    frame = innermost_user_frame(thread)
     alike = call_names.SENDS if op in call_names.SENDS else call_names.RECEIVES
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
     if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
@@ -79,7 +75,7 @@ def posted_peer(op: str, thread: PythonThread) -> int | None:
     return None
 
 
-def worker_name(text: str | None) -> str | None:
+def read_worker_name(text: str | None) -> str | None:
     """The name in a variable that holds a string or a `WorkerInfo`."""
     named = _WORKER.fullmatch(text or "")
     return named[2] if named is not None and not was_removed(named[2]) else None

@@ -132,7 +132,7 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
     if thread is None or read is None:
         share = movement.share_of(process, movement.kernel_thread(process, None))
         return None if share is not None and share >= BUSY else False
-    if not movement.same_place(process, thread, read):
+    if not movement.is_at_same_lines(process, thread, read):
         return False
     native = _has_frame(process, thread, cpp_names.GPU_SPIN)
     if native is not None:

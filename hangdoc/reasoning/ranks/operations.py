@@ -37,7 +37,7 @@ def find_training_thread(process: Process) -> PythonThread | None:
 def _works(process: Process, main: PythonThread) -> bool:
     """Whether the main thread uses a processor in the user's code, although no look may have seen it run: between two steps it
     may sleep."""
-    share = movement.share_of(process, movement.thread_of(process, process.pid))
+    share = movement.share_of(process, movement.find_kernel_thread(process, process.pid))
     return share is not None and share >= BUSY and bool(reading(main).own)
 
 
@@ -63,7 +63,7 @@ def _rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonTh
         return None
     handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
     if len(handlers) > 1:
-        at_locks = {one.tid for one, _ in locks.threads_at_locks(process)}
+        at_locks = {one.tid for one, _ in locks.find_threads_at_locks(process)}
         free = [one for one in handlers.values() if one.tid not in at_locks]
         return free[0] if len(free) == 1 else None if free else next(iter(handlers.values()))
     return next(iter(handlers.values()), None)
@@ -154,7 +154,7 @@ def _rpc(frame: Frame) -> Wait:
         return Wait("collective", Operation(op=meeting, origin="user"))
     to = _local(frame, "to")
     peer = natural(to.text) if to is not None else None
-    asked = in_source.worker_name(to.text) if to is not None else None
+    asked = in_source.read_worker_name(to.text) if to is not None else None
     return Wait("p2p", Operation(op=frame.function, origin="user", peer=peer), asked=asked)
 
 
@@ -235,13 +235,13 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            operation = Operation(op=op, origin=caller, peer=in_source.posted_peer(op, thread))
+            operation = Operation(op=op, origin=caller, peer=in_source.find_posted_peer(op, thread))
             return Wait(call_names.wait_kind(op), operation)
     if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, observed.thread_names(process))):
         return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if cpp_names.WORK_WAIT.search(text):
-        op = in_source.operation(thread)
-        operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
+        op = in_source.find_operation(thread)
+        operation = Operation(op=op, origin=called, peer=in_source.find_posted_peer(op, thread))
         way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
         return Wait(call_names.wait_kind(op), operation, sure=op != "wait", way=way)
     return None

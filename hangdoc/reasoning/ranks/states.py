@@ -116,7 +116,7 @@ def _with_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.same_place(process, thread, read), movement.has_transferred(process, pairs)
+    same, bytes_moved = movement.is_at_same_lines(process, thread, read), movement.has_transferred(process, pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
@@ -132,7 +132,9 @@ def _with_stack(
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
-    working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
+    working = replace(
+        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, helpers, others)
+    )
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
         return replace(working, state=_working(process, thread), why=why, work=working.work or why)
