@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from hangdoc.preflight.plan import Check
-from hangdoc.reasoning.model.agreement import agreement
+from hangdoc.reasoning.model.agreement import compare_values
 
 
 def agree(name: str, values: dict[str, str | None], remedy: str, status: str = "fail") -> Check:
     """A check that passes if all nodes have the same value. `values` is by node; `status` is that of a difference."""
-    agreed = agreement(values)
+    agreed = compare_values(values)
     if not agreed.differs:
         value = agreed.values[0][0] if agreed.values else None
         return Check(name=name, status="pass", text=f"{value if value is not None else 'not set'} on all nodes")

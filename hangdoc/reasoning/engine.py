@@ -74,12 +74,12 @@ def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw_waits(run)
     idle = blockages.is_idle(run) and blockages.is_seen(run)
-    run = run.concluding(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
+    run = run.with_conclusions(differing=disagreements.compare_settings(run), launches=launches.compare_launches(run))
     quiet = waits.seconds_silent(run, standstill=idle)
-    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
-    run = run.concluding(blockages=blockages.find_blockages(run, drawn))
+    run = run.with_conclusions(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
+    run = run.with_conclusions(blockages=blockages.find_blockages(run, drawn))
     explained = tuple(replace(blockage, cause=explain(run, blockage)) for blockage in run.blockages)
-    return run.concluding(blockages=explained)
+    return run.with_conclusions(blockages=explained)
 
 
 def _job(run: Run, problems: list[str]) -> Job:

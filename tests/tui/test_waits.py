@@ -36,7 +36,7 @@ def test_every_class_is_drawn_once_and_every_edge_is_a_wait(name: str) -> None:
             assert run.waits is not None
             if picture.cycle:
                 following = (*picture.at[1:], picture.at[0])
-                assert all(run.waits.of(a) & set(b.ranks) for a, b in zip(picture.at, following, strict=True))
+                assert all(run.waits.awaited_by(a) & set(b.ranks) for a, b in zip(picture.at, following, strict=True))
 
 
 def test_a_cycle_begins_with_its_culprit() -> None:

@@ -99,7 +99,7 @@ def test_a_counter_that_a_later_loop_uses_again() -> None:
     ],
 )  # fmt: skip
 def test_only_what_gives_all_of_the_dataloader(header: str, total: int | None) -> None:
-    loader = iterators.loader_behind_loop(process(HELD), FRAME, replace(LOOP, header=header))
+    loader = iterators.find_loader_behind(process(HELD), FRAME, replace(LOOP, header=header))
     assert (loader.total if loader is not None else None) == total
 
 

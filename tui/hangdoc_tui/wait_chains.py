@@ -48,7 +48,7 @@ def _picture(run: Run, blockage: Blockage) -> Picture:
 
 
 def _awaits(run: Run, one: Class, other: Class) -> bool:
-    return run.waits is not None and bool(run.waits.of(one) & set(other.ranks))
+    return run.waits is not None and bool(run.waits.awaited_by(one) & set(other.ranks))
 
 
 def _cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:

@@ -122,7 +122,7 @@ def _waiting_lines(waiting: Waiting, model: ViewModel, depth: int) -> Iterator[L
 
 def _awaited(one: Class, run: Run) -> str:
     """The ranks that a class waits for; of a whole group only those that are not in its call."""
-    return numbers(run.waits.of(one)) if run.waits is not None else ""
+    return numbers(run.waits.awaited_by(one)) if run.waits is not None else ""
 
 
 def _line(one: Class, edge: str, awaited: str, model: ViewModel) -> Line:

@@ -224,7 +224,7 @@ def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
             if worker.waits and not any(reading(thread).handles_rpc for thread in threads):
                 wait = structs.replace(wait, answered_by=worker.rank)
             else:
-                wait = wait.having(peer=worker.rank)
+                wait = wait.with_details(peer=worker.rank)
             named[number] = structs.replace(rank, wait=wait)
     return named
 
@@ -256,6 +256,6 @@ def _rank(
         frame=frame,
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,
-        given=find_tensor(process, frames, read, state.wait) if read is not None else None,
+        passed=find_tensor(process, frames, read, state.wait) if read is not None else None,
         **_own_values(process, links),
     )

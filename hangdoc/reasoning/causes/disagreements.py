@@ -8,7 +8,7 @@ from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
 from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
 from hangdoc.reasoning.ledger.history import FirstDifference, first_difference
-from hangdoc.reasoning.model.agreement import Agreement, Value, agreement
+from hangdoc.reasoning.model.agreement import Agreement, Value, compare_values
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause, Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.model.kinds import Cycle, PointToPoint, SameCall
@@ -143,7 +143,7 @@ def differing_in(run: Run, values: Mapping[int, Value]) -> Agreement[Value, int]
     """The values of all ranks of a run, from those that have evidence of their own; None if they agree."""
     if len(set(values.values())) < 2:
         return None
-    return agreement({rank: value for first, value in values.items() for rank in run.alike(first)})
+    return compare_values({rank: value for first, value in values.items() for rank in run.alike(first)})
 
 
 # --- as causes -----------------------------------------------------------------------------------------------------------

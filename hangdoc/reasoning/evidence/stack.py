@@ -159,6 +159,11 @@ def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
     return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
 
 
+def innermost_user_frame(thread: PythonThread) -> Frame | None:
+    """The innermost frame of the user's own code."""
+    return next(iter(user_frames(thread)), None)
+
+
 def innermost(thread: PythonThread) -> Frame | None:
     """The innermost Python frame."""
     return next((frame for frame in thread.frames if not frame.native), None)

@@ -33,18 +33,13 @@ class Agreement(NamedTuple, Generic[Value, Member]):
         return tuple(member for _, members in self.values[0 if tied else 1 :] for member in members)
 
 
-def agreement(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
-    """Compare the values of some members."""
-    members_of: dict[Value, list[Member]] = {}
+def compare_values(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
+    """The members by their values."""
+    by_value: dict[Value, list[Member]] = {}
     for member, value in sorted(values.items()):
-        members_of.setdefault(value, []).append(member)
-    ordered = sorted(members_of.items(), key=lambda item: (-len(item[1]), item[1][0]))
+        by_value.setdefault(value, []).append(member)
+    ordered = sorted(by_value.items(), key=lambda item: (-len(item[1]), item[1][0]))
     return Agreement(tuple((value, tuple(members)) for value, members in ordered))
-
-
-def differing(values: Mapping[Member, Value]) -> Agreement[Value, Member] | None:
-    """The same; None where all agree."""
-    return agreement(values) if len(set(values.values())) > 1 else None
 
 
 # --- amounts ----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Blockage:
     def victims(self) -> tuple[int, ...]:
         """Ranks that only wait."""
         in_cycle = isinstance(self.kind, Cycle)
-        waiting = (*self.waiting, *(one for one in self.awaited if in_cycle or one.first.waits))
+        waiting = (*self.waiting, *(alike for alike in self.awaited if in_cycle or alike.first.waits))
         return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
 
     @property

@@ -93,5 +93,5 @@ class LaunchesDiffer(Cause, frozen=True, kw_only=True):
     @property
     def one_name(self) -> bool:
         """Whether the only difference is what `localhost` is on each host."""
-        given = {(part.address, part.port, part.nodes, part.init_method, part.run_id) for part in self.parts}
-        return len(given) == 1 and len(self.differences) == 1
+        settings = {(part.address, part.port, part.nodes, part.init_method, part.run_id) for part in self.parts}
+        return len(settings) == 1 and len(self.differences) == 1

@@ -34,20 +34,25 @@ class Hold(Struct, frozen=True, kw_only=True):
         return self.NAME
 
 
-def in_words(holders: Iterable[Holder]) -> str:
+def describe_holders(holders: Iterable[Holder]) -> str:
     """`pid 7 (python, at work), pid 9 (bash, stopped)`."""
-    return ", ".join(f"pid {one.pid} ({one.name}{_state(one)})" for one in holders)
+    return ", ".join(f"pid {holder.pid} ({holder.name}{_state(holder)})" for holder in holders)
 
 
-def polls(files: Iterable[AwaitedFile]) -> bool:
+def replies_to_polls(files: Iterable[AwaitedFile]) -> bool:
     """Whether a process at the other end of a connection replies to each poll: a reply is not what the thread waits for."""
-    return any(one.replies for file in files for one in file.holders or ())
+    return any(holder.replies for file in files for holder in file.holders or ())
 
 
-def _state(one: Holder) -> str:
-    if one.behind is not None:
-        return f", connected with pid {one.behind}, which is at work"
-    return ", at work" if one.works else ", stopped" if one.state in "Tt" else ""
+def is_held_only_by(file: AwaitedFile, pid: int) -> bool:
+    """Whether a process is the only holder of a file; False where the holders are not known."""
+    return {holder.pid for holder in file.holders or ()} == {pid}
+
+
+def _state(holder: Holder) -> str:
+    if holder.behind is not None:
+        return f", connected with pid {holder.behind}, which is at work"
+    return ", at work" if holder.works else ", stopped" if holder.state in "Tt" else ""
 
 
 class Dead(Hold, frozen=True, kw_only=True):
@@ -88,14 +93,14 @@ class ForOthers(Hold, frozen=True, kw_only=True):
     """The first few of them; None if unknown."""
 
     @classmethod
-    def of(cls, holders: tuple[Holder, ...] | None, ends: Ends = "unknown", **more: Any) -> Self:
-        """A wait for some processes. `ends` is what is known without them."""
-        if ends == "unknown" and any(one.works for one in holders or ()):
+    def ended_by(cls, holders: tuple[Holder, ...] | None, ends: Ends = "unknown", **fields: Any) -> Self:
+        """A wait that some processes can end. `ends` is what shows without them; `fields` are the others of the class."""
+        if ends == "unknown" and any(holder.works for holder in holders or ()):
             ends = "by-itself"
         if ends == "unknown" and holders and all(holder.state == "T" for holder in holders):
             ends = "never"  # stopped by a signal, as a rank may be: nothing continues it
-        sleeps = (seconds for one in holders or () for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT)
-        return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **more)
+        sleeps = (seconds for holder in holders or () for seconds in holder.sleeps if seconds <= SHORTEST_TIMEOUT)
+        return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **fields)
 
 
 class ReadsPipe(ForOthers, frozen=True, kw_only=True):
@@ -116,7 +121,7 @@ class AtSharedLock(ForOthers, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.holders is None:
             return "waiting for a lock in shared memory"
-        return f"waiting for a lock in shared memory that {in_words(self.holders) or 'no other process'} can release"
+        return f"waiting for a lock in shared memory that {describe_holders(self.holders) or 'no other process'} can release"
 
 
 class ChildStopped(Hold, frozen=True, kw_only=True):
@@ -212,8 +217,8 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.peer is None and not self.holders:
             return "waiting on the network"
-        who = " on ".join(one for one in (in_words(self.holders or ()), self.peer) if one)
-        polled = any(one.replies for one in self.holders or ())
+        who = " on ".join(part for part in (describe_holders(self.holders or ()), self.peer) if part)
+        polled = any(holder.replies for holder in self.holders or ())
         return f"{'sending data to' if self.sends else 'polling' if polled else 'waiting for a reply from'} {who}"
 
 

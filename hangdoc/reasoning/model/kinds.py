@@ -1,4 +1,4 @@
-"""What blocks a run, apart from what blocks a single rank (`ranks.holds`): ranks that wait for each other."""
+"""What blocks a run, apart from what blocks a single rank (`holds`): ranks that wait for each other."""
 
 from typing import ClassVar
 

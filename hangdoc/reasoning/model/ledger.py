@@ -10,7 +10,8 @@ from hangdoc.torch_facts import call_names
 
 Source = Literal["recorder", "inferred"]
 
-_TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
+TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
+"""A tensor in words, such as `float32[64, 8]`: its dtype and shape."""
 
 
 class Site(NamedTuple):
@@ -64,11 +65,12 @@ def plain_name(op: str) -> str:
 def amounts(call: Call) -> tuple[str, ...]:
     """Dtype and number of elements of each tensor (`float32 x 512`), where these must agree; otherwise empty. Shapes may differ
     if the numbers of elements are equal."""
-    return tuple(map(_amount, call.tensors)) if plain_name(call.op) in call_names.EQUAL_AMOUNTS else ()
+    return tuple(map(describe_amount, call.tensors)) if plain_name(call.op) in call_names.EQUAL_AMOUNTS else ()
 
 
-def _amount(tensor: str) -> str:
-    match = _TENSOR.match(tensor)
+def describe_amount(tensor: str) -> str:
+    """Dtype and number of elements of a tensor; text that is no tensor as it is."""
+    match = TENSOR.match(tensor)
     if match is None:
         return tensor
     return f"{match[1]} x {math.prod(natural(size) or 0 for size in match[2].split(', ') if size)}"
@@ -143,7 +145,7 @@ class RankCalls(NamedTuple):
     def count_like(self, call: Call) -> int | None:
         """How often it has made a call at the same lines, the pending one included; None if its record is not whole."""
         wanted = signature(call)
-        return sum(signature(other) == wanted for other in self.calls) if self.whole and call.sites else None
+        return sum(signature(made) == wanted for made in self.calls) if self.whole and call.sites else None
 
 
 class GroupCalls(NamedTuple):

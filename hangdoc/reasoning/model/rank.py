@@ -62,9 +62,9 @@ class Wait(Struct, frozen=True, gc=False):
             self.number,
         )
 
-    def having(self, **changes: Any) -> "Wait":
-        """The same wait, with more known of its operation."""
-        return replace(self, operation=replace(self.operation, **changes))
+    def with_details(self, **details: Any) -> "Wait":
+        """The same wait, with some fields of its operation replaced."""
+        return replace(self, operation=replace(self.operation, **details))
 
     @property
     def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:
@@ -72,7 +72,7 @@ class Wait(Struct, frozen=True, gc=False):
         return self.operation.group, self.members
 
 
-class Given(NamedTuple):
+class PassedTensor(NamedTuple):
     """The tensor that a rank passed to its collective."""
 
     lines: tuple[int, ...]
@@ -146,7 +146,7 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     loop: LoopView | None = None
     connections: tuple[Connection, ...] = ()
     """To other ranks."""
-    given: Given | None = None
+    passed: PassedTensor | None = None
 
     @property
     def pid(self) -> int | None:
@@ -207,10 +207,10 @@ def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
     return tuple(sorted(numbers_of(classes)))
 
 
-def merged(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[Class, ...]:
+def merge_classes(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[Class, ...]:
     """One class for all that have the same key, the smallest first."""
     by_key: dict[Hashable, list[Class]] = {}
-    for part in classes:
-        by_key.setdefault(key(part.first), []).append(part)
-    whole = (Class(parts[0].first, ranks_of(parts)) for parts in by_key.values())
+    for alike in classes:
+        by_key.setdefault(key(alike.first), []).append(alike)
+    whole = (Class(group[0].first, ranks_of(group)) for group in by_key.values())
     return tuple(sorted(whole, key=lambda alike: (len(alike.ranks), alike.ranks)))

@@ -135,11 +135,11 @@ class Run:
 
     @cached_property
     def _alike(self) -> dict[int, list[int]]:
-        alike: dict[int, list[int]] = {}
+        by_example: dict[int, list[int]] = {}
         for rank in self.living:
             if rank.like is not None:
-                alike.setdefault(rank.like, []).append(rank.rank)
-        return alike
+                by_example.setdefault(rank.like, []).append(rank.rank)
+        return by_example
 
     def alike(self, number: int) -> tuple[int, ...]:
         """A rank with evidence of its own, and those that are like it."""
@@ -155,7 +155,7 @@ class Run:
         """Those of them that made no progress."""
         return tuple(alike for alike in self.waiting if not alike.first.moving)
 
-    def concluding(self, **conclusions: Any) -> "Run":
+    def with_conclusions(self, **conclusions: Any) -> "Run":
         """The run with more concluded about it. What was computed from its ranks and hosts is kept."""
         run = dataclasses.replace(self, **conclusions)
         computed = (name for name, value in vars(Run).items() if isinstance(value, cached_property))

@@ -36,6 +36,6 @@ class Waits(NamedTuple):
     position: dict[int, int]
     """Of each rank's node."""
 
-    def of(self, one: Class) -> frozenset[int]:
+    def awaited_by(self, alike: Class) -> frozenset[int]:
         """The ranks that a class waits for."""
-        return self.nodes[self.position[one.ranks[0]]].awaits
+        return self.nodes[self.position[alike.ranks[0]]].awaits

@@ -2,7 +2,7 @@
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
@@ -33,7 +33,7 @@ def same_data(one: Rank, other: Rank) -> bool:
 
 
 def _beacons(less: Rank, more: Rank) -> list[Difference]:
-    a, b = known.beacon(less.process), known.beacon(more.process)
+    a, b = observed.beacon(less.process), observed.beacon(more.process)
     if a is None or b is None:
         return []
     found = []
@@ -95,13 +95,15 @@ def _loaders(less: Rank, more: Rank) -> list[Difference]:
     """Dataloaders of one loop with different numbers of batches. A rank that has left the function of the loop may still hold its
     dataloader in a variable."""
     view, other = less.loop, more.loop
-    theirs = next((one for one in iterators.loaders(more.process) if other and one.begins == other.loop.line), None)
+    theirs = next(
+        (one for one in iterators.list_loaders(more.process) if other and one.begins == other.loop.line), None
+    )
     if other is None or other.total is None or theirs is None:
         return []
     if view is not None:
         few = view.total
     else:
-        mine = iterators.unused_like(less.process, theirs)
+        mine = iterators.find_unused_like(less.process, theirs)
         few = mine.total if mine is not None else None
     if few is None or few >= other.total:
         return []
@@ -148,7 +150,7 @@ def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
     """(function, name) to (amount, whether it is a container's length) for the program's variables."""
     found: dict[tuple[str, str], tuple[int, bool]] = {}
     scopes = [(frame.function, frame.locals, counters_in([frame])) for frame in rank.program]
-    scopes.append(("<module>", known.module(rank.process), set()))
+    scopes.append(("<module>", observed.module(rank.process), set()))
     for function, variables, counters in scopes:
         for local in variables:
             if local.length is not None:
@@ -162,5 +164,5 @@ def other_files(one: Rank, other: Rank) -> bool:
     """Whether the ranks visibly read different sets of files: directories or published digests that are not equal."""
     if any(mine.digest != theirs.digest for mine, theirs in common_sources(one, other) if theirs.files):
         return True
-    a, b = known.beacon(one.process), known.beacon(other.process)
+    a, b = observed.beacon(one.process), observed.beacon(other.process)
     return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards

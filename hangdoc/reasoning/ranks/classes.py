@@ -29,7 +29,7 @@ def _conclusions(rank: Rank) -> Hashable:
         rank.label,
         rank.state,
         rank.wait,
-        rank.given,
+        rank.passed,
         None if hold is None else hold.alike,
         tuple((frame.file, frame.function, frame.line) for frame in rank.program),
         rank.where,

@@ -9,7 +9,7 @@ from msgspec import structs
 from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around, early_exits
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
@@ -133,7 +133,7 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
     """The view with what the loop's own iterator says. The batch in which the rank is now is received, but not done."""
     loop, done, total = view.loop, view.done, view.total
     if view.inside:
-        iterator = iterators.iterator_in_loop(process, frame, loop)
+        iterator = iterators.find_iterator(process, frame, loop)
         if iterator is None or iterator.done is None:
             return view
         received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
@@ -141,8 +141,8 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
         total = total if iterator.total is None else iterator.total
         return structs.replace(view, done=done, total=total, by_iterator=True, recorded=iterator.total is not None)
     # Where a card waits in a call, its thread has gone on, and may be in the next round of the loop.
-    again = iterators.iterator_in_loop(process, frame, loop)
-    loader = again or iterators.loader_behind_loop(process, frame, loop)
+    again = iterators.find_iterator(process, frame, loop)
+    loader = again or iterators.find_loader_behind(process, frame, loop)
     if loader is None or loader.total is None:
         return view
     given = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
@@ -181,13 +181,13 @@ def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
             return value
     if frame.locals and frame.function != "<module>":
         return None
-    texts = (integer(local.text) for local in known.module(process) if local.name == name)
+    texts = (integer(local.text) for local in observed.module(process) if local.name == name)
     return next((value for value in texts if value is not None), None)
 
 
 def count_rounds(rank: Rank) -> tuple[int | None, int | None]:
     """(rounds done, rounds expected): what the trainer publishes, else what its loop counts."""
-    beacon, view = known.beacon(rank.process), rank.loop
+    beacon, view = observed.beacon(rank.process), rank.loop
     done = beacon.batches_done if beacon else None
     total = beacon.batches_total if beacon else None
     if done is None and view is not None:
@@ -207,7 +207,7 @@ class BatchCount(NamedTuple):
 
 def count_batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
-    if known.beacon(rank.process) is None:
+    if observed.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
             return BatchCount(view.done, view.total, "loader")
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
@@ -223,7 +223,7 @@ def count_batches(rank: Rank) -> BatchCount:
     done, total = count_rounds(rank)
     if done is None and total is None:
         return BatchCount()
-    published = (beacon := known.beacon(rank.process)) is not None and beacon.batches_done is not None
+    published = (beacon := observed.beacon(rank.process)) is not None and beacon.batches_done is not None
     return BatchCount(done, total, "beacon" if published else "inferred")
 
 
@@ -232,7 +232,7 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None, attem
     frames only. In the innermost loop of `attempts`, integers count only attempts."""
     if _beacon_moved(process):
         return True
-    moved = known.moved_counters(process)
+    moved = observed.moved_counters(process)
     if moved and attempts is not None and (loops := around(attempts)):
         counts = {(attempts.file, attempts.function, name) for name in (*loops[-1].counters, *loops[-1].advances)}
         moved = [c for c in moved if (c.file, c.function, c.name) not in counts]
@@ -243,7 +243,7 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None, attem
 
 
 def _beacon_moved(process: Process) -> bool:
-    beacon = known.beacon(process)
+    beacon = observed.beacon(process)
     return beacon is not None and beacon.moved
 
 
@@ -257,8 +257,10 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
     """
     if _beacon_moved(process):
         return True
-    moved = {(c.file, c.function, c.name): c for c in known.moved_counters(process)}
-    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in known.python_threads(process))
+    moved = {(c.file, c.function, c.name): c for c in observed.moved_counters(process)}
+    return bool(moved) and any(
+        _counts(other, moved, main=other is thread) for other in observed.python_threads(process)
+    )
 
 
 def goes_round(process: Process, thread: PythonThread | None) -> bool:

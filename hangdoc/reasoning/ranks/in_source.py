@@ -1,52 +1,39 @@
 """What the line of the user's own code says about a wait: the call that made the work that is waited for, its peer, its root."""
 
-import ast
-import operator
 import re
-from collections.abc import Callable
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural, was_removed
-from hangdoc.reasoning.evidence.stack import innermost, user_frames
+from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
 
-_STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _DEF = regex(r"(\s*)(?:async )?def ")
 _EACH = regex(r"for (\w+) in ")
-_MAX_CALL = 400
-"""Characters of a call that are read."""
-_CALCULATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
-    ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
+_STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
 def find_unfinished_work(thread: PythonThread) -> Wait | None:
     """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
     source shows none. Less sure than native frames: the same line may wait for another thing."""
-    frame = _user_frame(thread)
+    frame = innermost_user_frame(thread)
     source = frame.source or "" if frame is not None and frame is innermost(thread) else ""
     if _STORE_CALL.search(source):
         return Wait("store", Operation(op="wait", origin="store"), sure=False)
-    op = operation(thread) if _WAIT_CALL.search(source) else None
+    op = find_operation(thread) if _WAIT_CALL.search(source) else None
     if op is None or op not in call_names.OPERATIONS:
         return None
     return Wait(call_names.wait_kind(op), Operation(op=op, origin="user"), sure=False)
 
 
-def _user_frame(thread: PythonThread) -> Frame | None:
-    return next(iter(user_frames(thread)), None)
-
-
-def operation(thread: PythonThread) -> str:
+def find_operation(thread: PythonThread) -> str:
     """The operation whose work is waited for: `work = dist.all_reduce(..., async_op=True)` above `work.wait()`."""
-    frame = _user_frame(thread)
+    frame = innermost_user_frame(thread)
     if frame is None or not frame.context:
         return "wait"
     direct = call_names.calls_in(frame.source or "")
@@ -91,12 +78,12 @@ def waited_for(frame: Frame) -> str | None:
     return call[1].split(".")[-1].split("[")[0] if call is not None else None
 
 
-def posted_peer(op: str, thread: PythonThread) -> int | None:
+def find_posted_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
     posted with batch_isend_irecv; None for several."""
     if op not in call_names.POINT_TO_POINT:
         return None
-    frame = _user_frame(thread)
+    frame = innermost_user_frame(thread)
     alike = call_names.SENDS if op in call_names.SENDS else call_names.RECEIVES
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
     if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
@@ -104,7 +91,7 @@ def posted_peer(op: str, thread: PythonThread) -> int | None:
     return None
 
 
-def worker_name(text: str | None) -> str | None:
+def read_worker_name(text: str | None) -> str | None:
     """The name in a variable that holds a string or a `WorkerInfo`."""
     named = _WORKER.fullmatch(text or "")
     return named[2] if named is not None and not was_removed(named[2]) else None

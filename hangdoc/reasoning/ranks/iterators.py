@@ -15,23 +15,23 @@ _GIVE_ALL = frozenset({"enumerate", "iter", "tqdm", "track"})
 """Functions that give everything that their first argument gives."""
 
 
-def loaders(process: Process | None) -> tuple[Loader, ...]:
+def list_loaders(process: Process | None) -> tuple[Loader, ...]:
     """Its iterators and dataloaders."""
     return process.loops.loaders if process is not None and isinstance(process.loops, Loops) else ()
 
 
-def iterator_in_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
+def find_iterator(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     """The iterator that a `for` statement of a frame goes over; None if it was not read, or if the loop has ended."""
-    for loader in loaders(process):
+    for loader in list_loaders(process):
         if loader.begins == loop.line and loader.done is not None and _is_at(loader, frame):
             return loader
     return None
 
 
-def loader_behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
+def find_loader_behind(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     """The dataloader over which a `for` statement of a frame went before it ended, all of it."""
     name = _iterated(loop.header)
-    for loader in loaders(process):
+    for loader in list_loaders(process):
         if name is not None and name == loader.name and not loader.begins and _is_at(loader, frame):
             return loader
     return None
@@ -39,7 +39,7 @@ def loader_behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loa
 
 def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:
     """Whether the iterator of a `for` statement, or the loader that it went over, is known to give batches."""
-    iterator = iterator_in_loop(process, frame, loop) or loader_behind_loop(process, frame, loop)
+    iterator = find_iterator(process, frame, loop) or find_loader_behind(process, frame, loop)
     return iterator is not None and iterator.kind not in _OF_ANYTHING
 
 
@@ -63,20 +63,24 @@ def ended_with_its_data(loop: Loop) -> bool:
 
 def find_training_iterator(process: Process | None) -> Loader | None:
     """The iterator over batches that no other loop over batches is around; None if there is none, or if there are several."""
-    batches = [one for one in loaders(process) if one.done is not None and one.kind not in _OF_ANYTHING]
-    running = [one for one in batches if one.begins] or [one for one in batches if one.kind != "DataLoader"]
-    outermost = [one for one in running if one.depth == min(other.depth for other in running)]
+    batches = [
+        loader for loader in list_loaders(process) if loader.done is not None and loader.kind not in _OF_ANYTHING
+    ]
+    running = [loader for loader in batches if loader.begins] or [
+        loader for loader in batches if loader.kind != "DataLoader"
+    ]
+    outermost = [loader for loader in running if loader.depth == min(each.depth for each in running)]
     return outermost[0] if len(outermost) == 1 else None
 
 
-def unused_like(process: Process | None, other: Loader) -> Loader | None:
+def find_unused_like(process: Process | None, theirs: Loader) -> Loader | None:
     """The only dataloader of a rank that no loop goes over and that has the same kind of data as one of another rank."""
     alike = [
-        one
-        for one in loaders(process)
-        if not one.begins
-        and one.kind.endswith("DataLoader")
-        and one.dataset is not None
-        and (one.dataset, one.sampler) == (other.dataset, other.sampler)
+        loader
+        for loader in list_loaders(process)
+        if not loader.begins
+        and loader.kind.endswith("DataLoader")
+        and loader.dataset is not None
+        and (loader.dataset, loader.sampler) == (theirs.dataset, theirs.sampler)
     ]
     return alike[0] if len(alike) == 1 else None

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.reasoning.ranks.movement import kernel_thread
+from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
 from hangdoc.snapshot import Frame, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
@@ -25,19 +25,21 @@ class Waiting(NamedTuple):
 
 
 def find_loader_wait(
-    thread: PythonThread, helpers: Sequence[Process], waiting: Callable[[Process, PythonThread], Waiting | None]
+    thread: PythonThread, helpers: Sequence[Process], find_wait: Callable[[Process, PythonThread], Waiting | None]
 ) -> WaitsForLoader:
-    """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `waiting` says what a thread
-    of a process waits for, if it is known."""
-    inside = _loads_itself(thread)
+    """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
+    returns what a thread of a process waits for, or None."""
+    inside = _find_own_loading(thread)
     workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     alive = (worker for worker in workers if worker not in dead + stopped)
-    stuck = [(worker, frame) for worker in alive if (frame := find_place(worker)) is not None]
+    stuck = [(worker, frame) for worker in alive if (frame := find_worker_frame(worker)) is not None]
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
     starved = [
-        w for w in workers if w.state == "R" or ((main := kernel_thread(w, None)) is not None and main.state == "R")
+        worker
+        for worker in workers
+        if worker.state == "R" or ((main := kernel_thread(worker, None)) is not None and main.state == "R")
     ]
     shown = (*dead, *stopped, *(worker for worker, _ in stuck))[:4]
     likely = 0.9 if stuck else 0.6
@@ -50,7 +52,7 @@ def find_loader_wait(
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
     if not workers:
-        unread = any(not known.python_threads(helper) for helper in helpers)  # one of these may be a worker
+        unread = any(not observed.python_threads(helper) for helper in helpers)  # one of these may be a worker
         about = "its DataLoader workers could not be observed" if unread else "its DataLoader workers are gone"
         return WaitsForLoader(about=about, certainty=likely)
     if starved:
@@ -60,26 +62,26 @@ def find_loader_wait(
         return WaitsForLoader(
             about="its DataLoader workers are not making progress", certainty=likely, shown=tuple(workers[:1])
         )
-    first, frame = stuck[0]
-    inner = worker_thread(first)
-    found = waiting(first, replace(inner, frames=_above_the_loop(inner))) if inner is not None else None
-    if _at_dead_lock(first):
-        found = Waiting("waiting for a lock that was held when the worker was forked", "unknown")
-    what = f": {found.why}" if found is not None else ""
+    worker, frame = stuck[0]
+    inner = find_worker_thread(worker)
+    wait = find_wait(worker, replace(inner, frames=_frames_above_loop(inner))) if inner is not None else None
+    if _at_dead_lock(worker):
+        wait = Waiting("waiting for a lock that was held when the worker was forked", "unknown")
+    what = f": {wait.why}" if wait is not None else ""
     about = f"has not returned from {frame.function}{what}"
     # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
     never = len(stuck) == len(workers) and all(_at_dead_lock(worker) for worker, _ in stuck)
-    ends: Ends = "never" if never else "by-itself" if found is not None and found.ends == "by-itself" else "unknown"
-    return WaitsForLoader(about=about, certainty=likely, worker=first, shown=shown, ends=ends)
+    ends: Ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
+    return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, ends=ends)
 
 
 def _at_dead_lock(worker: Process) -> bool:
     """Whether a worker is at a lock of its own process, and none of its other threads runs."""
-    waiting = {thread.tid or worker.pid for thread, _ in locks.threads_at_locks(worker)}
+    waiting = {tid_of(worker, thread) for thread, _ in locks.find_threads_at_locks(worker)}
     return bool(waiting) and locks.others_are_idle(worker, waiting)
 
 
-def _loads_itself(thread: PythonThread) -> Frame | None:
+def _find_own_loading(thread: PythonThread) -> Frame | None:
     """The user's frame that the loader called in the rank itself; None if workers load."""
     frames = [f for f in thread.frames if not f.native]
     inner = next((i for i, f in enumerate(frames) if f.file.endswith(file_names.DATALOADER)), 0)
@@ -87,29 +89,29 @@ def _loads_itself(thread: PythonThread) -> Frame | None:
 
 
 def _is_worker(helper: Process) -> bool:
-    return helper.name == thread_names.DATALOADER_WORKER or worker_thread(helper) is not None
+    return helper.name == thread_names.DATALOADER_WORKER or find_worker_thread(helper) is not None
 
 
-def worker_thread(helper: Process) -> PythonThread | None:
+def find_worker_thread(helper: Process) -> PythonThread | None:
     """The thread of a worker process that makes its batches."""
-    for thread in known.python_threads(helper):
+    for thread in observed.python_threads(helper):
         if any(file_names.DATALOADER_WORKER.is_at(f.file, f.function) for f in thread.frames):
             return thread
     return None
 
 
-def find_place(helper: Process) -> Frame | None:
+def find_worker_frame(helper: Process) -> Frame | None:
     """The innermost frame of the user's code above the worker loop, or of a package the function that torch called for the data;
     None if the worker waits for work in its queue."""
-    thread = worker_thread(helper)
-    frames = [frame for frame in _above_the_loop(thread) if not frame.native] if thread is not None else []
+    thread = find_worker_thread(helper)
+    frames = [frame for frame in _frames_above_loop(thread) if not frame.native] if thread is not None else []
     if (own := next((frame for frame in frames if not frame.library), None)) is not None:
         return own
     fetches = next((at for at, frame in enumerate(frames) if frame.file.endswith(file_names.DATALOADER_FETCH)), 0)
     return frames[fetches - 1] if fetches > 0 else None
 
 
-def _above_the_loop(thread: PythonThread) -> tuple[Frame, ...]:
+def _frames_above_loop(thread: PythonThread) -> tuple[Frame, ...]:
     """The frames that a worker's loop called. Below it are those of the rank that forked the worker."""
     return tuple(takewhile(lambda frame: not frame.file.endswith(file_names.DATALOADER_WORKER.file), thread.frames))
 
@@ -137,7 +139,7 @@ def is_starving(process: Process, thread: PythonThread | None) -> bool:
     now = find_consumers(thread)
     if not now or thread is None or counters_moved(process, among=now):
         return False
-    earlier = [t for t in known.threads_before(process) if t.tid == thread.tid and t.name == thread.name]
+    earlier = [t for t in observed.threads_before(process) if t.tid == thread.tid and t.name == thread.name]
     places = [(frame.file, frame.function, frame.line) for frame in now]
     # The first stack has no source to find the consumers in, and needs none: they are its outermost frames.
     return any(

@@ -6,7 +6,7 @@ or uses CPU anywhere is busy.
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
 from hangdoc.snapshot import (
@@ -26,14 +26,14 @@ _TRANSFERRED_BYTES = 4096
 _CHILDS_BYTES = 16 * 1024
 
 
-def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
+def describe_moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
     """What a rank and its helpers read, wrote or transferred in the window, in words; `others` are their connections to the
     world. None for less than a few pages or packets."""
-    tree = [one.files for one in (process, *helpers) if isinstance(one.files, FileBytes)]
+    tree = [member.files for member in (process, *helpers) if isinstance(member.files, FileBytes)]
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
             return f"it {verb} {amount / 1e6:.1f} MB"
-    amount = sum(c.bytes_moved or 0 for c in others if c.state == "ESTABLISHED")
+    amount = sum(connection.bytes_moved or 0 for connection in others if connection.state == "ESTABLISHED")
     return (
         f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= _TRANSFERRED_BYTES else None
     )
@@ -48,34 +48,41 @@ def own_counts(process: Process) -> str | None:
 
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
-    """The kernel's thread behind a Python thread, the main thread for none."""
-    found = thread_of(process, thread.tid) if thread is not None and thread.tid is not None else None
-    return found or thread_of(process, process.pid)
+    """The kernel's thread behind a Python thread; the main thread for none, and for one that was not seen."""
+    own = own_kernel_thread(process, thread) if thread is not None else None
+    return own or find_kernel_thread(process, process.pid)
 
 
-def thread_of(process: Process, tid: int | None) -> KernelThread | None:
+def own_kernel_thread(process: Process, thread: PythonThread) -> KernelThread | None:
+    """The kernel's thread behind a Python thread; None for one that was not seen."""
+    return find_kernel_thread(process, tid_of(process, thread))
+
+
+def tid_of(process: Process, thread: PythonThread) -> int:
+    """The kernel's number of a Python thread. One without a number is the main thread."""
+    return thread.tid if thread.tid is not None else process.pid
+
+
+def find_kernel_thread(process: Process, tid: int | None) -> KernelThread | None:
     """A kernel thread by its number; None for one that was not seen."""
-    for one in process.clocks.threads if isinstance(process.clocks, Clocks) else ():
-        if one.tid == tid:
-            return one
-    return None
+    return next((thread for thread in observed.threads(process) if thread.tid == tid), None)
 
 
 def has_transferred(process: Process, connections: Iterable[Connection]) -> bool:
     """Whether any of its connections transferred data in the window. The processes of NCCL keep in touch all the time."""
-    least = nccl.KEEPS_ALIVE_BYTES if any(map(thread_names.uses_card, known.thread_names(process))) else 0
+    least = nccl.KEEPS_ALIVE_BYTES if observed.uses_nccl(process) else 0
     return any((connection.bytes_moved or 0) > least for connection in connections)
 
 
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:
-    """CPU of the training thread as a share of one core; a compute pool counts where it is at work."""
+    """CPU of a thread over the window as a share of one core; None if it could not be measured."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
         return None
     return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
 
 
 def cpu_percent(process: Process) -> float | None:
-    """CPU of all threads over the window, in percent of one core."""
+    """CPU of all threads over the window, in percent of one core; None if it could not be measured."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return None
     return round(sum([t.cpu_ns for t in process.clocks.threads]) / 1e7 / process.clocks.window_seconds, 1)
@@ -100,10 +107,12 @@ def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
 
 def serves_requests(process: Process) -> bool:
     """Whether its RPC pool keeps being woken: by requests of other ranks."""
-    return any(keeps_waking(process, one) for one in known.threads(process) if one.name == thread_names.RPC_POOL)
+    return any(
+        keeps_waking(process, thread) for thread in observed.threads(process) if thread.name == thread_names.RPC_POOL
+    )
 
 
-def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
+def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> bool:
     """Whether the thread stood at the same lines at both looks; True where one look is missing."""
     if not isinstance(process.stack_before, Stack):
         return True
@@ -118,7 +127,11 @@ def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
 
 def children_transfer(helpers: Sequence[Process]) -> bool:
     """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
-    amounts = (one.files.read_bytes + one.files.written_bytes for one in helpers if isinstance(one.files, FileBytes))
+    amounts = (
+        helper.files.read_bytes + helper.files.written_bytes
+        for helper in helpers
+        if isinstance(helper.files, FileBytes)
+    )
     return any(amount >= _CHILDS_BYTES for amount in amounts)
 
 
@@ -134,5 +147,5 @@ def _waits_for_busy(process: Process) -> bool:
 
 def threads_at_work(process: Process, thread: PythonThread) -> bool:
     """Whether the other threads of a process, but those that merely carry messages, use a processor."""
-    own = thread_of(process, thread.tid if thread.tid is not None else process.pid)
+    own = own_kernel_thread(process, thread)
     return cores_used(process, transport=False) - (share_of(process, own) or 0.0) >= BUSY

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, origin, reading, short
@@ -92,7 +92,7 @@ def find_dumped_call(process: Process) -> CardCall | None:
     if not calls:
         return None
     group, call, peer = max(calls, key=lambda each: _made_first(*each[:2]))
-    wait = _wait(process, group, call, peer, sure=True).having(backend="nccl" if group.on_card else "gloo")
+    wait = _wait(process, group, call, peer, sure=True).with_details(backend="nccl" if group.on_card else "gloo")
     return CardCall(wait, _thread_at(call, None) if call.frames else None, "the call is not complete in its dump")
 
 
@@ -132,7 +132,7 @@ def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading |
     if thread is None or read is None:
         share = movement.share_of(process, movement.kernel_thread(process, None))
         return None if share is not None and share >= BUSY else False
-    if not movement.same_place(process, thread, read):
+    if not movement.is_at_same_lines(process, thread, read):
         return False
     native = _has_frame(process, thread, cpp_names.GPU_SPIN)
     if native is not None:
@@ -154,7 +154,7 @@ def _may_synchronise(thread: PythonThread) -> bool:
 
 def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) -> bool | None:
     """Whether native frames of a thread match a pattern; None if there are none."""
-    native = known.native_of(process, thread)
+    native = observed.native_of(process, thread)
     if native is None:
         return None
     inner = native.frames[:_INNER_FRAMES]
@@ -163,7 +163,7 @@ def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) ->
 
 
 def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:
-    listed = next((each for each in known.groups(process) if not each.default and each.name == group.name), None)
+    listed = next((each for each in observed.groups(process) if not each.default and each.name == group.name), None)
     members = None if group.default else (group.ranks or (listed.ranks if listed is not None else None))
     operation = Operation(
         op=call_names.recorded_op(call.op),

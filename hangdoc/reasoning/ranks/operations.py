@@ -4,7 +4,7 @@ from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.records import backend_names, backend_of_group
 from hangdoc.reasoning.evidence.stack import Reading, inner_native_functions, origin, reading, user_frames
 from hangdoc.reasoning.model.rank import BUSY, Wait
@@ -37,7 +37,7 @@ def find_training_thread(process: Process) -> PythonThread | None:
 def _works(process: Process, main: PythonThread) -> bool:
     """Whether the main thread uses a processor in the user's code, although no look may have seen it run: between two steps it
     may sleep."""
-    share = movement.share_of(process, movement.thread_of(process, process.pid))
+    share = movement.share_of(process, movement.find_kernel_thread(process, process.pid))
     return share is not None and share >= BUSY and bool(reading(main).own)
 
 
@@ -63,7 +63,7 @@ def _rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonTh
         return None
     handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
     if len(handlers) > 1:
-        at_locks = {one.tid for one, _ in locks.threads_at_locks(process)}
+        at_locks = {one.tid for one, _ in locks.find_threads_at_locks(process)}
         free = [one for one in handlers.values() if one.tid not in at_locks]
         return free[0] if len(free) == 1 else None if free else next(iter(handlers.values()))
     return next(iter(handlers.values()), None)
@@ -81,10 +81,10 @@ def find_operation(process: Process, thread: PythonThread | None, read: Reading 
     found = _found(process, thread, read or reading(thread)) if thread is not None else None
     if found is None or found.kind not in ("collective", "p2p") or found.operation.backend is not None:
         return found
-    backend = backend_of_group(known.groups(process), found.operation.group)
+    backend = backend_of_group(observed.groups(process), found.operation.group)
     if backend is None:
         return found
-    return found.having(backend=backend)
+    return found.with_details(backend=backend)
 
 
 def find_calls_beside(
@@ -93,7 +93,7 @@ def find_calls_beside(
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
     if wait is None or wait.kind != "collective":
         return []
-    others = (one for one in known.python_threads(process) if one is not thread and reading(one).in_c10d)
+    others = (one for one in observed.python_threads(process) if one is not thread and reading(one).in_c10d)
     found = ((one, other) for one in others if (other := find_operation(process, one)) is not None)
     return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
 
@@ -106,16 +106,16 @@ def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None
         return found
     only = recorded.find_only_pending(process) if read.call is None else None
     if only is not None and found.operation.op in ("wait", only[0]):  # no frame of the operation shows its group
-        members = next((group.ranks for group in known.groups(process) if group.name == only[1]), None)
-        found = structs.replace(found.having(op=only[0], group=only[1]), sure=True, members=members)
+        members = next((group.ranks for group in observed.groups(process) if group.name == only[1]), None)
+        found = structs.replace(found.with_details(op=only[0], group=only[1]), sure=True, members=members)
     entry = recorded.find_pending_call(process, found)
-    return found.having(seq=entry.seq) if entry is not None else found
+    return found.with_details(seq=entry.seq) if entry is not None else found
 
 
 def _asking(process: Process, found: Wait, read: Reading) -> Wait:
     """A call of RPC with the worker that has to answer. If the process waits for one worker alone, the record of its calls comes
     before what the source seems to say, but not before the arguments of torch's own frame."""
-    workers = known.rpc_calls(process)
+    workers = observed.rpc_calls(process)
     named = found.operation.peer is not None or (read.rpc is not None and found.asked is not None)
     if not named and len(workers) == 1:
         return structs.replace(found, asked=next(iter(workers)))
@@ -123,7 +123,7 @@ def _asking(process: Process, found: Wait, read: Reading) -> Wait:
 
 
 def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
-    groups = known.groups(process)
+    groups = observed.groups(process)
     found = _from_python(thread, read, groups) or _from_native(process, thread, groups)
     if found is not None or not isinstance(process.native, Unavailable):
         return found
@@ -154,7 +154,7 @@ def _rpc(frame: Frame) -> Wait:
         return Wait("collective", Operation(op=meeting, origin="user"))
     to = _local(frame, "to")
     peer = natural(to.text) if to is not None else None
-    asked = in_source.worker_name(to.text) if to is not None else None
+    asked = in_source.read_worker_name(to.text) if to is not None else None
     return Wait("p2p", Operation(op=frame.function, origin="user", peer=peer), asked=asked)
 
 
@@ -221,7 +221,7 @@ def _direct_call(thread: PythonThread) -> str | None:
 
 
 def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
-    native = known.native_of(process, thread)
+    native = observed.native_of(process, thread)
     if native is None:
         return None
     text = inner_native_functions(native)
@@ -235,13 +235,13 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            operation = Operation(op=op, origin=caller, peer=in_source.posted_peer(op, thread))
+            operation = Operation(op=op, origin=caller, peer=in_source.find_posted_peer(op, thread))
             return Wait(call_names.wait_kind(op), operation)
-    if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, known.thread_names(process))):
+    if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, observed.thread_names(process))):
         return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if cpp_names.WORK_WAIT.search(text):
-        op = in_source.operation(thread)
-        operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
+        op = in_source.find_operation(thread)
+        operation = Operation(op=op, origin=called, peer=in_source.find_posted_peer(op, thread))
         way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
         return Wait(call_names.wait_kind(op), operation, sure=op != "wait", way=way)
     return None
@@ -249,13 +249,13 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
 
 def find_gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
-    native = known.native_of(process, thread)
-    if native is None or not any(map(thread_names.uses_card, known.thread_names(process))):
+    native = observed.native_of(process, thread)
+    if native is None or not any(map(thread_names.uses_card, observed.thread_names(process))):
         return None
     inner = native.frames[:12]
     if not any(f.native and cpp_names.GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
-    groups = known.groups(process)
+    groups = observed.groups(process)
     named = _from_python(thread, reading(thread), groups)
     if named is None:
         return Wait("collective", Operation(op="wait", origin=call_names.GPU_WAIT), sure=False)

@@ -148,7 +148,7 @@ def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if _holds(loop, a, b):
-            received = [iterators.iterator_in_loop(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
+            received = [iterators.find_iterator(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
             counts = [iterator.done for iterator in received if iterator is not None and iterator.done is not None]
             if len(counts) == 2:
                 if counts[0] != counts[1]:

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.parse import parsed_expression, unparsed
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
@@ -25,7 +25,7 @@ def find_half_precision(rank: Rank) -> tuple[str, str] | None:
 
 
 def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
-    variables = list(known.variables(rank.process, rank.own))
+    variables = list(observed.variables(rank.process, rank.own))
     models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
     # The largest model is the trained one, not a layer that stays in float32 or a small copy in 16 bit. Of equal ones (a copy of
     # the whole model) the trained one is unknown, so 32 bit comes first and nothing is reported.

@@ -2,8 +2,8 @@
 
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stack import Reading
-from hangdoc.reasoning.model.rank import Given, Wait, form
-from hangdoc.regex import regex
+from hangdoc.reasoning.model.ledger import TENSOR
+from hangdoc.reasoning.model.rank import PassedTensor, Wait, form
 from hangdoc.snapshot import Frame, Process, Recorded
 from hangdoc.torch_facts import call_names
 
@@ -36,17 +36,14 @@ def _op(entry: Recorded) -> str:
     return call_names.ALIASES.get(name, call_names.ALIASES.get(entry.op, name))
 
 
-TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
-
-
-def find_tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
+def find_tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> PassedTensor | None:
     """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
     if wait is None or wait.kind != "collective":
         return None
     entry = find_pending_call(process, wait)
     tensor = _tensor(frames, read) or _recorded_tensor(entry, wait)
     lines = tuple(frames[at].line for at in read.c10d[1:])
-    return None if tensor is None else Given(lines, tensor, None if entry is None else entry.seq)
+    return None if tensor is None else PassedTensor(lines, tensor, None if entry is None else entry.seq)
 
 
 def _tensor(frames: tuple[Frame, ...], read: Reading) -> str | None:

@@ -1,8 +1,10 @@
 """How long a thread sleeps, and whether it then continues or only checks a condition again."""
 
+from itertools import takewhile
+
 from hangdoc.program import around, tests_files
 from hangdoc.reasoning.evidence import kernel as system_calls
-from hangdoc.reasoning.evidence.stack import user_frames
+from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
 from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.loader import find_consumers
@@ -24,7 +26,7 @@ def describe_sleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
 
 def polls_for_files(thread: PythonThread, kernel: KernelThread | None) -> Frame | None:
     """The frame in which a thread sleeps between two tests of files; None if it does not."""
-    own = next(iter(user_frames(thread)), None)
+    own = innermost_user_frame(thread)
     loops = around(own) if own is not None and kernel is not None and kernel.syscall in system_calls.SLEEP else []
     return own if loops and tests_files(loops[-1]) else None
 
@@ -36,7 +38,7 @@ def find_timed_wait(process: Process, thread: PythonThread, kernel: KernelThread
     if kernel is None or whole is None:
         return None
     left = max(0.0, whole - kernel.idle_seconds) if kernel.idle_seconds is not None else None
-    holders = [one.pid for file in kernel.files for one in file.holders or ()]
+    holders = [holder.pid for file in kernel.files for holder in file.holders or ()]
     if (
         kernel.syscall in system_calls.EVENT_LOOP
         and len(holders) == len(kernel.files)
@@ -66,14 +68,12 @@ def seconds_of_sleep(kernel: KernelThread | None) -> float | None:
 
 def _waits_for_an_event(thread: PythonThread) -> bool:
     """Whether the user's code itself waits for a `threading.Event` or `Condition`. It continues when that is set."""
-    inner = []
-    for frame in (one for one in thread.frames if not one.native):
-        if not frame.file.endswith("/threading.py"):
-            break
-        inner.append(frame.function)
+    python = [frame for frame in thread.frames if not frame.native]
+    inner = list(takewhile(lambda frame: frame.file.endswith("/threading.py"), python))
     own = user_frames(thread)
-    python = [one for one in thread.frames if not one.native]
-    return bool(inner) and inner[-1].endswith("wait") and len(python) > len(inner) and python[len(inner)] in own
+    return (
+        bool(inner) and inner[-1].function.endswith("wait") and len(python) > len(inner) and python[len(inner)] in own
+    )
 
 
 def _is_timer(thread: PythonThread) -> bool:

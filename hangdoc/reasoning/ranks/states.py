@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.phrases import duration
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
 from hangdoc.reasoning.model.holds import Busy, Elsewhere, Hold, Starves, Unreadable, Works
@@ -88,12 +88,12 @@ def state_of(
 
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
     if (counted := movement.own_counts(process)) is not None:
-        beacon = known.beacon(process)
+        beacon = observed.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
     moved = counters_moved(process) or movement.has_transferred(process, pairs)
     # A rank that waits for its card is as busy as one that works.
-    if share is not None and share >= BUSY and (moved or not known.uses_nccl(process)):
+    if share is not None and share >= BUSY and (moved or not observed.uses_nccl(process)):
         why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, training_share=share)
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)
@@ -116,7 +116,7 @@ def _with_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.same_place(process, thread, read), movement.has_transferred(process, pairs)
+    same, bytes_moved = movement.is_at_same_lines(process, thread, read), movement.has_transferred(process, pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
@@ -132,7 +132,9 @@ def _with_stack(
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
-    working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
+    working = replace(
+        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, helpers, others)
+    )
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
         return replace(working, state=_working(process, thread), why=why, work=working.work or why)
@@ -206,7 +208,7 @@ def _working(process: Process, thread: PythonThread) -> str:
     """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
     such functions."""
     frames = _outside_imports(thread.frames)
-    beacon = known.beacon(process)
+    beacon = observed.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published
     if any(part in f.file for f in frames for part in file_names.COMPILING):
@@ -234,7 +236,7 @@ _LONG = {
 
 def find_announced(rank: Rank) -> Works | None:
     """A phase that the trainer announced, with a patience that has not run out."""
-    beacon = known.beacon(rank.process)
+    beacon = observed.beacon(rank.process)
     if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
         return None
     if rank.waits or rank.state in ("stopped", "waiting-input"):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import kernel as system_calls
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.stack import reading, user_frames
 from hangdoc.reasoning.model.holds import (
@@ -31,12 +31,13 @@ from hangdoc.reasoning.model.holds import (
     Unreadable,
     WaitsForInput,
     WaitsForLoader,
+    is_held_only_by,
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
 from hangdoc.reasoning.ranks.loader import is_fetching
-from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
+from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, tid_of
 from hangdoc.regex import regex
-from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import file_names
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
@@ -81,6 +82,11 @@ class Waiter(NamedTuple):
     """The threads that wait for this one, by number: the way through the graph that led here."""
 
     @property
+    def tid(self) -> int:
+        """The kernel's number of the thread."""
+        return tid_of(self.process, self.thread)
+
+    @property
     def call(self) -> str | None:
         """The system call that it is in."""
         return self.kernel.syscall if self.kernel is not None else None
@@ -110,6 +116,10 @@ class Waiter(NamedTuple):
         """A wait about which nothing is known. Without data from the kernel, a server and a deadlock look the same."""
         return Elsewhere() if self.kernel is not None else Unreadable()
 
+    def other_holders(self, file: AwaitedFile) -> tuple[Holder, ...]:
+        """The holders of a file but the process itself; empty where they are not known."""
+        return tuple(holder for holder in file.holders or () if holder.pid != self.process.pid)
+
 
 class ThreadWait(NamedTuple):
     """What a thread waits for."""
@@ -133,7 +143,7 @@ def find_wait(waiter: Waiter) -> ThreadWait:
 
 
 def _for_input(waiter: Waiter) -> ThreadWait | None:
-    if any(d in f.file for f in waiter.thread.frames for d in _DEBUGGERS) or any(
+    if any(debugger in frame.file for frame in waiter.thread.frames for debugger in _DEBUGGERS) or any(
         map(_is_breakpoint, user_frames(waiter.thread))
     ):
         online = find_peer(waiter)
@@ -168,7 +178,7 @@ def _for_files(waiter: Waiter) -> ThreadWait | None:
         or (file is not None and file.kind == "path")
     ):
         what = describe_file(file) or f"wchan {wchan or waiter.call}"
-        return ThreadWait("waiting-io", f"in a file system call ({what})", _in_file(waiter))
+        return ThreadWait("waiting-io", f"in a file system call ({what})", _make_in_file(waiter))
     return None
 
 
@@ -181,7 +191,7 @@ def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
     return ThreadWait("waiting-io", why, gil) if gil is not None else None
 
 
-def _in_file(waiter: Waiter) -> InFile:
+def _make_in_file(waiter: Waiter) -> InFile:
     ends: Ends = "never" if _is_abandoned(waiter) else "by-itself" if _is_read(waiter) else "unknown"
     return InFile(wchan=waiter.wchan, file=waiter.file, ends=ends)
 
@@ -190,7 +200,8 @@ def _is_read(waiter: Waiter) -> bool:
     """Whether another process reads what a thread writes: that wakes it. An observer wakes all threads of the process alike."""
     if waiter.kernel is None or waiter.call not in system_calls.WRITE:
         return False
-    others = [one.voluntary_switches or 0 for one in known.threads(waiter.process) if one is not waiter.kernel]
+    threads = observed.threads(waiter.process)
+    others = [thread.voluntary_switches or 0 for thread in threads if thread is not waiter.kernel]
     by_observers = min(others) + 1 if others else _WAKES_BY_OBSERVERS
     return (waiter.kernel.voluntary_switches or 0) > by_observers
 
@@ -201,12 +212,12 @@ def _is_abandoned(waiter: Waiter) -> bool:
     file = waiter.file
     if "wait_for_partner" in waiter.wchan:
         return True
-    return locks.others_are_idle(waiter.process, {waiter.thread.tid or waiter.process.pid}) and (
+    return locks.others_are_idle(waiter.process, {waiter.tid}) and (
         file is not None
         and file.kind == "pipe"
         and not is_fifo(file)  # it can still be opened by another process
         # Without holders they could not be seen: a pipe without another end blocks nobody.
-        and {holder.pid for holder in file.holders or ()} == {waiter.process.pid}
+        and is_held_only_by(file, waiter.process.pid)
     )
 
 
@@ -217,16 +228,16 @@ def _for_pipe(waiter: Waiter) -> ThreadWait | None:
     if file is None:
         return None
     if waiter.reads_pipe:
-        others = None if file.holders is None else tuple(one for one in file.holders if one.pid != waiter.process.pid)
+        others = waiter.other_holders(file) if file.holders is not None else None
         children = {helper.pid for helper in waiter.helpers}
-        own = others is not None and all(one.pid in children for one in others)
-        hold = ReadsPipe.of(others, _in_file(waiter).ends, fifo=file.name if is_fifo(file) else None)
+        own = others is not None and all(holder.pid in children for holder in others)
+        hold = ReadsPipe.ended_by(others, _make_in_file(waiter).ends, fifo=file.name if is_fifo(file) else None)
         return ThreadWait(
             "waiting-child" if own else "waiting-io", f"reading {describe_file(file)}, which is empty", hold
         )
     if waiter.call in system_calls.READ | system_calls.WRITE and file.kind in ("file", "pipe"):
         verb = "reading" if waiter.call in system_calls.READ else "writing to"
-        return ThreadWait("waiting-io", f"{verb} {describe_file(file)}", _in_file(waiter))
+        return ThreadWait("waiting-io", f"{verb} {describe_file(file)}", _make_in_file(waiter))
     return None
 
 
@@ -249,17 +260,17 @@ def is_fifo(file: AwaitedFile) -> bool:
 
 def _for_file_lock(waiter: Waiter) -> ThreadWait | None:
     """A lock on a file. No thread gets one that no process has: the program that made the lock file has ended."""
-    file = waiter.file if waiter.call in system_calls.FILE_LOCK else _polled_lock(waiter)
+    file = waiter.file if waiter.call in system_calls.FILE_LOCK else _find_polled_lock(waiter)
     if file is None:
         return None
     what = f"waiting for a lock on {file.name}"
     if (own := locks.find_own_file_lock(waiter.process, waiter.thread, file)) is not None:
         return ThreadWait("waiting-lock", what, own)
-    hold = AtFileLock.of(file.holders, "never" if file.holders == () else "unknown", path=file.name)
+    hold = AtFileLock.ended_by(file.holders, "never" if file.holders == () else "unknown", path=file.name)
     return ThreadWait("waiting-lock", what, hold)
 
 
-def _polled_lock(waiter: Waiter) -> AwaitedFile | None:
+def _find_polled_lock(waiter: Waiter) -> AwaitedFile | None:
     """The lock file for which a main thread polls. It may have a locked file open and sleep for another reason."""
     file = waiter.process.polled_lock
     if file is None or waiter.call not in system_calls.SLEEP or waiter.thread.tid != waiter.process.pid:
@@ -272,8 +283,8 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
     file = waiter.file
     if file is None or file.kind != "shared-memory":
         return None
-    alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.thread.tid or waiter.process.pid})
-    hold = AtSharedLock.of(file.holders, "never" if alone else "unknown")
+    alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.tid})
+    hold = AtSharedLock.ended_by(file.holders, "never" if alone else "unknown")
     return ThreadWait("waiting-lock", str(hold), hold)
 
 
@@ -312,7 +323,7 @@ def _waits_for_children(waiter: Waiter) -> bool:
         if any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items()):
             return True
         if frame.file.endswith(_FUTURES):
-            return any(other.file.endswith(_PROCESS_POOL) for other in known.frames(waiter.process))
+            return any(caller.file.endswith(_PROCESS_POOL) for caller in observed.frames(waiter.process))
     return False
 
 
@@ -320,13 +331,13 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
     """The end or the output of child processes. It ends as the waits of these end; if one of them waits until this process reads
     its output, neither continues."""
     file = waiter.top.file if waiter.top is not None else ""
-    writers = _awaited_children(waiter)
+    writers = _find_awaited_children(waiter)
     by_end = waiter.call in system_calls.CHILD or any(name in file for name in CHILD_FILES)
     if not writers and not by_end:
         return None
     children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
     for child in children:
-        if (output := _unread_output(waiter, child)) is not None:
+        if (output := _find_unread_output(waiter, child)) is not None:
             why = f"waiting for its child process {child.pid} ({child.name}), which waits until this rank reads its {output}"
             return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid))
     if waiter.kernel is None:
@@ -337,31 +348,34 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
     return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
 
 
-def _awaited_children(waiter: Waiter) -> list[Process]:
+def _find_awaited_children(waiter: Waiter) -> list[Process]:
     """The child processes at the other end of the pipes that a thread reads or polls; none where it waits for anything else."""
     files = waiter.kernel.files if waiter.kernel is not None else ()
-    held = {one.pid for file in files for one in file.holders or () if one.pid != waiter.process.pid}
+    held = {holder.pid for file in files for holder in waiter.other_holders(file)}
     children = [helper for helper in waiter.helpers if helper.pid in held]
     polls = waiter.call in system_calls.NETWORK | system_calls.READ and all(file.kind == "pipe" for file in files)
     return children if polls and len(children) == len(held) else []
 
 
-def _unread_output(waiter: Waiter, child: Process) -> str | None:
+def _find_unread_output(waiter: Waiter, child: Process) -> str | None:
     """What a child process writes to another pipe, which is full and which only the thread could read: `standard output`."""
-    theirs = thread_of(child, child.pid)
-    file = theirs.files[0] if theirs is not None and theirs.files else None
-    if theirs is None or file is None or theirs.syscall not in system_calls.WRITE or file.kind != "pipe":
+    its_thread = find_kernel_thread(child, child.pid)
+    file = its_thread.files[0] if its_thread is not None and its_thread.files else None
+    if its_thread is None or file is None or its_thread.syscall not in system_calls.WRITE or file.kind != "pipe":
         return None
     read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
-    alone = {one.pid for one in file.holders or ()} == {waiter.process.pid}
-    if file.name in read or not alone or len(known.python_threads(waiter.process)) > 1:
+    if (
+        file.name in read
+        or not is_held_only_by(file, waiter.process.pid)
+        or len(observed.python_threads(waiter.process)) > 1
+    ):
         return None
     return _OUTPUTS.get(file.descriptor, "output")
 
 
 def _longest_sleep(children: Sequence[Process]) -> float | None:
     """How long the longest sleep of a child process is, such as that of a shell script between two attempts. None for none."""
-    wholes = (sleeps.seconds_of_sleep(thread_of(child, child.pid)) for child in children)
+    wholes = (sleeps.seconds_of_sleep(find_kernel_thread(child, child.pid)) for child in children)
     return max((seconds for seconds in wholes if seconds is not None), default=None)
 
 
@@ -370,7 +384,7 @@ def _longest_sleep(children: Sequence[Process]) -> float | None:
 
 def _for_loader(waiter: Waiter) -> ThreadWait | None:
     """A worker of torch's DataLoader; or, without workers, a sleep of the dataset in the rank itself."""
-    waits = _loading(waiter)
+    waits = _find_loading(waiter)
     if waits is None:
         return None
     if not waits.by_rank:
@@ -384,11 +398,11 @@ def _for_loader(waiter: Waiter) -> ThreadWait | None:
 
 
 def _for_own_loading(waiter: Waiter) -> ThreadWait | None:
-    waits = _loading(waiter)
+    waits = _find_loading(waiter)
     return ThreadWait("waiting-data", "loading data itself", waits) if waits is not None else None
 
 
-def _loading(waiter: Waiter) -> WaitsForLoader | None:
+def _find_loading(waiter: Waiter) -> WaitsForLoader | None:
     """The wait of a thread in torch's DataLoader; None for any other thread."""
     if not any(frame.file.endswith(file_names.DATALOADER) for frame in waiter.thread.frames):
         return None
@@ -423,8 +437,8 @@ def _for_program_end(waiter: Waiter) -> ThreadWait | None:
 
 def _describe_keepers(process: Process, main: PythonThread) -> str:
     """The threads that keep a process alive after the end of its main thread, with their lines, as a clause."""
-    others = [thread for thread in known.python_threads(process) if thread is not main]
-    names = known.keeps_alive(process)
+    others = [thread for thread in observed.python_threads(process) if thread is not main]
+    names = observed.keeps_alive(process)
     keepers = [thread for thread in others if thread.name in names]
     keepers = keepers or sorted(others, key=lambda thread: not user_frames(thread))
     if not keepers:
@@ -445,23 +459,25 @@ def _for_threads(waiter: Waiter) -> ThreadWait | None:
     in a task of a pool. Of several, the one that may end first; also a thread that serves requests."""
     if waiter.call != system_calls.FUTEX:
         return None
-    before, waits = (*waiter.before, waiter.thread.tid or waiter.process.pid), []
-    for other in known.python_threads(waiter.process):
-        if other.tid is None or other.tid in before:
+    before = (*waiter.before, waiter.tid)
+    waits: list[ThreadWait] = []
+    for thread in observed.python_threads(waiter.process):
+        if thread.tid is None or thread.tid in before:
             continue
-        may_end = bool(user_frames(other)) or _runs_a_task(other)
-        kernel = thread_of(waiter.process, other.tid)
-        wait = find_wait(waiter._replace(thread=other, kernel=kernel, before=before)) if may_end else None
-        if wait is None and isinstance(server := find_peer(waiter._replace(thread=other, kernel=kernel)), Serves):
+        may_end = bool(user_frames(thread)) or _runs_a_task(thread)
+        kernel = find_kernel_thread(waiter.process, thread.tid)
+        wait = find_wait(waiter._replace(thread=thread, kernel=kernel, before=before)) if may_end else None
+        if wait is None and isinstance(server := find_peer(waiter._replace(thread=thread, kernel=kernel)), Serves):
             wait = ThreadWait("waiting-io", str(server), server)
         if wait is not None and isinstance(wait.hold, Asleep | Elsewhere | Unreadable):
             return None
-        waits += [wait] if wait is not None else []
+        if wait is not None:
+            waits.append(wait)
     if not waits:
         return None
-    first = min(waits, key=_ends_first)
-    about = first.why if isinstance(first.hold, AtLock) else f"waiting for a thread that is {first.why}"
-    return first._replace(why=about)
+    earliest = min(waits, key=_order_of_ends)
+    about = earliest.why if isinstance(earliest.hold, AtLock) else f"waiting for a thread that is {earliest.why}"
+    return earliest._replace(why=about)
 
 
 def _runs_a_task(thread: PythonThread) -> bool:
@@ -469,7 +485,7 @@ def _runs_a_task(thread: PythonThread) -> bool:
     return any(frame.function.endswith("run") and frame.file.endswith(_POOL) for frame in thread.frames)
 
 
-def _ends_first(wait: ThreadWait) -> tuple[int, bool, float]:
+def _order_of_ends(wait: ThreadWait) -> tuple[int, bool, float]:
     silent = wait.hold.silent_seconds if isinstance(wait.hold, OnNetwork) else None
     gravity = ("by-itself", "unknown", "never").index(wait.hold.ends)
     return gravity, not isinstance(wait.hold, Serves), silent if silent is not None else float("inf")
@@ -484,17 +500,17 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
     if not sockets or waiter.call not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE:
         return None
-    holders = tuple(one for file in sockets for one in file.holders or () if one.pid != waiter.process.pid)
-    by_inode = {c.inode: c for c in waiter.connections if c.inode is not None}
+    holders = tuple(holder for file in sockets for holder in waiter.other_holders(file))
+    by_inode = {connection.inode: connection for connection in waiter.connections if connection.inode is not None}
     waited = [by_inode[file.inode] for file in sockets if file.inode in by_inode]
-    listening = next((c for c in waited if c.state == "LISTEN"), None)
+    listening = next((connection for connection in waited if connection.state == "LISTEN"), None)
     if listening is not None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
-    peer = next((c for c in waited if c.remote_port), None)
+    peer = next((connection for connection in waited if connection.remote_port), None)
     if peer is None:
-        return OnNetwork.of(holders)
+        return OnNetwork.ended_by(holders)
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
-    return OnNetwork.of(
+    return OnNetwork.ended_by(
         holders,
         peer=f"{peer.remote_address}:{peer.remote_port}",
         silent_seconds=min(ages, default=None),

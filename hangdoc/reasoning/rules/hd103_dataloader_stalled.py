@@ -57,7 +57,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import WaitsForLoader
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.loader import find_place
+from hangdoc.reasoning.ranks.loader import find_worker_frame
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
@@ -114,7 +114,7 @@ def _describe(worker: Process) -> str:
         return f"worker pid {worker.pid}: {how_it_ended(worker)}"
     if (stopped := stopped_by(worker)) is not None:
         return f"worker pid {worker.pid} is {stopped.why}"
-    frame = find_place(worker)
+    frame = find_worker_frame(worker)
     source = f" `{frame.source}`" if frame is not None and frame.source else ""
     place = f"in {frame.function} at {frame.file}:{frame.line}{source}" if frame else "waiting for work in its queue"
     main = kernel_thread(worker, None)

@@ -53,7 +53,7 @@ Directories whose path contains the rank's own number are not compared.
 import re
 from collections.abc import Iterator
 
-from hangdoc.reasoning.model.agreement import Agreement, agreement
+from hangdoc.reasoning.model.agreement import Agreement, compare_values
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
@@ -71,7 +71,7 @@ def check(run: Run) -> Iterator[Draft]:
         # A file that happens to be open is not a directory that a loader lists.
         if origin.startswith("open ") or any(source.files == 0 for source in mine.values()):
             continue
-        values = agreement({rank: source.digest for rank, source in mine.items()})
+        values = compare_values({rank: source.digest for rank, source in mine.items()})
         if values.differs and not all(_own_part(run.ranks[rank], source) for rank, source in mine.items()):
             yield _draft(origin, values, mine)
             return

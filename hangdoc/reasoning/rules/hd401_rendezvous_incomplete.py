@@ -60,7 +60,7 @@ from textwrap import shorten
 from hangdoc.phrases import also, do, numbers, verb
 from hangdoc.reasoning.evidence import observed as known
 from hangdoc.reasoning.evidence.stack import meeting_call_of
-from hangdoc.reasoning.model.holds import in_words
+from hangdoc.reasoning.model.holds import describe_holders
 from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
@@ -177,7 +177,7 @@ def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
 def _starting(waiting: Iterable[Process]) -> list[Evidence]:
     """The processes that may start what is missing."""
     at_work = {each.pid: each for process in waiting for each in process.others_at_work}
-    text = f"{in_words(at_work.values())} {verb(at_work, 'belongs', 'belong')} to the same job, but to no rank"
+    text = f"{describe_holders(at_work.values())} {verb(at_work, 'belongs', 'belong')} to the same job, but to no rank"
     return [Evidence(None, "processes", text)] if at_work else []
 
 

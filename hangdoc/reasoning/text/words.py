@@ -24,7 +24,7 @@ from hangdoc.reasoning.model.holds import (
     ProgramOver,
     ReadsPipe,
     Serves,
-    in_words,
+    describe_holders,
 )
 from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of, ranks_of
@@ -130,11 +130,17 @@ def doing(rank: Rank) -> str:
         case Elsewhere(what=str(what)):
             return what
         case ReadsPipe(holders=writers, fifo=fifo) if writers is not None or fifo is not None:
-            who = in_words(writers or ()) or ("no process that hangdoc sees" if writers is None else "no other process")
+            who = describe_holders(writers or ()) or (
+                "no process that hangdoc sees" if writers is None else "no other process"
+            )
             return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"
         case AtFileLock(path=path, holders=holders):
             held = (
-                f" (held by {in_words(holders)})" if holders else " (held by no process)" if holders is not None else ""
+                f" (held by {describe_holders(holders)})"
+                if holders
+                else " (held by no process)"
+                if holders is not None
+                else ""
             )
             return f"waiting for a lock on {path}{held}"
     return _STATES.get(rank.state, f"in state {rank.state}")
@@ -162,7 +168,7 @@ def awaited(run: Run, blockage: Blockage) -> str:
     first = blockage.awaited[0].first
     if not blockage.waiting:
         return f"{are(blamed)} {doing_at(first)}, and no rank is making progress"
-    direct = [alike for alike in blockage.waiting if run.waits is not None and run.waits.of(alike) & blamed]
+    direct = [alike for alike in blockage.waiting if run.waits is not None and run.waits.awaited_by(alike) & blamed]
     direct = direct or list(blockage.waiting)
     waited = _in_what(direct[0].first)
     nearest = set(numbers_of(alike for alike in direct if _in_what(alike.first) == waited))

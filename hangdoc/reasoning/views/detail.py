@@ -8,7 +8,7 @@ from hangdoc import settings
 from hangdoc.detail import Batches, Branch, Detail, Setting, WaitGraph, WaitNode
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.model.agreement import Agreement, agreement
+from hangdoc.reasoning.model.agreement import Agreement, compare_values
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import count_batches
@@ -134,7 +134,7 @@ def _compared(
     inert: bool = False,
 ) -> Compared:
     standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
-    agreed = agreement({rank: of_rank.get(name) for rank, of_rank in values.items()})
+    agreed = compare_values({rank: of_rank.get(name) for rank, of_rank in values.items()})
     return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)
 
 

@@ -69,63 +69,69 @@ _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, El
 def find_blockages(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     """What blocks a run, the most severe first."""
     idle = is_idle(run)
-    found = [_aged(run, one) for one in [*_with_rendezvous(run, _at_ends(run, waits)), *_of_launchers(run)]]
-    found.sort(key=lambda one: (isinstance(one.kind, UNOBSERVED), GRAVITY[one.ends], not one.old, one.culprits))
+    at_ends = _join_absent_ranks(run, _find_at_ends(run, waits))
+    blockages = [_with_age(run, blockage) for blockage in (*at_ends, *_find_at_launchers(run))]
+    blockages.sort(key=_by_gravity)
     if idle:  # if a rank is dead, the living ones poll for it
-        living = tuple(one for one in run.classes if one.first.label != "dead")
-        found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
-    kept = _share_out(found, quiet=is_quiet(run))
+        living = tuple(alike for alike in run.classes if alike.first.label != "dead")
+        blockages = [replace(each, waiting=living) if isinstance(each.kind, Dead) else each for each in blockages]
+    kept = _share_out(blockages, quiet=is_quiet(run))
     if idle and not kept:
-        kept = [_aged(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
+        kept = [_with_age(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
     return tuple(kept)
 
 
-def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
+def _by_gravity(blockage: Blockage) -> tuple[bool, int, bool, tuple[int, ...]]:
+    """The key by which blockages are sorted, the most severe first. Those of ranks that were not observed come last."""
+    return isinstance(blockage.kind, UNOBSERVED), GRAVITY[blockage.ends], not blockage.old, blockage.culprits
+
+
+def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
     """What is at the ends of the graph: a cycle, a call in which no rank is missing, or ranks that do not wait. Of the last,
     those that are blocked alike at one line are one blockage."""
-    found: list[Blockage] = []
+    blockages: list[Blockage] = []
     sinks: dict[Hashable, tuple[Hold, list[End[int]]]] = {}
     blind = {name for name, _ in run.blind_hosts()}
     for end in waits.ends:
-        classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
+        classes, upstream = _classes_at(waits, [end.nodes]), _classes_at(waits, [end.upstream])
         if end.cycle or (classes and classes[0].first.waits):
             same = None if end.cycle else different_calls.find_tensors(run, classes)
             same = same or different_calls.find_on_cards(run, classes)
-            same = same or (None if end.cycle else different_calls.compare_arguments(classes))
+            same = same or (None if end.cycle else different_calls.classify_same_call(classes))
             kind, culprits = same or cycles.classify_cycle(run, waits, classes)
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
-                upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
-                classes = tuple(one for one in classes if one not in upstream)
-            found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
+                upstream += tuple(alike for alike in classes if not set(alike.ranks) & set(culprits))
+                classes = tuple(alike for alike in classes if alike not in upstream)
+            blockages.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
         else:
             hold = find_hold(classes[0]) if classes else Unseen()
             if isinstance(hold, OnNetwork) and hold.peer is None and classes[0].first.host in blind:
                 hold = Unreadable()  # it may wait for requests, as a server does
-            still = [far for far in upstream if not far.first.moving]
+            still = [alike for alike in upstream if not alike.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
                 hold = cycles.find_left_loop(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
-    for hold, alike in sinks.values():
-        found.append(
+    for hold, ends in sinks.values():
+        blockages.append(
             Blockage(
                 kind=hold,
-                awaited=_classes(waits, (end.nodes for end in alike)),
-                culprits=tuple(sorted(rank for end in alike for at in end.nodes for rank in waits.nodes[at].ranks)),
-                waiting=_classes(waits, (end.upstream for end in alike)),
+                awaited=_classes_at(waits, (end.nodes for end in ends)),
+                culprits=tuple(sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)),
+                waiting=_classes_at(waits, (end.upstream for end in ends)),
             )
         )
-    return found
+    return blockages
 
 
-def _classes(waits: Waits, parts: Iterable[frozenset[int]]) -> tuple[Class, ...]:
+def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:
     """The classes at some nodes of the graph."""
-    return tuple(one for at in sorted(frozenset().union(*parts)) for one in waits.nodes[at].classes)
+    return tuple(alike for at in sorted(frozenset().union(*node_sets)) for alike in waits.nodes[at].classes)
 
 
-def find_hold(one: Class) -> Hold:
+def find_hold(alike: Class) -> Hold:
     """What blocks a class that does not wait for another rank."""
-    rank = one.first
+    rank = alike.first
     if (announced := states.find_announced(rank)) is not None:
         return announced
     if rank.label == "dead":
@@ -135,63 +141,65 @@ def find_hold(one: Class) -> Hold:
     return rank.hold or (states.find_work(rank) if rank.label == "computing" else Elsewhere())
 
 
-def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
+def _join_absent_ranks(run: Run, blockages: list[Blockage]) -> list[Blockage]:
     """If ranks wait in a rendezvous, all absent ranks are one blockage, whatever they are doing."""
-    arrived = tuple(one for one in run.waiting if one.first.in_rendezvous)
+    arrived = tuple(alike for alike in run.waiting if alike.first.in_rendezvous)
     absent = [
-        one for one in found if isinstance(one.kind, _NOT_THERE) and any(far.first.in_rendezvous for far in one.waiting)
+        blockage
+        for blockage in blockages
+        if isinstance(blockage.kind, _NOT_THERE) and any(alike.first.in_rendezvous for alike in blockage.waiting)
     ]
     if not arrived or not absent:
-        return found
-    awaited = tuple(one for blockage in absent for one in blockage.awaited)
-    starting = tuple(one.first.process for one in arrived if one.first.process is not None)
-    ends: Ends = "by-itself" if any(one.first.moving for one in awaited) else _once_started(starting)
-    met = Blockage(
+        return blockages
+    awaited = tuple(alike for blockage in absent for alike in blockage.awaited)
+    processes = tuple(alike.first.process for alike in arrived if alike.first.process is not None)
+    ends: Ends = "by-itself" if any(alike.first.moving for alike in awaited) else _end_of_rendezvous(processes)
+    rendezvous = Blockage(
         kind=Rendezvous(arrived=arrived, ends=ends),
         awaited=awaited,
         culprits=tuple(sorted(rank for blockage in absent for rank in blockage.culprits)),
-        waiting=tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values()),
+        waiting=tuple({alike.ranks: alike for blockage in absent for alike in blockage.waiting}.values()),
     )
-    return [one for one in found if one not in absent] + [met]
+    return [blockage for blockage in blockages if blockage not in absent] + [rendezvous]
 
 
-def _once_started(waiting: Iterable[Process]) -> Ends:
+def _end_of_rendezvous(arrived: Iterable[Process]) -> Ends:
     """Whether a rendezvous ends by itself: another process of the job is at work, and may start what is missing."""
-    return "by-itself" if any(process.others_at_work for process in waiting) else "unknown"
+    return "by-itself" if any(process.others_at_work for process in arrived) else "unknown"
 
 
-def _of_launchers(run: Run) -> list[Blockage]:
+def _find_at_launchers(run: Run) -> list[Blockage]:
     """Launchers that have not started any rank yet, or whose ranks have all ended."""
     dead = tuple(number for number, rank in sorted(run.ranks.items()) if rank.label == "dead")
     if len(dead) < len(run.ranks) or not run.launchers:
         return []
     launchers = [process for _, process in run.launchers]
-    found: list[tuple[Hold, tuple[int, ...]]] = []
+    kinds: list[tuple[Hold, tuple[int, ...]]] = []
     agents = tuple((process, frame) for process in launchers if (frame := launch.in_rendezvous(process)) is not None)
     if agents and not run.ranks:
-        once_started = _once_started(process for process, _ in agents)
-        found.append(
-            (AgentsWait(agents=agents, ends=once_started), launch.absent_ranks([process for process, _ in agents]))
-        )
+        waiting = [process for process, _ in agents]
+        kinds.append((AgentsWait(agents=agents, ends=_end_of_rendezvous(waiting)), launch.absent_ranks(waiting)))
     stops = ((process, stopped_by(process)) for process in launchers)
-    found += [(LauncherStopped(launcher=one, stop=stop, ended=dead), ()) for one, stop in stops if stop is not None]
-    if dead and not found:
-        badly = tuple(n for n in dead if (one := run.ranks[n].process) is None or one.exit_code != 0)
+    kinds += [
+        (LauncherStopped(launcher=launcher, stop=stop, ended=dead), ()) for launcher, stop in stops if stop is not None
+    ]
+    if dead and not kinds:
+        failed = tuple(n for n in dead if (process := run.ranks[n].process) is None or process.exit_code != 0)
         monitored = any(process.launch is not None for process in launchers)
-        ends: Ends = "by-itself" if monitored or not badly else "never"
-        found.append((Ended(launcher=launchers[0], ranks=dead, ends=ends), badly))
-    return [Blockage(kind=kind, awaited=(), culprits=culprits) for kind, culprits in found]
+        ends: Ends = "by-itself" if monitored or not failed else "never"
+        kinds.append((Ended(launcher=launchers[0], ranks=dead, ends=ends), failed))
+    return [Blockage(kind=kind, awaited=(), culprits=culprits) for kind, culprits in kinds]
 
 
-def _aged(run: Run, blockage: Blockage) -> Blockage:
+def _with_age(run: Run, blockage: Blockage) -> Blockage:
     """Age: at most the time since the start of the awaited rank, since the last byte from an awaited peer, and since what the
     awaited rank waits for came the last time."""
     kind = blockage.kind
-    started = (one.first.process.started_seconds_ago for one in blockage.awaited if one.first.process is not None)
+    started = (alike.first.process.started_seconds_ago for alike in blockage.awaited if alike.first.process is not None)
     renewed = (
-        enders.renewed_seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
-        for one in blockage.awaited
-        if isinstance(kind, Hold) and not one.first.waits and one.first.process is not None
+        enders.renewed_seconds_ago(alike.first.process, alike.first.thread, run.helpers(alike.first))
+        for alike in blockage.awaited
+        if not alike.first.waits and alike.first.process is not None
     )
     bounds = [run.age_seconds, *started, *renewed, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
     if isinstance(kind, Spinning):
@@ -202,18 +210,21 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     return replace(
         blockage,
         age_seconds=age,
-        old_from_seconds=_before_the_end(
+        old_from_seconds=_limit_by_timeout(
             run, max(_patience(run, kind), _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
         ),
         after_the_fact=run.after_the_fact,
         under_way=(age is not None and age < _JUST_NOW)
-        or (not run.after_the_fact and any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited))),
+        or (
+            not run.after_the_fact
+            and any(_has_data_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited))
+        ),
     )
 
 
 def _patience(run: Run, kind: Hold) -> float:
-    """The patience. For a call that all ranks have launched it is longer, unless the meters of their cards show that these wait:
-    kernels that were queued before it may take a while."""
+    """The patience for a kind. It is longer for a call that all ranks have launched, because kernels that were queued before it
+    may take a while; not if the meters of their cards show that these wait."""
     launched = isinstance(kind, LaunchedNotFinished) and not kind.cards_wait
     return run.patience * (_PATIENCES_FOR_KERNELS if launched else 1)
 
@@ -227,9 +238,9 @@ def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
     return min((seconds for seconds in timeouts if seconds), default=0.0) - CLOCK_SECONDS
 
 
-def _before_the_end(run: Run, seconds: float) -> float:
-    """The age from which a wait is old, if that is not later than a while before torch ends the run: then nobody can look any
-    more, and a rank that has not come is too late."""
+def _limit_by_timeout(run: Run, seconds: float) -> float:
+    """The age from which a wait is old: `seconds`, or less if torch ends the run before that. Then nobody can look any more, and
+    a rank that has not come is too late."""
     if run.after_the_fact:
         return seconds
     limit = next_timeout(unfinished_calls(run))
@@ -241,13 +252,13 @@ def _before_the_end(run: Run, seconds: float) -> float:
 def _time_for_attempts(blockage: Blockage) -> float:
     """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up. A process
     of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait."""
-    holds = [hold for one in blockage.awaited if (hold := one.first.hold) is not None]
+    holds = [hold for alike in blockage.awaited if (hold := alike.first.hold) is not None]
     own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= SHORTEST_TIMEOUT]
     others = [_TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
     return min(max(own + others, default=0.0), SHORTEST_TIMEOUT)
 
 
-def _in_flight(rank: Rank) -> bool:
+def _has_data_in_flight(rank: Rank) -> bool:
     """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. With RPC, bytes may be
     in shared memory, which cannot be observed. A call of NCCL is under way until it finishes: it returned at once, so the thread
     may wait for kernels of its own, and make the call for which the others wait after them. Only its age tells."""
@@ -259,37 +270,37 @@ def _in_flight(rank: Rank) -> bool:
     )
 
 
-def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
+def _share_out(blockages: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
     """Give each waiting class to the first blockage that it reaches, and drop blockages that keep no rank waiting, unless they
     can never end, their ranks could not be observed, or they explain why a quiet run makes no progress."""
     taken: set[tuple[int, ...]] = set()
     kept = []
-    for blockage in found:
-        still = [one for one in blockage.waiting if not one.first.moving]
-        mine = tuple(one for one in still if one.ranks not in taken)
-        taken |= {one.ranks for one in mine}
+    for blockage in blockages:
+        still = [alike for alike in blockage.waiting if not alike.first.moving]
+        waiting = tuple(alike for alike in still if alike.ranks not in taken)
+        taken |= {alike.ranks for alike in waiting}
         kind = blockage.kind
         if (
-            mine
-            or any(one.first.waits and not one.first.moving for one in blockage.awaited)
+            waiting
+            or any(alike.first.waits and not alike.first.moving for alike in blockage.awaited)
             or (kind.ends == "never" and not isinstance(kind, Dead | BetweenCalls))
             or (isinstance(kind, UNOBSERVED) and still)
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
             or (quiet and explains_standstill(kind))
         ):
-            kept.append(replace(blockage, waiting=mine))
+            kept.append(replace(blockage, waiting=waiting))
     return kept
 
 
 def conclude(run: Run) -> Verdict:
     """The verdict that follows from the blockages of a run."""
-    if any(one.severity == "error" for one in run.blockages):
+    if any(blockage.severity == "error" for blockage in run.blockages):
         return "hung"
     if run.after_the_fact:  # dumps do not show what came next
         return "unknown"
     if not run.ranks:  # only launchers: no rank has started yet, or none is left
         return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
-    holding = [one for one in run.blockages if one.victims or not isinstance(one.kind, UNOBSERVED)]
+    holding = [blockage for blockage in run.blockages if blockage.victims or not isinstance(blockage.kind, UNOBSERVED)]
     if holding:
         return "unknown" if any(map(_may_be_hung, holding)) else "waiting"
     if any(rank.label is None for rank in run.ranks.values()):

@@ -12,77 +12,77 @@ from msgspec.structs import replace
 from hangdoc.program import early_exits
 from hangdoc.reasoning.model.holds import AtFileLock, InStore
 from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop
-from hangdoc.reasoning.model.rank import Class, Rank, merged, ranks_of
+from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
 from hangdoc.reasoning.ranks.counters import begins_differ, frame_of, loop_view
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
-from hangdoc.reasoning.waiting.point_to_point import Found, Parts
+from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
 
 
-def classify_cycle(run: Run, waits: Waits, classes: Parts) -> Found:
+def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     """Which kind of cycle some classes form."""
-    if (locked := _holds_lock(run, classes)) is not None:
+    if (locked := _find_lock_holder(run, classes)) is not None:
         return locked
-    if any(one.first.in_rendezvous for one in classes):
-        return Apart(parts=_parts(classes)), ranks_of(classes)
+    if any(part.first.in_rendezvous for part in classes):
+        return Apart(parts=_merge_by_call(classes)), ranks_of(classes)
     if (sizes := different_calls.find_tensors(run, classes)) is not None:
         return sizes
     left = find_left_loop(run, classes, classes, waits)
-    if left is None and (arguments := different_calls.different_arguments(classes, complete=False)) is not None:
+    if left is None and (arguments := different_calls.compare_arguments(classes, complete=False)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks
     if (unmatched := point_to_point.find_unmatched(run, classes)) is not None:
         return unmatched
-    parts = _parts(classes)
-    return _in_store(parts) or different_calls.compare_calls(run, _core(parts, waits))
+    parts = _merge_by_call(classes)
+    return _find_store_wait(parts) or different_calls.compare_calls(run, _find_core(parts, waits))
 
 
-def _in_store(parts: Parts) -> Found | None:
+def _find_store_wait(parts: Parts) -> KindWithCulprits | None:
     """Ranks that wait for a key in the store, if all others wait in calls that those ranks have not reached yet."""
     stuck = [part for part in parts if part.first.wait is not None and part.first.wait.kind == "store"]
     others = [part for part in parts if part not in stuck]
-    ahead = any(is_ahead(one.first, other.first) for one in stuck for other in others)
+    ahead = any(is_ahead(part.first, other.first) for part in stuck for other in others)
     return (InStore(), ranks_of(stuck)) if stuck and others and not ahead else None
 
 
-def _holds_lock(run: Run, classes: Parts) -> Found | None:
+def _find_lock_holder(run: Run, classes: Parts) -> KindWithCulprits | None:
     """Ranks of a cycle that hold the lock on a file for which another one waits."""
-    for one in classes:
-        hold, held_by = one.first.hold, lock_holders(run, one.first)
+    for alike in classes:
+        hold, held_by = alike.first.hold, lock_holders(run, alike.first)
         if isinstance(hold, AtFileLock) and held_by:
             holder = Class(run.ranks[held_by[0]], tuple(held_by))
-            return HoldsLock(holder=holder, needs=one, path=hold.path, ends=hold.ends), holder.ranks
+            return HoldsLock(holder=holder, needs=alike, path=hold.path, ends=hold.ends), holder.ranks
     return None
 
 
-def _parts(classes: Iterable[Class]) -> Parts:
+def _merge_by_call(classes: Iterable[Class]) -> Parts:
     """One class for each call in which ranks of a cycle wait, the smallest first."""
-    return merged(classes, _call)
+    return merge_classes(classes, _call_key)
 
 
-def _call(rank: Rank) -> Hashable:
+def _call_key(rank: Rank) -> Hashable:
     wait = rank.wait
     if wait is None:
         return None
     return (wait.operation.op, wait.operation.peer) if wait.kind == "p2p" else wait.point
 
 
-def _core(parts: Parts, waits: Waits) -> Parts:
+def _find_core(parts: Parts, waits: Waits) -> Parts:
     """The parts of a cycle that wait for each other directly: without the others there would still be a cycle. All parts, where
     no two of them do."""
     core = tuple(part for part in parts if any(_wait_for_each_other(waits, part, other) for other in parts))
     return core or parts
 
 
-def _wait_for_each_other(waits: Waits, one: Class, other: Class) -> bool:
-    both = not (waits.of(one).isdisjoint(other.ranks) or waits.of(other).isdisjoint(one.ranks))
-    return both and one is not other
+def _wait_for_each_other(waits: Waits, part: Class, other: Class) -> bool:
+    both = not (waits.awaited_by(part).isdisjoint(other.ranks) or waits.awaited_by(other).isdisjoint(part.ranks))
+    return both and part is not other
 
 
 # --- a loop left early -------------------------------------------------------------------------------------------------
@@ -94,47 +94,47 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
         for ahead in sorted(short, key=_largest_first):
             # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
             named = is_p2p(behind.first) and peer_of(behind.first) is not None
-            awaited = sorted(waits.of(behind).intersection(ahead.ranks))
+            awaited = sorted(waits.awaited_by(behind).intersection(ahead.ranks))
             if ahead is behind or named or not awaited:
                 continue
-            first = run.ranks[awaited[0]]
-            if run.ledger.has_made_as_often(first.rank, behind.first.rank):
+            outside = run.ranks[awaited[0]]
+            if run.ledger.has_made_as_often(outside.rank, behind.first.rank):
                 continue
-            if (left := _uneven(first, behind.first)) is None:
+            if (uneven := _find_uneven_loop(outside, behind.first)) is None:
                 continue
-            loop = left.loop
-            out, within = _counted_by(first, loop), _counted_by(behind.first, loop)
-            alike = [one for one in short if one is not behind and _same_call(one.first, first)]
-            inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
-            needed = frozenset[int]().union(*map(waits.of, (behind, *inside)))
+            left, out, within = uneven
+            left_it = [alike for alike in short if alike is not behind and _is_at_same_call(alike.first, outside)]
+            inside = [
+                alike for alike in waiting if alike not in left_it and _is_at_same_call(alike.first, behind.first)
+            ]
+            needed = frozenset[int]().union(*map(waits.awaited_by, (behind, *inside)))
             return LeftLoop(
-                short=Class(out, tuple(one for one in ranks_of(alike) if one in needed)),
+                short=Class(out, tuple(rank for rank in ranks_of(left_it) if rank in needed)),
                 inside=Class(within, ranks_of(inside)),
-                loop=loop,
-                skippable=left.skippable and not early_exits(loop),
+                loop=left.loop,
+                skippable=left.skippable and not early_exits(left.loop),
                 differences=tuple(amounts.compare_amounts(out, within)),
-                begins_differ=begins_differ(loop, out, within),
+                begins_differ=begins_differ(left.loop, out, within),
             )
     return None
 
 
-def _uneven(ahead: Rank, behind: Rank) -> Left | None:
-    """The outermost of the loops that `ahead` has left and `behind` is inside, if `ahead` had fewer iterations of it or the two
-    began it at different values; None if not."""
-    for left in left_loops(ahead, behind)[:1]:
-        out, within = _counted_by(ahead, left.loop), _counted_by(behind, left.loop)
-        if in_source.waits_for_each(left.loop, behind.frame):
-            return None
-        if begins_differ(left.loop, out, within) or not _did_as_many_rounds(out, within):
-            return left
-    return None
+def _find_uneven_loop(ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | None:
+    """The outermost of the loops that `ahead` has left and `behind` is inside, and the two ranks with their counters of it, if
+    `ahead` had fewer iterations or the two began at different values; None if not."""
+    left = next(iter(left_loops(ahead, behind)), None)
+    if left is None or in_source.waits_for_each(left.loop, behind.frame):
+        return None
+    out, within = _with_counter_of(ahead, left.loop), _with_counter_of(behind, left.loop)
+    uneven = begins_differ(left.loop, out, within) or not _did_as_many_rounds(out, within)
+    return (left, out, within) if uneven else None
 
 
-def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
-    return -len(one.ranks), one.ranks
+def _largest_first(alike: Class) -> tuple[int, tuple[int, ...]]:
+    return -len(alike.ranks), alike.ranks
 
 
-def _counted_by(rank: Rank, loop: Loop) -> Rank:
+def _with_counter_of(rank: Rank, loop: Loop) -> Rank:
     """The rank with the counter of the loop that was left. One that has left its function too has none."""
     if rank.process is None:
         return rank
@@ -152,16 +152,16 @@ def _only_some_stay(left: LeftLoop) -> bool:
     return ended or left.skippable or conditions.singled_out(inside, short)
 
 
-def _same_call(one: Rank, other: Rank) -> bool:
+def _is_at_same_call(rank: Rank, peer: Rank) -> bool:
     """Whether two ranks are at the same call; of its group less may be known on one of them."""
-    ops = [rank.wait.operation.op if rank.wait is not None else None for rank in (one, other)]
-    return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
+    mine, theirs = (each.wait.operation.op if each.wait is not None else None for each in (rank, peer))
+    return mine == theirs and (rank.state, rank.where) == (peer.state, peer.where)
 
 
-def _did_as_many_rounds(short: Rank, waiting: Rank) -> bool:
+def _did_as_many_rounds(outside: Rank, inside: Rank) -> bool:
     """Whether the rank outside did not leave early: it has done more iterations, but calls fewer collectives in each; or both had
     the same number, and it completed them, so a collective was skipped before."""
-    a, b = short.loop, waiting.loop
-    if a is None or b is None or a.done is None:
+    ahead, behind = outside.loop, inside.loop
+    if ahead is None or behind is None or ahead.done is None:
         return False
-    return (b.done is not None and a.done > b.done + 1) or a.done == a.total == b.total
+    return (behind.done is not None and ahead.done > behind.done + 1) or ahead.done == ahead.total == behind.total

@@ -5,14 +5,14 @@ The records say who is odd. Where they don't, a call that the source makes on so
 fewer ranks; of two sides of one size, neither. Otherwise the source only explains the difference.
 """
 
-import math
 from collections.abc import Hashable, Iterable
 
 from msgspec import structs
 
-from hangdoc.parse import natural
+from hangdoc.diagnosis import Operation
 from hangdoc.phrases import do, ranks
 from hangdoc.reasoning.ledger.compare import (
+    Agree,
     Behind,
     Comparison,
     Differs,
@@ -24,7 +24,7 @@ from hangdoc.reasoning.ledger.compare import (
     find_odd_across,
     sizes_before,
 )
-from hangdoc.reasoning.model.agreement import agreement
+from hangdoc.reasoning.model.agreement import compare_values
 from hangdoc.reasoning.model.holds import Ends, Hold, InStore
 from hangdoc.reasoning.model.kinds import (
     GroupOrder,
@@ -37,75 +37,77 @@ from hangdoc.reasoning.model.kinds import (
     Tensors,
     Threads,
 )
-from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts
-from hangdoc.reasoning.model.rank import Class, merged, numbers_of, ranks_of
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts, describe_amount
+from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import is_ahead
-from hangdoc.reasoning.ranks.recorded import TENSOR
-from hangdoc.reasoning.waiting.point_to_point import Found, Parts
+from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.torch_facts import call_names
 
-Answers = list[tuple[GroupCalls, Comparison]]
+Comparisons = list[tuple[GroupCalls, Comparison]]
 
 
-def find_tensors(run: Run, classes: Parts) -> Found | None:
+def find_tensors(run: Run, classes: Parts) -> KindWithCulprits | None:
     """The call in which ranks of some classes wait, if others made it at the same line with other amounts of data. They may have
     come out of it: Gloo returns at once for an empty tensor. None if there is none."""
-    for _, answer in _answers(run, classes):
+    for _, answer in _compare_groups(run, classes):
         if isinstance(answer, SizesDiffer) and len({side.call.sites for side in answer.sides if side.call}) == 1:
-            return _tensors(answer)
+            return _describe_sizes(answer)
     return None
 
 
-def _tensors(answer: SizesDiffer, earlier: int | None = None) -> Found:
+def _describe_sizes(answer: SizesDiffer, earlier: int | None = None) -> KindWithCulprits:
     by_rank = [(n, side.call) for side in answer.sides if side.call is not None for n in side.ranks]
     shown = {n: call.tensors[0] for n, call in by_rank if call.tensors}
-    values = agreement({n: ", ".join(amounts(call)) for n, call in by_rank})
+    values = compare_values({n: ", ".join(amounts(call)) for n, call in by_rank})
     return Tensors(values=values, shown=shown, op=by_rank[0][1].op, earlier=earlier), values.odd
 
 
-def find_on_cards(run: Run, classes: Parts) -> Found | None:
+def find_on_cards(run: Run, classes: Parts) -> KindWithCulprits | None:
     """What keeps cards from finishing calls that they have, if all classes wait for their cards: a call that some ranks skipped,
     an earlier call with different amounts of data, or something below the calls. None if a record is missing."""
-    if (transfer := _launched_transfer(run, classes)) is not None:
+    if (transfer := _find_launched_transfer(run, classes)) is not None:
         return transfer
     if any(part.first.wait is None or part.first.wait.number is None for part in classes):
         return None
-    waiting, answers = set(numbers_of(classes)), _answers(run, classes)
-    if (skipped := _skipped(run, classes, answers)) is not None:
+    waiting, answers = set(numbers_of(classes)), _compare_groups(run, classes)
+    if (skipped := _find_skipped(run, classes, answers)) is not None:
         return skipped
     for group, answer in answers:
         if isinstance(answer, Unfinished) and waiting.issuperset(answer.waiting) and _is_complete(group):
             if (sizes := sizes_before(group, answer.number)) is not None:
-                return _tensors(sizes, earlier=sizes.number)
-            return _launched(run, group.name, answer.number, answer.call, group.members), ()
+                return _describe_sizes(sizes, earlier=sizes.number)
+            return _describe_launched(run, group.name, answer.number, answer.call, group.members), ()
     return None
 
 
-def _launched_transfer(run: Run, classes: Parts) -> Found | None:
+def _find_launched_transfer(run: Run, classes: Parts) -> KindWithCulprits | None:
     """A send that is launched on one card and its receive on the other, where ranks wait for each other. None if in each pair of
     them both sides are first in a send, or in a receive."""
+    transfers: list[tuple[Rank, Operation, int]] = []
     for part in classes:
         wait = part.first.wait
         if wait is None or wait.kind != "p2p" or wait.operation.backend != "nccl" or wait.operation.peer is None:
             return None
-    for part in classes:
-        rank, wait = part.first, part.first.wait
-        peer = run.ranks.get(wait.operation.peer) if wait is not None and wait.operation.peer is not None else None
-        if wait is None or peer is None or rank.process is None or peer.process is None:
+        transfers.append((part.first, wait.operation, wait.operation.peer))
+    for rank, operation, number in transfers:
+        peer = run.ranks.get(number)
+        if peer is None or rank.process is None or peer.process is None:
             continue
         mine, theirs = first_transfers(rank.process, peer.rank), first_transfers(peer.process, rank.rank)
         if any((not sends) in theirs for sends in mine):
-            call, pair = Call(wait.operation.op), (rank.rank, peer.rank)
-            found = _launched(run, wait.operation.group, wait.operation.seq or 0, call, pair)
-            return structs.replace(found, pair=pair), ()
+            pair = (rank.rank, peer.rank)
+            launched = _describe_launched(run, operation.group, operation.seq or 0, Call(operation.op), pair)
+            return structs.replace(launched, pair=pair), ()
     return None
 
 
-def _launched(run: Run, group: str | None, number: int, call: Call, ranks: Iterable[int]) -> LaunchedNotFinished:
+def _describe_launched(
+    run: Run, group: str | None, number: int, call: Call, ranks: Iterable[int]
+) -> LaunchedNotFinished:
     """A call that all `ranks` have launched. A card that works has not come to it yet, so it ends by itself."""
     uses = [use_of_rank(run, run.ranks[rank]) for rank in ranks if rank in run.ranks]
     return LaunchedNotFinished(
@@ -123,7 +125,7 @@ def _spins_for_unknown(part: Class) -> bool:
     return part.first.spins and wait is not None and wait.number is None and wait.operation.op == "wait"
 
 
-def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
+def _find_skipped(run: Run, parts: Parts, answers: Comparisons) -> KindWithCulprits | None:
     """Ranks that have not made the call in which others wait, and wait in one that those have made after it."""
     for group, answer in answers:
         if not isinstance(answer, Behind):
@@ -134,7 +136,7 @@ def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
         for mine in parts:
             if set(mine.ranks) <= set(answer.ranks) and _has_made_after(run, waiting, group, answer.number, mine):
                 theirs = next(part for part in parts if waiting in part.ranks)
-                reason = f"{ranks(mine.ranks)} did not call {_awaited(theirs)}"
+                reason = f"{ranks(mine.ranks)} did not call {_name_awaited_call(theirs)}"
                 return Subset(parts=parts, reason=reason, others=(mine,)), mine.ranks
     return None
 
@@ -142,11 +144,17 @@ def _skipped(run: Run, parts: Parts, answers: Answers) -> Found | None:
 def _has_made_after(run: Run, rank: int, group: GroupCalls, number: int, part: Class) -> bool:
     """Whether a rank has made the call in which the ranks of a class wait after its own call `number` of `group`."""
     wait = part.first.wait
-    other = run.ledger.group(wait.operation.group, rank) if wait is not None else None
-    if wait is None or wait.number is None or other is None or other is group or rank not in other.ranks:
+    their_group = run.ledger.group(wait.operation.group, rank) if wait is not None else None
+    if (
+        wait is None
+        or wait.number is None
+        or their_group is None
+        or their_group is group
+        or rank not in their_group.ranks
+    ):
         return False
-    theirs, mine = other.ranks[rank].made_at(wait.number), group.ranks[rank].made_at(number)
-    return theirs is not None and mine is not None and theirs > mine
+    their_call_us, own_call_us = their_group.ranks[rank].made_at(wait.number), group.ranks[rank].made_at(number)
+    return their_call_us is not None and own_call_us is not None and their_call_us > own_call_us
 
 
 def _is_complete(group: GroupCalls) -> bool:
@@ -156,10 +164,10 @@ def _is_complete(group: GroupCalls) -> bool:
     )
 
 
-def compare_calls(run: Run, parts: Parts) -> Found:
+def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them, and none, if
     the call of some is not known."""
-    recorded = _by_record(run, parts) or _across_groups(run, parts)
+    recorded = _blame_by_record(run, parts) or _blame_by_order(run, parts)
     if recorded is not None:
         return recorded
     everyone = ranks_of(parts)
@@ -170,57 +178,56 @@ def compare_calls(run: Run, parts: Parts) -> Found:
     for mine in parts:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
-            return _explained(mine.ranks, mine, others[0], parts, ends), mine.ranks
+            return _explain_odd_side(mine.ranks, mine, others[0], parts, ends), mine.ranks
     if any(map(_spins_for_unknown, parts)):
         return Spinning(ends="unknown"), ()  # it may be in the call of the others, or in kernels of its own
     smallest, *others = parts
     alone = all(len(part.ranks) > len(smallest.ranks) for part in others)
     if alone and not any(map(_has_root, parts)):
-        return _explained(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
+        return _explain_odd_side(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
     return Mismatch(parts=parts, reason="", ends=ends), everyone
 
 
-def _by_record(run: Run, parts: Parts) -> Found | None:
+def _blame_by_record(run: Run, parts: Parts) -> KindWithCulprits | None:
     """By the calls of one number that the ranks made; None if no record shows that, or nothing singles out a side."""
-    for group, answer in _answers(run, parts):
+    for group, answer in _compare_groups(run, parts):
         odd = find_odd(group, answer) if isinstance(answer, Differs | SizesDiffer) else None
-        known = {rank for rank, calls in group.ranks.items() if calls.source == "recorder"}
-        if odd is not None and known.issuperset(numbers_of(parts)) and (found := _found(odd, parts)) is not None:
-            return found
+        recorded = {rank for rank, calls in group.ranks.items() if calls.source == "recorder"}
+        if odd is not None and recorded.issuperset(numbers_of(parts)) and (blamed := _blame(odd, parts)) is not None:
+            return blamed
     return None
 
 
-def _across_groups(run: Run, parts: Parts) -> Found | None:
+def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
     """By the order in which the ranks made their calls of all groups together. At one line, a loop over the groups takes them in
     another order: then no call was left out."""
     if len({part.first.where for part in parts}) < len(parts):
         return None
     odd = find_odd_across(run.ledger, numbers_of(parts))
-    return _found(odd, parts) if odd is not None else None
+    return _blame(odd, parts) if odd is not None else None
 
 
-def _found(odd: Odd, parts: Parts) -> Found | None:
+def _blame(odd: Odd, parts: Parts) -> KindWithCulprits | None:
     mine = next((part for part in parts if set(part.ranks) & set(odd.ranks)), None)
     theirs = next((part for part in parts if not set(part.ranks) & set(odd.ranks)), None)
     if mine is None or theirs is None:
         return None
-    return _explained(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
+    return _explain_odd_side(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
 
 
-def _answers(run: Run, classes: Parts) -> Answers:
+def _compare_groups(run: Run, classes: Parts) -> Comparisons:
     """The comparison of each group in which a rank of some classes waits at the number compared."""
     waiting = set(numbers_of(classes))
-    found = []
+    comparisons: Comparisons = []
     for group in run.ledger.groups:
         answer = compare(group)
-        number = getattr(answer, "number", None)
-        pending = (one.number for n in waiting & group.ranks.keys() for one in group.ranks[n].pending)
-        if number is not None and number in pending:
-            found.append((group, answer))
-    return found
+        pending = (call.number for n in waiting & group.ranks.keys() for call in group.ranks[n].pending)
+        if not isinstance(answer, Agree) and answer.number in pending:
+            comparisons.append((group, answer))
+    return comparisons
 
 
-def _explained(
+def _explain_odd_side(
     odd: tuple[int, ...], mine: Class, theirs: Class, parts: Parts, ends: Ends, record: Odd | None = None
 ) -> Subset | Mismatch:
     """What the source says of a difference whose odd side is known: whether a call was left out, or another one was made in its
@@ -240,7 +247,7 @@ def _explained(
         reason = f"only {who} called {called}" + (f" at {site.file}:{site.line}" if site is not None else "")
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
-        reason = f"{who} did not call {_awaited(theirs)}"
+        reason = f"{who} did not call {_name_awaited_call(theirs)}"
         return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
     if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
         reason = f"only {who} called {called} (inside `if {condition}`)"
@@ -260,7 +267,7 @@ def _has_passed(part: Class, record: Odd) -> bool:
     return number is not None and 0 < record.number < number
 
 
-def _awaited(part: Class) -> str:
+def _name_awaited_call(part: Class) -> str:
     return f"the {name_call(part)} that {do(part.ranks, 'is', 'are')} waiting in"
 
 
@@ -292,21 +299,26 @@ def _opposite_order(parts: Parts) -> bool:
     )
 
 
-def compare_arguments(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
+def classify_same_call(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
     """(why all ranks of a group wait in one call, which ranks to blame)."""
     classes = tuple(classes)
-    if all(one.first.spins for one in classes):
+    if all(alike.first.spins for alike in classes):
         return Spinning(), ()
-    if all(one.first.wait is not None and one.first.wait.kind == "store" for one in classes):
+    if all(alike.first.wait is not None and alike.first.wait.kind == "store" for alike in classes):
         return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
-    return different_arguments(classes, complete=True) or _threads(classes) or _places(classes) or (SameCall(), ())
+    return (
+        compare_arguments(classes, complete=True)
+        or _find_second_threads(classes)
+        or _compare_places(classes)
+        or (SameCall(), ())
+    )
 
 
-def _places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
+def _compare_places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
     """Calls of one operation at different lines: of different models, or of groups that could not be read. None if all are at
     one line."""
-    parts = merged(classes, lambda rank: rank.where)
-    places = [f"{ranks(one.ranks)} at {at.file}:{at.line}" for one in parts if (at := one.first.where) is not None]
+    parts = merge_classes(classes, lambda rank: rank.where)
+    places = [f"{ranks(part.ranks)} at {at.file}:{at.line}" for part in parts if (at := part.first.where) is not None]
     if len(parts) < 2 or len(places) < len(parts):
         return None
     # Two lines may make one call, so this is no proof.
@@ -314,54 +326,44 @@ def _places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None
     return Mismatch(parts=parts, reason=reason, ends="unknown"), ranks_of(parts)
 
 
-def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:
+def _find_second_threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:
     calls = [
-        (one, thread.name or "another thread", other.operation.op)
-        for one in classes
-        if one.first.process is not None and not one.first.moving
-        for thread, other in operations.find_calls_beside(one.first.process, one.first.thread, one.first.wait)
+        (alike, thread.name or "another thread", wait.operation.op)
+        for alike in classes
+        if alike.first.process is not None and not alike.first.moving
+        for thread, wait in operations.find_calls_beside(alike.first.process, alike.first.thread, alike.first.wait)
     ]
     if not calls:
         return None
     # That their order differs is inferred, not observed: two slow calls look the same for a while.
-    return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
+    return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for alike, _, _ in calls for n in alike.ranks}))
 
 
-def different_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
+def compare_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
     """The first call with different roots, or else with different tensors; None for none. Unless all ranks are in it
     (`complete`), they may be in different ones of a series of calls, whose roots come from a loop or from torch."""
     by_point: dict[Hashable, list[Class]] = {}
-    for one in classes:
-        if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
-            by_point.setdefault(one.first.wait.point, []).append(one)
-    roots = (_roots(alike, complete=complete) for alike in by_point.values())
-    tensors = (_different_tensors(alike) for alike in by_point.values())
-    return next((found for found in (*roots, *tensors) if found is not None), None)
+    for alike in classes:
+        if alike.first.wait is not None and alike.first.wait.kind == "collective" and not alike.first.moving:
+            by_point.setdefault(alike.first.wait.point, []).append(alike)
+    roots = map(_compare_roots, by_point.values()) if complete else ()
+    tensors = map(_compare_tensors, by_point.values())
+    return next((blamed for blamed in (*roots, *tensors) if blamed is not None), None)
 
 
-def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, ...]] | None:
-    waits = [(one, one.first.wait.root) for one in classes if one.first.wait is not None]
-    if not complete:
-        return None
-    values = agreement({n: str(root) for one, root in waits if root is not None for n in one.ranks})
+def _compare_roots(classes: list[Class]) -> tuple[Roots, tuple[int, ...]] | None:
+    waits = [(alike, alike.first.wait.root) for alike in classes if alike.first.wait is not None]
+    values = compare_values({n: str(root) for alike, root in waits if root is not None for n in alike.ranks})
     return (Roots(values=values), values.odd) if values.differs else None
 
 
-def _different_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
-    within: dict[tuple[tuple[int, ...], int | None], dict[int, str]] = {}
-    for one in classes:
-        if one.first.given is not None:
-            same_call = one.first.given.lines, one.first.given.number
-            within.setdefault(same_call, {}).update(dict.fromkeys(one.ranks, one.first.given.tensor))
-    for shown in within.values():
-        values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
+def _compare_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
+    by_call: dict[tuple[tuple[int, ...], int | None], dict[int, str]] = {}
+    for alike in classes:
+        if (passed := alike.first.passed) is not None:
+            by_call.setdefault((passed.lines, passed.number), {}).update(dict.fromkeys(alike.ranks, passed.tensor))
+    for shown in by_call.values():
+        values = compare_values({rank: describe_amount(tensor) for rank, tensor in shown.items()})
         if values.differs:
             return Tensors(values=values, shown=shown), values.odd
     return None
-
-
-def _amount(tensor: str) -> str:
-    """Dtype and number of elements. The shape may differ if these are equal."""
-    match = TENSOR.match(tensor)
-    sizes = [natural(size) or 0 for size in (match[2] if match else "").split(", ") if size]
-    return f"{match[1] if match else '?'} x {math.prod(sizes)}"

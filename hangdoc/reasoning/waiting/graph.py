@@ -21,7 +21,7 @@ def find_ends(edges: Mapping[Node, Collection[Node]]) -> list[End[Node]]:
     for node, further in edges.items():
         for far in further:
             before[far].append(node)
-    found: list[End[Node]] = []
+    ends: list[End[Node]] = []
     placed: set[Node] = set()
     for start in edges:
         if start in placed:
@@ -30,10 +30,10 @@ def find_ends(edges: Mapping[Node, Collection[Node]]) -> list[End[Node]]:
         while not (after := _reached(node, edges)).keys() <= (back := _reached(node, before)).keys():
             node = next(far for far in reversed(after) if far not in back)  # a node further on, with no way back
         cycle = len(after) > 1 or node in edges[node]
-        found.append(End(frozenset(after), cycle, frozenset(back.keys() - after.keys())))
+        ends.append(End(frozenset(after), cycle, frozenset(back.keys() - after.keys())))
         placed.update(back)
     position = {node: at for at, node in enumerate(edges)}
-    return sorted(found, key=lambda end: min(position[node] for node in end.nodes))
+    return sorted(ends, key=lambda end: min(position[node] for node in end.nodes))
 
 
 def _reached(start: Node, edges: Mapping[Node, Collection[Node]]) -> dict[Node, None]:

@@ -8,65 +8,65 @@ from hangdoc.reasoning.model.holds import Ends, Hold
 from hangdoc.reasoning.model.kinds import PointToPoint
 from hangdoc.reasoning.model.rank import Class, Rank, ranks_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.waiting.waits import answers, is_p2p, peer_of
+from hangdoc.reasoning.waiting.waits import calls_match, is_p2p, peer_of
 from hangdoc.torch_facts import call_names
 
 Parts = tuple[Class, ...]
-Found = tuple[Hold, tuple[int, ...]]
+KindWithCulprits = tuple[Hold, tuple[int, ...]]
 """The kind, and the ranks to blame."""
 
 
-def find_unmatched(run: Run, classes: Parts) -> Found | None:
+def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
     """The peer that does not match the send or receive of another rank, and who waits for it; None for none."""
-    stuck = [one for one in classes if is_p2p(one.first)]
+    stuck = [part for part in classes if is_p2p(part.first)]
     if not stuck:
         return None
-    ends = _ends(stuck)
+    ends = _end_of_calls(stuck)
     if len(stuck) < len(classes):
-        pair = _in_another_operation(stuck, classes)
+        pair = _find_in_another_operation(stuck, classes)
         culprits: tuple[int | None, ...] = (peer_of(pair[1].first),) if pair is not None else ()
     else:
-        pair = _most_awaited(run, stuck) if ends == "never" else None
+        pair = _find_most_awaited(run, stuck) if ends == "never" else None
         culprits = pair[0].ranks if pair is not None else ()
     blamed = tuple(rank for rank in ranks_of(classes) if rank in culprits) or ranks_of(classes)
     return PointToPoint(parts=classes, pair=pair, ends=ends), blamed
 
 
-def _ends(stuck: list[Class]) -> Ends:
+def _end_of_calls(stuck: list[Class]) -> Ends:
     """A call whose peer is not known may be answered by any rank."""
-    return "never" if all(peer_of(one.first) is not None for one in stuck) else "unknown"
+    return "never" if all(peer_of(part.first) is not None for part in stuck) else "unknown"
 
 
-def _in_another_operation(stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
+def _find_in_another_operation(stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
     """(ranks in another operation, ranks whose send or receive names one of them). None if those send while others wait to
     receive from them: they may send to the wrong rank."""
     for waiting in stuck:
         named = peer_of(waiting.first)
-        peer = next((one for one in classes if named in one.ranks), None)
+        peer = next((part for part in classes if named in part.ranks), None)
         if named is not None and peer is not None and not is_p2p(peer.first):
-            astray = _sends(waiting.first) and any(peer_of(one.first) in waiting.ranks for one in stuck)
+            astray = _sends(waiting.first) and any(peer_of(part.first) in waiting.ranks for part in stuck)
             return None if astray else (peer, waiting)
     return None
 
 
-def _most_awaited(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
+def _find_most_awaited(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
     """(the only rank to which the most calls go that it does not match, ranks that wait in one of them). None if there is none,
     or if all send: each of them should have received first."""
-    if all(_sends(one.first) for one in stuck):
+    if all(_sends(part.first) for part in stuck):
         return None
-    unmatched = {one.ranks: _unmatched(run, one) for one in stuck}
-    most = max(unmatched.values())
-    astray = [one for one in stuck if unmatched[one.ranks] == most]
-    if len(astray) != 1 or most < 2:
+    counts = {part.ranks: _count_unmatched(run, part) for part in stuck}
+    highest = max(counts.values())
+    astray = [part for part in stuck if counts[part.ranks] == highest]
+    if len(astray) != 1 or highest < 2:
         return None
-    return astray[0], next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
+    return astray[0], next(alike for alike in run.waiting if peer_of(alike.first) in astray[0].ranks)
 
 
 def _sends(rank: Rank) -> bool:
     return rank.wait is not None and rank.wait.operation.op in call_names.SENDS
 
 
-def _unmatched(run: Run, named: Class) -> int:
+def _count_unmatched(run: Run, peer: Class) -> int:
     """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
-    waiting = (one for one in run.waiting if is_p2p(one.first) and peer_of(one.first) in named.ranks)
-    return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
+    callers = (alike for alike in run.waiting if is_p2p(alike.first) and peer_of(alike.first) in peer.ranks)
+    return sum(len(alike.ranks) for alike in callers if not calls_match(alike.first, peer.first))

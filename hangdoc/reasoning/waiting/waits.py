@@ -16,12 +16,12 @@ from hangdoc.torch_facts import call_names
 def draw_waits(run: Run) -> Waits:
     """The graph of a run."""
     unseen = frozenset(run.unseen)
-    everyone = unseen.union(*(one.ranks for one in run.classes))
+    everyone = unseen.union(*(alike.ranks for alike in run.classes))
     together: dict[Hashable, list[Class]] = {}
-    for number, one in enumerate(run.classes):
-        wait = one.first.wait
-        together.setdefault(number if wait is None else _point(wait, one.ranks), []).append(one)
-    nodes = [_node(run, tuple(group), everyone) for group in together.values()]
+    for number, alike in enumerate(run.classes):
+        wait = alike.first.wait
+        together.setdefault(number if wait is None else _meeting_point(wait, alike.ranks), []).append(alike)
+    nodes = [_make_node(run, tuple(group), everyone) for group in together.values()]
     if unseen:
         nodes.append(Node((), unseen, frozenset()))
     position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
@@ -29,26 +29,26 @@ def draw_waits(run: Run) -> Waits:
     return Waits(tuple(nodes), tuple(graph.find_ends(edges)), position)
 
 
-def _point(wait: Wait, ranks: tuple[int, ...]) -> Hashable:
+def _meeting_point(wait: Wait, ranks: tuple[int, ...]) -> Hashable:
     if wait.kind == "p2p":
         peer = wait.operation.peer
         return ("p2p", wait.operation.op, peer, ranks if peer is not None else None)
     return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
 
 
-def _node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
-    here = frozenset(rank for one in classes for rank in one.ranks)
-    first = classes[0].first
-    if first.wait is None:
-        return Node(classes, here, frozenset(lock_holders(run, first)) - here)
-    if first.wait.kind == "p2p":
-        peer = first.wait.operation.peer
-        if peer is not None and peer != first.rank:
+def _make_node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
+    here = frozenset(rank for alike in classes for rank in alike.ranks)
+    rank = classes[0].first
+    if rank.wait is None:
+        return Node(classes, here, frozenset(lock_holders(run, rank)) - here)
+    if rank.wait.kind == "p2p":
+        peer = rank.wait.operation.peer
+        if peer is not None and peer != rank.rank:
             return Node(classes, here, frozenset({peer}))
         # Of several ranks with unknown peers, each may wait for another of them.
         others = everyone if len(here) > 1 else everyone - here
-        return Node(classes, here, others - {first.wait.answered_by} or others)
-    members = frozenset(first.wait.members) if first.wait.members is not None else everyone
+        return Node(classes, here, others - {rank.wait.answered_by} or others)
+    members = frozenset(rank.wait.members) if rank.wait.members is not None else everyone
     return Node(classes, here, members - here)
 
 
@@ -58,11 +58,11 @@ def lock_holders(run: Run, rank: Rank) -> list[int]:
     hold = rank.hold
     if not isinstance(hold, AtFileLock) and not (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
         return []
-    pids = {one.pid for one in hold.holders or ()}
-    found = (other for other in run.on(rank.host) if other.pid in pids)
+    pids = {holder.pid for holder in hold.holders or ()}
+    peers = [peer for peer in run.on(rank.host) if peer.pid in pids]
     if isinstance(hold, AtSharedLock):
-        found = (other for other in found if not other.waits and not isinstance(other.hold, AtFileLock | AtSharedLock))
-    return sorted(other.rank for other in found)
+        peers = [peer for peer in peers if not peer.waits and not isinstance(peer.hold, AtFileLock | AtSharedLock)]
+    return sorted(peer.rank for peer in peers)
 
 
 def seconds_silent(run: Run, *, standstill: bool) -> float | None:
@@ -70,17 +70,17 @@ def seconds_silent(run: Run, *, standstill: bool) -> float | None:
     None if unknown. Launchers without ranks have waited since their start."""
     if not run.ranks:
         return min((process.started_seconds_ago for _, process in run.launchers), default=None)
-    if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
+    if any(alike.first.spins or _uses_nccl(alike.first) for alike in run.waiting):
         return None  # NCCL does not send its data over these sockets, so their silence shows nothing
     if standstill and run.backend is None and not any(rank.uses_rpc for rank in run.living):
-        return _stood_seconds(run.living)
+        return _seconds_blocked(run.living)
     classes = run.classes if standstill else run.waiting
     asked = [run.ranks[number] for number in numbers_of(classes)]
     blind = bool(run.blind_hosts())
-    rpc = any(one.first.uses_rpc for one in classes)
+    rpc = any(alike.first.uses_rpc for alike in classes)
     # Ranks that wait for nobody and have no connections may wait for the outside: a notebook, a server.
     timed = not (blind or standstill)
-    ages = [seconds for rank in asked if (seconds := _quiet_seconds(rank, rpc=rpc, by_thread=timed)) is not None]
+    ages = [seconds for rank in asked if (seconds := _seconds_quiet(rank, rpc=rpc, by_thread=timed)) is not None]
     if not ages and run.waiting and not blind and not rpc:
         # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
@@ -88,8 +88,8 @@ def seconds_silent(run: Run, *, standstill: bool) -> float | None:
 
 
 def seconds_waited(run: Run, quiet: float | None) -> float | None:
-    """For how many seconds the waiting ranks have waited, of which `quiet` is how long they exchanged no data. A rank that has
-    just made its call has not waited yet, and one whose data are on the way is served."""
+    """For how many seconds the waiting ranks have waited: as long as they exchanged no data (`quiet` seconds), and at most since
+    the last of them made its call by the records."""
     recorded = seconds_recorded(run, run.waiting)
     return min((seconds for seconds in (quiet, recorded) if seconds is not None), default=None)
 
@@ -111,7 +111,7 @@ def seconds_recorded(run: Run, classes: Iterable[Class]) -> float | None:
     return min((seconds for seconds in (calls, *transfers) if seconds is not None), default=None)
 
 
-def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
+def _seconds_blocked(ranks: Iterable[Rank]) -> float | None:
     """How long ranks without connections to each other have all been blocked. A rank that polls for a batch has waited as long as
     its dataloader's worker has not run; of other polls no beginning is known."""
     ages = []
@@ -121,11 +121,11 @@ def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
         process, in_python = (worker, None) if worker is not None else (rank.process, rank.thread)
         thread = kernel_thread(process, in_python) if process is not None else None
         ages.append(thread.idle_seconds if thread is not None and thread.timed is not True else None)
-    known = [seconds for seconds in ages if seconds is not None]
-    return min(known, default=None) if len(known) == len(ages) else None
+    read = [seconds for seconds in ages if seconds is not None]
+    return min(read, default=None) if len(read) == len(ages) else None
 
 
-def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
+def _seconds_quiet(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
     """How long a rank has exchanged no data. No connection shows that for RPC, which uses shared memory within a host. Then it
     is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt. An
     observer makes it run too, but sends nothing on the connection on which it asked a store."""
@@ -156,10 +156,10 @@ def peer_of(rank: Rank) -> int | None:
     return rank.wait.operation.peer if rank.wait is not None else None
 
 
-def answers(one: Rank, other: Rank) -> bool:
-    """Whether `other` is in the call that matches the send or receive of `one`."""
-    if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:
+def calls_match(rank: Rank, peer: Rank) -> bool:
+    """Whether `peer` is in the call that matches the send or receive of `rank`."""
+    if rank.wait is None or peer.wait is None or not (rank.wait.kind == peer.wait.kind == "p2p"):
         return False
-    mine, theirs = one.wait.operation, other.wait.operation
+    mine, theirs = rank.wait.operation, peer.wait.operation
     opposite = (mine.op in call_names.SENDS) != (theirs.op in call_names.SENDS)
-    return opposite and mine.peer == other.rank and theirs.peer in (one.rank, None)
+    return opposite and mine.peer == peer.rank and theirs.peer in (rank.rank, None)
