@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hangdoc.parse import version
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import lines_of
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
@@ -46,7 +46,7 @@ def _makes_no_progress(rank: Rank) -> bool:
         return False
     if any(each.launches != each.launches_before for each in _communicators(rank)):
         return False
-    before = (each for each in known.threads_before(rank.process) if each.name == thread.name)
+    before = (each for each in observed.threads_before(rank.process) if each.name == thread.name)
     return any(lines_of(each) == lines_of(thread) for each in before)
 
 
@@ -102,7 +102,7 @@ def _native_frame(process: Process, function: str) -> str | None:
 
 
 def _python_frame(process: Process, file: str, function: str | None) -> str | None:
-    for frame in known.frames(process):
+    for frame in observed.frames(process):
         if file in frame.file and function in (None, frame.function):
             return f"in {frame.function} ({file.rpartition('/')[2]})"
     return None
@@ -129,7 +129,7 @@ def _destroys_alone(run: Run, rank: Rank) -> str | None:
     """If other ranks wait in something else."""
     waits = (each.first.wait for each in run.still if each.first.rank != rank.rank)
     calls = {wait.operation.op for wait in waits if wait is not None and wait.kind in ("collective", "p2p")}
-    uses_nccl = rank.process is not None and known.uses_nccl(rank.process)
+    uses_nccl = rank.process is not None and observed.uses_nccl(rank.process)
     others_wait = calls - {"destroy_process_group"}
     return "it destroys its process groups while others wait" if uses_nccl and others_wait else None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from hangdoc import settings
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
 from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
 from hangdoc.reasoning.ledger.history import FirstDifference, first_difference
@@ -44,7 +44,7 @@ def agree(one: Rank, other: Rank) -> bool:
     options = _apart(lines[one.rank], lines[other.rank])
     if programs[one.rank] != programs[other.rank] or any(map(_compared_option, options)):
         return False
-    variables = _apart(known.environment(one.process), known.environment(other.process))
+    variables = _apart(observed.environment(one.process), observed.environment(other.process))
     # On a host alone, the backend of the whole run is not known.
     return not any(_compared_variable(name, None) for name in variables)
 
@@ -84,7 +84,7 @@ def _options(run: Run) -> list[OptionDiffers]:
 def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
     environments = {
-        rank: known.environment(process)
+        rank: observed.environment(process)
         for rank, process in run.whole.items()
         if isinstance(process.environment, Environment)
     }

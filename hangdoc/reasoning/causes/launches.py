@@ -7,8 +7,7 @@ import msgspec
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import spans_hosts
-from hangdoc.reasoning.evidence import observed as addresses
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import MeetingCall, meeting_call_of
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
@@ -153,7 +152,7 @@ def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
 
 
 def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -> Part:
-    variables = known.environment(process)
+    variables = observed.environment(process)
     method = call.init_method if call is not None else None
     size = call.world_size if call is not None else None
     nodes = str(size) if size is not None else variables.get("WORLD_SIZE")
@@ -172,7 +171,7 @@ def _reference(run: Run, parts: list[Part]) -> Part:
     """The part that the others must match: the node with the rendezvous endpoint, else the first node."""
     address, _ = run.endpoint
     owner = next(
-        (p for p in parts if addresses.interface_with(p.host, addresses.namespace_of(p.process), address) is not None),
+        (p for p in parts if observed.interface_with(p.host, observed.namespace_of(p.process), address) is not None),
         None,
     )
     return owner or min(parts, key=lambda part: part.number or 0)
@@ -185,7 +184,7 @@ def find_taken_port(run: Run, blockage: Blockage) -> PortTaken | None:
     """A process of another run or program that listens at the rendezvous endpoint."""
     _, port = run.endpoint
     for host in _meeting_hosts(run) if port is not None else ():
-        listeners = [each for each in known.listeners(host) if each.port == port and each.pid is not None]
+        listeners = [each for each in observed.listeners(host) if each.port == port and each.pid is not None]
         if not listeners:
             continue
         ours = _own_pids(run, host)
@@ -236,7 +235,7 @@ def find_loopback_name(run: Run, blockage: Blockage) -> LoopbackName | None:
     for host, ranks in _meeting_ranks(run):
         named = host.machine.hostname_addresses if isinstance(host.machine, Machine) else None
         exposed = tuple(rank for rank in ranks if named_interface(rank) is None)
-        if exposed and isinstance(named, tuple) and named and all(map(addresses.loopback, named)):
+        if exposed and isinstance(named, tuple) and named and all(map(observed.loopback, named)):
             culprits = tuple(rank.rank for rank in exposed)
             return LoopbackName(host=host.name, addresses=named, ranks=exposed, culprits=culprits)
     return None
@@ -244,7 +243,7 @@ def find_loopback_name(run: Run, blockage: Blockage) -> LoopbackName | None:
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
     """The variable that sets the interface of a rank, and its value."""
-    variables = known.environment(rank.process)
+    variables = observed.environment(rank.process)
     return next(((name, variables[name]) for name in environment_names.INTERFACES if variables.get(name)), None)
 
 
@@ -257,13 +256,13 @@ def _meeting_ranks(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
 
 def _unusable(rank: Rank, host: Host, name: str) -> str | None:
     """Why no peer on another host can reach this interface; None if it may, or if a list or a prefix is given."""
-    there = addresses.interfaces(host, addresses.namespace_of(rank.process))
+    there = observed.interfaces(host, observed.namespace_of(rank.process))
     if not there or any(c in name for c in ",^="):
         return None
     interface = next((each for each in there if each.name == name), None)
     if interface is None:
         return None if any(each.name.startswith(name) for each in there) else "does not exist there"
-    if interface.addresses and all(addresses.loopback(address) for address in interface.addresses):
+    if interface.addresses and all(observed.loopback(address) for address in interface.addresses):
         return "is a loopback interface"
     if not interface.up:
         return "is down"

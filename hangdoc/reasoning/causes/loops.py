@@ -6,7 +6,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.program import early_exits
 from hangdoc.reasoning.causes.disagreements import differing_in
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
@@ -170,5 +170,5 @@ def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
 
 def _value(rank: Rank, name: str) -> str | None:
     """A variable's text in the innermost frame of the program that has it, or in the user's module."""
-    variables = known.variables(rank.process, rank.program)
+    variables = observed.variables(rank.process, rank.program)
     return next((local.text[:40] for local in variables if local.name == name), None)

@@ -3,7 +3,7 @@
 from statistics import median
 from typing import NamedTuple
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.ledger.past import past_of, shares_of
@@ -137,14 +137,14 @@ def _stage(slow: Rank, other: Rank) -> str:
 
 
 def _stages(rank: Rank) -> dict[str, float]:
-    beacon = known.beacon(rank.process)
+    beacon = observed.beacon(rank.process)
     published = beacon.stages if beacon is not None else ()
     return dict(zip(_STAGES, published, strict=True)) if len(published) == len(_STAGES) else {}
 
 
 def _resources(slow: Rank, other: Rank) -> str:
     """Which setting gives the slow rank less of its CPU."""
-    mine, theirs = (known.environment(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
+    mine, theirs = (observed.environment(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
     if mine != theirs:
         return (
             f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"
@@ -192,7 +192,7 @@ def _preempted(process: Process) -> int:
     clocks = process.clocks
     if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
         return 0
-    started = {thread.tid for thread in known.python_threads(process)} - {process.pid}
+    started = {thread.tid for thread in observed.python_threads(process)} - {process.pid}
     return sum(
         thread.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
         and thread.tid not in started

@@ -49,7 +49,7 @@ from collections.abc import Iterator
 
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about, reported_causes
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import Command, command
@@ -73,7 +73,7 @@ def check(run: Run) -> Iterator[Draft]:
     if not orphans or reported_causes(run, Orphaned):
         return
     pids = {run.processes[rank].pid for rank in orphans}
-    listening = {listener.pid: listener.port for host in run.hosts for listener in known.listeners(host)}
+    listening = {listener.pid: listener.port for host in run.hosts for listener in observed.listeners(host)}
     port = next((listening[pid] for pid in pids if pid in listening), None)
     holds = f" and {words.verb(orphans, 'holds', 'hold')} port {port}" if port is not None else ""
     yield Draft(

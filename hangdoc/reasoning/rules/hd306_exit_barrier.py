@@ -52,7 +52,7 @@ The ranks of the other nodes may still be doing legitimate work.
 from collections.abc import Iterator
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Process
@@ -80,5 +80,5 @@ def check(run: Run) -> Iterator[Draft]:
 
 
 def _leaves(process: Process) -> bool:
-    frames = known.frames(process)
+    frames = observed.frames(process)
     return any(file_names.bare_name(f.function) == file_names.AGENT_EXIT and file_names.AGENT in f.file for f in frames)

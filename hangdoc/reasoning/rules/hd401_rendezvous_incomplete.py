@@ -58,7 +58,7 @@ from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
 from hangdoc.phrases import also, do, numbers, verb
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.holds import describe_holders
 from hangdoc.reasoning.model.kinds import AgentsWait, Apart, Rendezvous
@@ -168,7 +168,7 @@ def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
     for each in arrived:
         process = each.first.process
         call = meeting_call_of(process) if process is not None else None
-        started = known.environment(process).get("WORLD_SIZE")
+        started = observed.environment(process).get("WORLD_SIZE")
         if call is not None and call.world_size is not None and started not in (None, str(call.world_size)):
             text = f"passes world_size={call.world_size} to {call.function}, but WORLD_SIZE is {started}"
             yield Evidence(each.ranks[0], "environment", text + also(each.ranks))

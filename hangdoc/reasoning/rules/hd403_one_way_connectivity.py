@@ -48,7 +48,7 @@ evidence then shows this.
 """
 
 from hangdoc.reasoning.causes.network import Call, NoAnswer
-from hangdoc.reasoning.evidence import observed as addresses
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command, to_host
@@ -95,7 +95,7 @@ def _evidence(call: Call) -> Evidence:
     there = "that host was not observed"
     if call.listener is not None:
         rank, pid = call.listener.rank, call.listener.pid
-        interface = addresses.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
+        interface = observed.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
         there = f"{f'rank {rank}' if rank is not None else f'pid {pid}'} listens there{on}"
     return Evidence(

@@ -48,7 +48,7 @@ that cannot work between hosts.
 
 from hangdoc.reasoning.causes.launches import UnusableInterface, named_interface
 from hangdoc.reasoning.causes.network import UnreachableAddress
-from hangdoc.reasoning.evidence import observed as addresses
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command, to_host
@@ -72,10 +72,10 @@ def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
 def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
     call, (host, _, namespace, rank) = cause.call, cause.listener
     address = call.connection.remote_address
-    interface = addresses.interface_with(host, namespace, address)
+    interface = observed.interface_with(host, namespace, address)
     on = f" ({interface.name})" if interface is not None else ""
-    callers = addresses.networks(call.host, call.connection.namespace)
-    shared = sorted({name for network, name in addresses.networks(host, namespace).items() if network in callers})
+    callers = observed.networks(call.host, call.connection.namespace)
+    shared = sorted({name for network, name in observed.networks(host, namespace).items() if network in callers})
     both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
     named = named_interface(run.ranks[rank]) if rank is not None else None
     return Draft(
@@ -100,7 +100,7 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Dra
 
 def _interfaces(host: Host) -> Evidence:
     shown = []
-    for interface in addresses.interfaces(host, None)[:12]:
+    for interface in observed.interfaces(host, None)[:12]:
         numbers = " ".join(address for address in interface.addresses if ":" not in address) or "without an address"
         shown.append(f"{interface.name} {numbers}{'' if interface.up else ' (down)'}")
     return Evidence(None, "machine", f"interfaces of {host.name}: {', '.join(shown)}")

@@ -50,7 +50,7 @@ Independent copies are intended: a sweep with one seed per rank, or an ensemble.
 
 from collections.abc import Iterator
 
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
@@ -91,7 +91,7 @@ def _trains(rank: Rank) -> bool:
     """Whether it is in the model, the backward or the optimizer in either stack, so that its start-up is over. Importing these
     files is not training."""
     process = rank.process
-    threads = (*known.python_threads(process), *known.threads_before(process)) if process is not None else ()
+    threads = (*observed.python_threads(process), *observed.threads_before(process)) if process is not None else ()
     return any(
         part in frame.file
         for thread in threads

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
-from hangdoc.reasoning.evidence import observed as known
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.cause import Differs
@@ -58,7 +58,7 @@ def _iterations(left: LeftLoop, done: int, total: int | None) -> str:
 
 def _unit(left: LeftLoop, *, several: bool) -> str:
     """What an iteration is: a batch, or of a loop over numbers an iteration."""
-    of_data = known.beacon(left.short.first.process) is not None or is_over_data(left.loop)
+    of_data = observed.beacon(left.short.first.process) is not None or is_over_data(left.loop)
     return ("batch" + "es" * several) if of_data else ("iteration" + "s" * several)
 
 
