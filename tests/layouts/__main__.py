@@ -103,7 +103,7 @@ class Torch:
                 str(PROGRAMS / "recorded.py"), "all", name, str(calls),
             )  # fmt: skip
             with running(folder, *words, **self.variables) as run:
-                files = [folder / f"{rank}.json" for rank in range(2)]
+                files = [folder / f"{rank}.entries" for rank in range(2)]
                 until = time.monotonic() + _SECONDS
                 while not all(file.exists() for file in files):
                     if time.monotonic() > until or run.launcher.poll() is not None:

@@ -43,7 +43,7 @@ def frozen(
     folder = tmp_path_factory.mktemp("recorded")
     dumped.clear()
     with under_torchrun(folder, "recorded.py", "all", str(folder), str(request.param)) as run:
-        files = [folder / f"{rank}.json" for rank in range(2)]
+        files = [folder / f"{rank}.entries" for rank in range(2)]
         until = time.monotonic() + 120
         while not all(file.exists() for file in files):
             assert time.monotonic() < until, run.log()[-3000:]

@@ -29,9 +29,9 @@ def write_dump(folder: str, rank: int, pending: int) -> None:
     with open(f"{folder}/comm_lib_trace_rank_{rank}", "wb") as file:  # as NCCL's watchdog does at a timeout
         file.write(raw_dump())
     whole = dump()
-    with open(f"{folder}/{rank}.json.part", "w") as file:
+    with open(f"{folder}/{rank}.entries.part", "w") as file:
         json.dump({"pid": os.getpid(), "entries": whole["entries"]}, file)
-    os.rename(f"{folder}/{rank}.json.part", f"{folder}/{rank}.json")
+    os.rename(f"{folder}/{rank}.entries.part", f"{folder}/{rank}.entries")
 
 
 def every_call(rank: int, fill: int) -> None:
