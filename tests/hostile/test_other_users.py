@@ -124,7 +124,7 @@ def test_shared_memory_of_another_file_system_is_another_one(tmp_path: Path, mon
             f"7f0000000000-7f0000001000 rw-s 00000000 {device} 200   /dev/shm/x\n"
         )
         (tmp_path / str(pid) / "status").write_text("Uid:\t0\t0\t0\t0\n")
-    monkeypatch.setattr(file_holders, "of", lambda proc, pids: tuple(pids))
+    monkeypatch.setattr(file_holders, "read_holders", lambda proc, pids: tuple(pids))
     assert shared_memory.holders_of(ProcFS(str(tmp_path)), 10, 200) == (11,)
 
 

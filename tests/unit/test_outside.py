@@ -36,7 +36,7 @@ def no_cache() -> None:
     for cache in (
         peers._read_other_ends,
         peers._read_owners,
-        shared_memory._mapped,
+        shared_memory._read_mapped,
         processes_at_work._take_first_sample,
         processes_at_work._read_table,
     ):

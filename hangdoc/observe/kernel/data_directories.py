@@ -150,7 +150,7 @@ def named_folders(
     environment: Mapping[str, str], argv: tuple[str, ...], cwd: str, opened: Iterable[str] = ()
 ) -> dict[str, str]:
     """Absolute paths that may be data directories, with where each was found; the most likely first, at most 24."""
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
 
     def add(text: str, origin: str) -> None:
         text = text.strip("'\"")
@@ -162,7 +162,7 @@ def named_folders(
         if is_data_file(path):
             path = os.path.dirname(path)
         if path.startswith("/") and path != "/" and not path.startswith(_NOT_DATA):
-            found.setdefault(path, origin)
+            folders.setdefault(path, origin)
 
     for name, value in environment.items():
         if _DATA_NAME.search(name) and "/" in value and ":" not in value and not _OF_TOOLS.fullmatch(name):
@@ -182,7 +182,7 @@ def named_folders(
             add(word, "argument")
     for link in opened:
         add(link, "open file")
-    return dict(list(found.items())[:24])
+    return dict(list(folders.items())[:24])
 
 
 def is_data_file(path: str) -> bool:
@@ -213,9 +213,13 @@ def list_shards(root: Root, folder: str, *, any_suffix: bool = False) -> _Listin
             with contextlib.suppress(OSError):
                 below = root.entries(os.path.join(folder, name), _MAX_FILES - len(listed))
                 listed += [(os.path.join(name, inner), seen) for inner, seen in below]
-    files = [one for one in listed if is_data_file(one[0])]
+    files = [entry for entry in listed if is_data_file(entry[0])]
     if not files and any_suffix:
-        files = [one for one in listed if stat.S_ISREG(one[1].st_mode) and not os.path.basename(one[0]).startswith(".")]
+        files = [
+            entry
+            for entry in listed
+            if stat.S_ISREG(entry[1].st_mode) and not os.path.basename(entry[0]).startswith(".")
+        ]
     shards = [(name, _size(root, os.path.join(folder, name), about)) for name, about in files]
     kinds = Counter(suffix for name, _ in files if (suffix := os.path.splitext(name)[1]))
     digest = hashlib.sha256(repr(sorted(shards)).encode(errors="surrogateescape")).hexdigest()[:16]

@@ -126,8 +126,8 @@ def resolve(name: str) -> tuple[str, ...] | Unavailable:
     pool = ThreadPoolExecutor(1)
     host = name.encode() if name.isascii() else name  # for a str, Python loads the tables of IDNA
     try:
-        found = pool.submit(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM).result(1.0)
-        return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+        entries = pool.submit(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM).result(1.0)
+        return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
     except FutureTimeout:
         return Unavailable(reason=f"{name} did not resolve within 1 s")
     except OSError as error:

@@ -47,7 +47,7 @@ def _find_locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> Awaited
             with contextlib.suppress(OSError), files_of(proc, pid, start_ticks) as own:  # it was deleted
                 file = file_holders.identity_of(own.stat(path))
                 if pids := dict.fromkeys(lock.pid for lock in locks if lock.file == file):
-                    return AwaitedFile(kind="locked", name=path, holders=file_holders.of(proc, pids))
+                    return AwaitedFile(kind="locked", name=path, holders=file_holders.read_holders(proc, pids))
     except ProcError:
         pass
     return None

@@ -100,7 +100,7 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
     others = _find_beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
     others -= _find_observer(proc, period)
     holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, alone=False))
-               for holder in file_holders.of(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
+               for holder in file_holders.read_holders(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
     return tuple(islice((holder for holder in holders if holder.sleeps), _MAX_HOLDERS))
 
 
@@ -154,7 +154,8 @@ def _find_busy(proc: ProcFS, candidates: Set[int], waiting: int, least: _Least) 
     others = candidates - frozenset(process_table.read_ancestry(proc, waiting)) - _find_observer(proc, period)
     busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
     return tuple(
-        msgspec.structs.replace(holder, works=True) for holder in file_holders.of(proc, islice(busy, _MAX_HOLDERS))
+        msgspec.structs.replace(holder, works=True)
+        for holder in file_holders.read_holders(proc, islice(busy, _MAX_HOLDERS))
     )
 
 
