@@ -25,7 +25,7 @@ class Membership:
 
     def __init__(self, proc: ProcFS, scope: Scope) -> None:
         self._proc, self._scope = proc, scope
-        self.found = Discovered({}, [])
+        self.discovered = Discovered({}, [])
         self._seen: set[int] = set()
         self._young: dict[int, float] = {}
         """When each new process that does not run Python yet was first seen, by pid."""
@@ -35,7 +35,7 @@ class Membership:
     @property
     def targets(self) -> dict[int, Target]:
         """By pid."""
-        return self.found.targets
+        return self.discovered.targets
 
     def refresh(self, deadline: Deadline) -> set[int]:
         """Update the targets with the processes that started or ended since the last call. Returns the pids of new targets."""
@@ -60,7 +60,7 @@ class Membership:
             self._search(now)
         if self._search_at and now >= self._search_at[0]:
             self._search_at = [at for at in self._search_at if at > now]
-            self.found = discover(self._proc, deadline, self._scope)
+            self.discovered = discover(self._proc, deadline, self._scope)
         return {pid for pid, target in self.targets.items() if before.get(pid) != target.start_ticks}
 
     def _drop_gone(self, pids: set[int], now: float) -> None:
@@ -80,7 +80,10 @@ class Membership:
     def _classify(self, pid: int, stat: Stat, now: float) -> None:
         """Handle a new process: a helper of a rank, or a process that may become a rank."""
         ancestors = list(self._ancestors(stat.ppid))
-        rank = next((one for one in ancestors if one in self.targets and self.targets[one].role == "rank"), None)
+        rank = next(
+            (ancestor for ancestor in ancestors if ancestor in self.targets and self.targets[ancestor].role == "rank"),
+            None,
+        )
         named = not self._scope.pids or self._scope.run_of is not None or {pid, *ancestors} & set(self._scope.pids)
         if rank is None:
             if named and (self._scope.pids or os.getpid() not in ancestors):

@@ -184,7 +184,7 @@ class Polling:
         observation = self._observation
         new = self._membership.refresh(deadline)
         observation.targets = self._membership.targets
-        observation.problems += self._membership.found.problems
+        observation.problems += self._membership.discovered.problems
         observation.forget_images(new)
         self._deep.drop_ended(observation, new)
         if new:
@@ -363,8 +363,8 @@ class Polling:
                 )
             ),
             machine_id=machine_id(observation.proc),
-            restricted=self._membership.found.restricted,
-            unread=self._membership.found.unread,
+            restricted=self._membership.discovered.restricted,
+            unread=self._membership.discovered.unread,
             machine=self._read_machine(),
             wall_us=self._wall_us,
             **gathered.get(None, {}),
