@@ -135,7 +135,7 @@ class LinkPorts:
         if not self._first and not self._second:
             return
         now = time.monotonic()
-        self._owners = {pid: known for pid, known in list(self._owners.items()) if pid in observation.targets}
+        self._owners = {pid: reading for pid, reading in list(self._owners.items()) if pid in observation.targets}
         due = [
             target
             for target in observation.ranks()

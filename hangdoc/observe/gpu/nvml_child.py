@@ -182,7 +182,7 @@ def _rest(nvml: Any, handle: Any) -> dict[str, Any]:
         "remapping_failed": bool(rows[3]) if rows is not None else None,
         "links_active": sum(links) if links else None,
         "links_inactive": [number for number, active in enumerate(links) if not active] if any(links) else [],
-        "pids": sorted({one.pid for one in processes[:_MOST_PIDS]}) if processes is not None else None,
+        "pids": sorted({process.pid for process in processes[:_MOST_PIDS]}) if processes is not None else None,
     }
 
 

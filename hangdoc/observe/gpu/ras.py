@@ -74,9 +74,9 @@ def _ask_each(observation: Observation, services: dict[int, Service], until: flo
 
     if until - time.monotonic() < _LEAST_SECONDS:
         return dict.fromkeys(services, (_NO_TIME, time.monotonic()))
-    found = _readings.read_each(services, read, observation.deadline, _EACH_SECONDS)
+    readings = _readings.read_each(services, read, observation.deadline, _EACH_SECONDS)
     return {
-        pid: reading if isinstance(reading, tuple) else (reading, time.monotonic()) for pid, reading in found.items()
+        pid: reading if isinstance(reading, tuple) else (reading, time.monotonic()) for pid, reading in readings.items()
     }
 
 

@@ -113,9 +113,9 @@ def _rank(entry: _RankEntry) -> RasRank:
     return RasRank(
         rank=entry.rank,
         host=address(entry.host),
-        pid=_known(entry.pid),
-        cuda_device=_known(entry.cuda_dev),
-        nvml_device=_known(entry.nvml_dev),
+        pid=_none_if_negative(entry.pid),
+        cuda_device=_none_if_negative(entry.cuda_dev),
+        nvml_device=_none_if_negative(entry.nvml_dev),
         counts=(counts.broadcast, counts.reduce, counts.allgather, counts.reducescatter, counts.allreduce),
         init_state=status.init_state,
         async_error=status.async_error,
@@ -128,13 +128,13 @@ def _missing(entry: _MissingEntry) -> RasMissingRank:
     return RasMissingRank(
         rank=entry.rank,
         host=address(entry.host),
-        pid=_known(entry.pid),
-        cuda_device=_known(entry.cuda_dev),
-        nvml_device=_known(entry.nvml_dev),
+        pid=_none_if_negative(entry.pid),
+        cuda_device=_none_if_negative(entry.cuda_dev),
+        nvml_device=_none_if_negative(entry.nvml_dev),
         unresponsive=entry.status.unresponsive,
         dead=entry.status.considered_dead,
     )
 
 
-def _known(number: int) -> int | None:
+def _none_if_negative(number: int) -> int | None:
     return number if number >= 0 else None
