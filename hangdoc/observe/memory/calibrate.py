@@ -47,7 +47,9 @@ def calibrate(memory: Memory, modules: int, likely: Layout | None = None) -> tup
     _choose(
         memory, "tuples", ({"tuple_items": 24}, {"tuple_items": 32}), lambda: _float_info(memory, system["float_info"])
     )
-    _choose(memory, "lists", ({},), lambda: all(memory.kind(one)[0] for one in memory.elements(system["path"], 16)))
+    _choose(
+        memory, "lists", ({},), lambda: all(memory.kind(element)[0] for element in memory.elements(system["path"], 16))
+    )
     _choose(memory, "sets", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
     release = memory.integer(system["hexversion"])
     version = release >> 24, release >> 16 & 0xFF
@@ -117,10 +119,10 @@ def _learn_instances(memory: Memory, environ: int, version: tuple[int, int], lik
 
 
 def _is_environ(memory: Memory, address: int) -> bool:
-    found = dict(memory.attributes(address))
-    if not found.keys() >= _ENVIRON or not memory.kind(found["_data"])[1] & DICT:
+    attributes = dict(memory.attributes(address))
+    if not attributes.keys() >= _ENVIRON or not memory.kind(attributes["_data"])[1] & DICT:
         return False
-    pairs = list(memory.items(found["_data"]))[:16]
+    pairs = list(memory.items(attributes["_data"]))[:16]
     return all(
-        memory.read(one + 32 + memory.word(one + 16), 1) == b"\0" for pair in pairs for one in pair
+        memory.read(item + 32 + memory.word(item + 16), 1) == b"\0" for pair in pairs for item in pair
     )  # bytes end so

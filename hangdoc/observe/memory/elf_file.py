@@ -78,12 +78,12 @@ class ElfFile:
             raise Unreadable("it has too many symbols")
         texts = self._exactly(strings.offset, strings.size)
         places = {at: name for name in names for at in _positions(texts, name.encode() + b"\0")}
-        found: dict[str, int] = {}
+        addresses: dict[str, int] = {}
         raw = self._exactly(table.offset, table.size // _SYMBOL * _SYMBOL)
         for text, info, section, value in struct.iter_unpack("<IBxHQ8x", raw):
             if text in places and section and info & 0xF == _STT_OBJECT:
-                found.setdefault(places[text], value)
-        return found
+                addresses.setdefault(places[text], value)
+        return addresses
 
     def _exactly(self, offset: int, size: int) -> bytes:
         raw = self._read(offset, size)

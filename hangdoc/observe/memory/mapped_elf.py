@@ -57,8 +57,8 @@ class MappedFile:
             return self._by_gnu_hash(name, self._tables[_DT_GNU_HASH])
         if _DT_HASH in self._tables:
             _, count = struct.unpack("<II", self._memory.read(self._tables[_DT_HASH], 8))
-            found = (self._entry(index, name) for index in range(min(count, _MAX_SYMBOLS)))
-            return next((symbol for symbol in found if symbol), None)
+            symbols = (self._entry(index, name) for index in range(min(count, _MAX_SYMBOLS)))
+            return next((symbol for symbol in symbols if symbol), None)
         return None
 
     def _by_gnu_hash(self, name: str, table: int) -> Symbol | None:

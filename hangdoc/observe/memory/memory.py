@@ -118,20 +118,20 @@ class Memory:
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
         """The bytes of every (address, size) that can be read. Neighbours are read together: thousands of small objects are
         often on few pages. Raises Overspent alone."""
-        found: dict[tuple[int, int], bytes] = {}
+        contents: dict[tuple[int, int], bytes] = {}
         together: list[tuple[int, int]] = []
         end = 0
         for wanted in sorted(set(ranges)):
             if together and (wanted[0] > end + _GAP or wanted[0] + wanted[1] > together[0][0] + _TOGETHER):
-                self._read_together(together, end, found)
+                self._read_together(together, end, contents)
                 together, end = [], 0
             together.append(wanted)
             end = max(end, wanted[0] + wanted[1])
         if together:
-            self._read_together(together, end, found)
-        return found
+            self._read_together(together, end, contents)
+        return contents
 
-    def _read_together(self, ranges: list[tuple[int, int]], end: int, found: dict[tuple[int, int], bytes]) -> None:
+    def _read_together(self, ranges: list[tuple[int, int]], end: int, contents: dict[tuple[int, int], bytes]) -> None:
         first = ranges[0][0]
         try:
             raw = self.read(first, end - first)
@@ -140,10 +140,10 @@ class Memory:
         except Unreadable:
             if len(ranges) > 1:
                 for wanted in ranges:
-                    self._read_together([wanted], wanted[0] + wanted[1], found)
+                    self._read_together([wanted], wanted[0] + wanted[1], contents)
             return
         for address, size in ranges:
-            found[address, size] = raw[address - first : address - first + size]
+            contents[address, size] = raw[address - first : address - first + size]
 
     def word(self, address: int) -> int:
         """The unsigned 64-bit word at `address`."""
@@ -270,14 +270,14 @@ class Memory:
             size, _lookup, _usable, count = struct.unpack("<4Q", self.read(address + 8, 32))
             header, stride, skip = 40, 24, 8
             indices = size * (1 if size <= 0xFF else 2 if size <= 0xFFFF else 4)
-            known = 1 <= size <= 1 << 28 and count <= size
+            well_formed = 1 <= size <= 1 << 28 and count <= size
         else:
             raw = self.read(address, 32)
             index_bytes, kind, count = raw[9], raw[10], int.from_bytes(raw[24:32], "little")
             header, stride, skip = 32, *((24, 8) if kind == 0 else (16, 0))  # 0: any keys, 1 and 2: str alone
             indices = 1 << min(index_bytes, 31)
-            known = kind <= 2 and index_bytes <= 30
-        if not known or count > _MAX_ENTRIES:
+            well_formed = kind <= 2 and index_bytes <= 30
+        if not well_formed or count > _MAX_ENTRIES:
             raise Unreadable("not a dict of a known form")
         return Keys(count, address + header + indices, stride, skip)
 
@@ -296,13 +296,13 @@ class Memory:
 
     def find_named(self, address: int, names: Collection[str], among: int = _MAX_ENTRIES) -> dict[str, int]:
         """As `named_items`, but only `names`. Ends when it has all: of two thousand modules, `sys` is one of the first."""
-        found: dict[str, int] = {}
+        addresses: dict[str, int] = {}
         for name, value in self.named_items(address, {len(name) for name in names}, among):
             if name in names:
-                found[name] = value
-                if len(found) == len(names):
+                addresses[name] = value
+                if len(addresses) == len(names):
                     break
-        return found
+        return addresses
 
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
         """The variables of the module at address `module`: names and addresses. With `names`, only these."""
@@ -364,8 +364,8 @@ class Memory:
 
     def shared_names(self, keys: int) -> set[str]:
         """The names in the dict keys at address `keys`. Raises Unreadable if there are no dict keys."""
-        found = self.keys(keys)
+        dict_keys = self.keys(keys)
         return {
-            self.text(self.word(found.first + index * found.size + found.skip))
-            for index in range(min(found.entries, _MAX_ATTRIBUTES))
+            self.text(self.word(dict_keys.first + index * dict_keys.size + dict_keys.skip))
+            for index in range(min(dict_keys.entries, _MAX_ATTRIBUTES))
         }

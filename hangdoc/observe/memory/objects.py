@@ -154,8 +154,8 @@ class Objects:
             if count != form.units[self._version] or len(used) != form.takes or len(constants) > 1:
                 continue
             if form.self_at is None:
-                found = memory.find_named(variables, used)
-                result = found.get(used[0], 0)
+                addresses = memory.find_named(variables, used)
+                result = addresses.get(used[0], 0)
             else:
                 at = 2 * form.self_at[self._version]
                 if units[at : at + 2] != bytes((_FAST_LOCAL[self._version], 0)):
