@@ -47,7 +47,7 @@ def read(
         return {}
     classes: dict[object, list[Target]] = {}
     chosen: dict[object, Target] = {}
-    found: dict[int, Stack | Unavailable] = {}
+    stacks: dict[int, Stack | Unavailable] = {}
     moved = moved_bytes(gathered)
     for target in observation.ranks():
         evidence = gathered.get(target.pid, {})
@@ -55,9 +55,9 @@ def read(
         if target.held or not isinstance(stack, Stack):
             continue
         unmoved = target.pid not in moved and made_no_progress(target.pid, evidence, observation.window)
-        known = earlier.get(target.pid)
-        if unmoved and known is not None and location(known[0]) == location(stack):
-            found[target.pid] = known[1]
+        last = earlier.get(target.pid)
+        if unmoved and last is not None and location(last[0]) == location(stack):
+            stacks[target.pid] = last[1]
             continue
         if not unmoved and observation.native != "always":
             continue
@@ -65,16 +65,16 @@ def read(
         classes.setdefault(key, []).append(target)
         if observation.native == "always" or _needs_native(evidence, stack):
             chosen.setdefault(key, target)
-    found |= _dump(observation, chosen.values())
+    stacks |= _dump(observation, chosen.values())
     differ: list[Target] = []
     for key, first in chosen.items():
         others = [target for target in classes[key] if target is not first]
-        native = found[first.pid]
+        native = stacks[first.pid]
         if isinstance(native, Stack) and _in_point_to_point(native):
             differ += others[:_MAX_PER_CLASS]
         elif isinstance(native, Stack):
-            found |= dict.fromkeys((target.pid for target in others), native)
-    return found | _dump(observation, differ)
+            stacks |= dict.fromkeys((target.pid for target in others), native)
+    return stacks | _dump(observation, differ)
 
 
 def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
@@ -143,7 +143,7 @@ def moved_bytes(gathered: Gathered) -> set[int]:
     connections = gathered.get(None, {}).get("connections")
     if not isinstance(connections, Connections):
         return set()
-    listening = {one.port for one in connections.listeners}
+    listening = {listener.port for listener in connections.listeners}
     pairs = [c for c in connections.connections if not listening & {c.local_port, c.remote_port}]
     owners: dict[tuple[object, ...], Connection] = {(c.namespace, c.local_port, c.remote_port): c for c in pairs}
     with_cards = {pid for pid, fields in gathered.items() if _drives_gpus(fields.get("clocks"))}

@@ -200,12 +200,13 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
     exits = [
         *_exits(node.body),
         *islice(
-            (one for guard in guards if _contains(guard.body, node.lineno) for one in _caught(guard)), _MAX_CONDITIONS
+            (caught for guard in guards if _contains(guard.body, node.lineno) for caught in _caught(guard)),
+            _MAX_CONDITIONS,
         ),
     ]
     common: dict[str, Any] = {
         "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _advanced_names(node),
-        "exits": tuple(sorted(exits, key=lambda one: one.line))[:_MAX_EXITS],
+        "exits": tuple(sorted(exits, key=lambda statement: statement.line))[:_MAX_EXITS],
     }  # fmt: skip
     if isinstance(node, ast.While):
         always = _incremented_always(node.body)
@@ -272,7 +273,7 @@ def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bo
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
             yield from _exits([*node.body, *node.orelse], conditions, inner=True)
         elif isinstance(node, ast.Match):
-            yield from (found for case in node.cases for found in _exits(case.body, conditions, inner=inner))
+            yield from (inner_exit for case in node.cases for inner_exit in _exits(case.body, conditions, inner=inner))
 
 
 def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
@@ -282,15 +283,15 @@ def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
 
 def _incremented_always(block: Iterable[ast.stmt]) -> set[str]:
     """Those that every iteration increments, until it ends or leaves the loop."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in block:
         if isinstance(node, ast.With | ast.AsyncWith):
-            found |= _incremented_always(node.body)
+            names |= _incremented_always(node.body)
         elif (name := _incremented(node)) is not None:
-            found.add(name)
+            names.add(name)
         if any(isinstance(inner, ast.Continue) for inner in statements(node)):
             break
-    return found
+    return names
 
 
 def _incremented(node: ast.AST) -> str | None:
@@ -303,24 +304,24 @@ def _incremented(node: ast.AST) -> str | None:
 
 def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
     """Names that a loop and the loops inside it change: their targets, `n += k` and `n = n + k`."""
-    found: list[str] = []
+    changed: list[str] = []
     for node in (loop, *statements(loop)):
         if isinstance(node, ast.For | ast.AsyncFor):
-            found += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
+            changed += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
         elif (
             isinstance(node, ast.AugAssign)
             and isinstance(node.op, ast.Add | ast.Sub)
             and isinstance(node.target, ast.Name)
         ):
-            found.append(node.target.id)
+            changed.append(node.target.id)
         elif (
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.BinOp)
             and isinstance(node.value.op, ast.Add | ast.Sub)
         ):
             read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
-            found += [target.id for target in node.targets if isinstance(target, ast.Name) and target.id in read]
-    names = (name for name in dict.fromkeys(found) if len(name) <= _MAX_NAME)
+            changed += [target.id for target in node.targets if isinstance(target, ast.Name) and target.id in read]
+    names = (name for name in dict.fromkeys(changed) if len(name) <= _MAX_NAME)
     return tuple(islice(names, _MAX_NAMES))
 
 
