@@ -34,7 +34,7 @@ class Beacons:
 
     def evidence(self, observation: Observation) -> list[tuple[int | None, str, object]]:
         """A Progress with only the beacon; `observe` adds the counters."""
-        found: list[tuple[int | None, str, object]] = []
+        results: list[tuple[int | None, str, object]] = []
         for pid, (beat, now) in self._second.items():
             if pid not in self._first:
                 continue  # it has just started: whether it beats needs two readings
@@ -51,8 +51,8 @@ class Beacons:
                 patience_seconds=beat.patience_seconds,
                 stages=beat.stages,
             )
-            found.append((pid, "progress", Progress(counters=(), beacon=reading)))
-        return found
+            results.append((pid, "progress", Progress(counters=(), beacon=reading)))
+        return results
 
 
 def _beats(observation: Observation) -> dict[int, tuple[beacon.Beat, int]]:

@@ -81,8 +81,8 @@ class FlightRecorders:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The recorder of each rank."""
-        for pid, found in list(self._found.items()):
-            yield pid, "recorder", found
+        for pid, recorder in list(self._found.items()):
+            yield pid, "recorder", recorder
 
     def start_next_window(self, observation: Observation) -> None:
         """What was read last is the beginning of the next window."""
@@ -112,8 +112,8 @@ class FlightRecorders:
             if started != target.start_ticks or now - read_at >= _DUMP_SECONDS:
                 due.append(target)
         starts = {target.pid: target.start_ticks for target in due}
-        for pid, found in observation.read_each(due, lambda target: read_dump(observation, target)).items():
-            self._dumps[pid] = now, starts[pid], found
+        for pid, dump in observation.read_each(due, lambda target: read_dump(observation, target)).items():
+            self._dumps[pid] = now, starts[pid], dump
 
     def _dump_of(self, target: Target, otherwise: Unavailable) -> FlightRecorder | Unavailable:
         """The last dump of a process, with its age; `otherwise` if there is none."""

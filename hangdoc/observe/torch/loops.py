@@ -116,8 +116,10 @@ def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | N
         counted = {(count.framework, count.name): count.done for count in before.counts}
     loaders = []
     for loader, address in reading.loaders:
-        known = earlier.get((address, loader.kind))
-        loaders.append(msgspec.structs.replace(loader, done_before=known.done if known is not None else None))
+        loader_before = earlier.get((address, loader.kind))
+        loaders.append(
+            msgspec.structs.replace(loader, done_before=loader_before.done if loader_before is not None else None)
+        )
     counts = [
         msgspec.structs.replace(count, done_before=counted.get((count.framework, count.name)))
         for count in reading.counts

@@ -64,7 +64,7 @@ class Reached:
                 if attributes.keys() >= _LOADER:
                     self._hold(name, address, attributes, frame, library=library)
                 elif step < _STEPS:
-                    todo += [(f"{name}.{one}", value, step + 1) for one, value in attributes.items()]
+                    todo += [(f"{name}.{attribute}", value, step + 1) for attribute, value in attributes.items()]
 
     def _attributes(self, address: int) -> dict[str, int]:
         """The attributes of an object that is seen for the first time, of a class that may lead further."""

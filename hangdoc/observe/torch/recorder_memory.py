@@ -46,7 +46,7 @@ class MemoryReader:
         with _plain_memory(observation, target) as memory:
             return {
                 place.kind: read_header(memory, place.address).made
-                for place in self._located(observation, target, memory)
+                for place in self._locate(observation, target, memory)
             }
 
     def read(self, observation: Observation, target: Target, entries: int | None = FEW) -> list[Record]:
@@ -55,7 +55,7 @@ class MemoryReader:
         records: list[Record] = []
         off = False
         with _memory(observation, target) as memory:
-            for place in self._located(observation, target, memory):
+            for place in self._locate(observation, target, memory):
                 header = read_header(memory, place.address)
                 if not header.enabled:
                     off = True
@@ -99,7 +99,7 @@ class MemoryReader:
         young = 0 <= few.read_ns - copied.read_ns < _ALL_NS and few is not copied
         return young and few.header == copied.header and len(few.raw) < len(copied.raw) and copied.raw.endswith(few.raw)
 
-    def _located(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:
+    def _locate(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:
         """Where the records are, as long as they are there."""
         for place in self._places:
             try:
@@ -112,8 +112,8 @@ class MemoryReader:
         if self._next_search <= time.monotonic():
             began = time.thread_time()
             loaded = torch_libraries(observation.proc, target.pid)
-            found = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
-            self._places = tuple(_Place(kind, address) for kind, address in found if address is not None)
+            instances = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
+            self._places = tuple(_Place(kind, address) for kind, address in instances if address is not None)
             whole = 0 < len(loaded.libraries) == len(self._places)
             took = time.thread_time() - began
             self._next_search = float("inf") if whole else time.monotonic() + max(_AGAIN_SECONDS, took / _SEARCH_SHARE)

@@ -194,7 +194,7 @@ def _read_blocks(memory: Memory, layout: EntryLayout, entries: list[tuple[int, W
 def ranges_of(layout: EntryLayout, address: int, words: Words) -> list[tuple[int, int]]:
     """The texts, shapes and dtypes of an entry that are not stored in the entry itself."""
     texts = (layout.description, layout.name, layout.call, layout.thread_name)
-    found = [
+    ranges = [
         *(text_range(layout, words, at, address) for at in texts if at >= 0),
         elements_range(words, layout.input_dims, address, _MAX_DIMS, layout.width),
         elements_range(words, layout.output_dims, address, _MAX_DIMS, layout.width),
@@ -202,7 +202,7 @@ def ranges_of(layout: EntryLayout, address: int, words: Words) -> list[tuple[int
         types_range(words, layout.input_dtypes),
         types_range(words, layout.output_dtypes),
     ]
-    return [each for each in found if each is not None]
+    return [each for each in ranges if each is not None]
 
 
 def text_range(layout: EntryLayout, words: Words, at: int, address: int) -> tuple[int, int] | None:

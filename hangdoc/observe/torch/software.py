@@ -76,7 +76,9 @@ class Runtimes:
         nccl: str | None = None
         with contextlib.suppress(OSError, ProcError, Unreadable):
             libraries = find_nccl(proc, pid, target.start_ticks, mapped)
-            nccl = next((version_text(one.version) for one in libraries if one.name == "nccl" and one.version), None)
+            nccl = next(
+                (version_text(loaded.version) for loaded in libraries if loaded.name == "nccl" and loaded.version), None
+            )
         try:
             cpus = len(os.sched_getaffinity(pid))
         except OSError:

@@ -61,7 +61,7 @@ class Stores:
     def during(self, observation: Observation) -> None:
         """Find the processes that serve a store."""
         targets = [target for target in observation.alive() if target.role != "helper"]
-        listed = observation.read_each(targets, lambda target: self._list(observation, target))
+        listed = observation.read_each(targets, lambda target: self._list_threads(observation, target))
         self._listed = {pid: threads for pid, threads in listed.items() if not isinstance(threads, Unavailable)}
 
     def close(self, observation: Observation) -> None:
@@ -74,21 +74,21 @@ class Stores:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The stores of each process that serves one."""
-        for pid, found in list(self._found.items()):
-            yield pid, "stores", found
+        for pid, stores in list(self._found.items()):
+            yield pid, "stores", stores
 
-    def _list(self, observation: Observation, target: Target) -> _Threads:
+    def _list_threads(self, observation: Observation, target: Target) -> _Threads:
         """The threads of a process. If they are those of the last look, their names are not read again."""
         proc, tids = observation.proc, tuple(observation.proc.tids(target.pid))
         last = self._listed.get(target.pid)
         if last is not None and (last.started, last.all) == (target.start_ticks, tids):
             return last
-        found = []
+        store_tids = []
         for tid in tids:
             with contextlib.suppress(ProcError):  # it has ended
                 if proc.stat(f"{target.pid}/task/{tid}").name.startswith(thread_names.STORE):
-                    found.append(tid)
-        return _Threads(target.start_ticks, tids, tuple(found[:_MAX_THREADS]))
+                    store_tids.append(tid)
+        return _Threads(target.start_ticks, tids, tuple(store_tids[:_MAX_THREADS]))
 
 
 def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers:

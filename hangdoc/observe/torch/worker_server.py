@@ -53,16 +53,16 @@ def _worker_server(observation: Observation, target: Target, path: str | None) -
     if observation.proc.link(f"{target.pid}/ns/net") != observation.proc.link("self/ns/net"):
         raise ConnectionError("it is in another network namespace")
     # Gloo listens on one address. The worker server and the store listen on all addresses.
-    ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
+    ports = set(_list_open_ports(target)) - {target.identity.master_port if target.identity else None}
     if len(ports) != 1:
         raise ConnectionError(f"it can't be identified among the rank's ports {sorted(p for p in ports if p)}")
     return TimedConnection("localhost", limit, port=ports.pop())
 
 
-def _open_ports(target: Target) -> Iterator[int]:
-    for one in psutil.Process(target.pid).net_connections("tcp"):
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
-            yield one.laddr.port
+def _list_open_ports(target: Target) -> Iterator[int]:
+    for connection in psutil.Process(target.pid).net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
+            yield connection.laddr.port
 
 
 def _response(connection: http.client.HTTPConnection, handler: str) -> bytes:
