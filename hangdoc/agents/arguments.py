@@ -169,7 +169,7 @@ def read(kind: type[A], given: dict[str, Any]) -> A:
 def schema_of(kind: type[Arguments]) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments. It does not say that an optional argument may be null, because some clients cannot
     read `anyOf`. `read` accepts null."""
-    found = schema.of(kind)
+    found = schema.struct_schema(kind)
     for name, described in found["properties"].items():
         choices = [one for one in described.get("anyOf", ()) if one != {"type": "null"}]
         if len(choices) == 1:

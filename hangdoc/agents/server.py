@@ -162,7 +162,7 @@ def _described(tool: Tool) -> types.Tool:
         title=tool.title,
         description=tool.about,
         input_schema=schema_of(tool.takes),
-        output_schema=schema.of(tool.gives),
+        output_schema=schema.struct_schema(tool.gives),
         annotations=types.ToolAnnotations(
             title=tool.title, read_only_hint=True, destructive_hint=False, idempotent_hint=True,
             open_world_hint=tool.reaches_out,

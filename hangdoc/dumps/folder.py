@@ -71,13 +71,13 @@ def list_dumps(path: Path, may_go_on: Callable[[], bool]) -> Listed:
 def _candidates(folder: int, skipped: dict[str, list[str]], may_go_on: Callable[[], bool]) -> Iterator[Candidate]:
     with _closing(folder):
         files, folders = _names(folder, skipped)
-        found = False
+        has_candidates = False
         for candidate in _in_folder(folder, "", files, skipped, may_go_on):
-            found = True
+            has_candidates = True
             yield candidate
-        if found and folders:
+        if has_candidates and folders:
             skipped.setdefault("skipped (directories; name one of them to read its dumps)", []).extend(folders)
-        for name in () if found else folders[:_MOST_FOLDERS]:
+        for name in () if has_candidates else folders[:_MOST_FOLDERS]:
             with contextlib.suppress(OSError):
                 inner = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
                 with _closing(inner):

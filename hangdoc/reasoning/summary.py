@@ -38,7 +38,7 @@ def _summary(host: Host, like: _Like) -> Host:
     for process in host.processes:
         if (host.name, process.pid) in like:
             first, rank = like[host.name, process.pid]
-            pattern = patterns.get(first.pid) or patterns.setdefault(first.pid, Pattern.of(first))
+            pattern = patterns.get(first.pid) or patterns.setdefault(first.pid, Pattern.from_process(first))
             ranks.append(pattern.rank(replace(own_of(process, first), idle_seconds=rank.idle_seconds)))
         elif process.role != "helper" or process.state != "S" or (host.name, process.owner) not in like:
             whole.append(process)
