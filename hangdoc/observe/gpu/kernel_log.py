@@ -154,11 +154,11 @@ def parse(record: bytes) -> tuple[float, CardEvent | None] | None:
         bus_id=f"{match['bus'][-10:]}.0",
         pid=int(pid) if pid is not None else None,
         seconds_ago=0.0,
-        text=_cleaned(text[process.end() :] if process is not None else text),
+        text=_clean(text[process.end() :] if process is not None else text),
     )
 
 
-def _cleaned(text: str) -> str:
+def _clean(text: str) -> str:
     kept = "".join(letter if letter.isprintable() and letter.isascii() else "?" for letter in text).strip(" .,")
     return kept if len(kept) <= _MOST_TEXT else kept[: _MOST_TEXT - 3] + "..."
 

@@ -91,24 +91,24 @@ def parse_json(raw: bytes, limit: int) -> RasAnswer:
     return RasAnswer(
         nccl_version=document.nccl_version,
         form="json",
-        communicators=tuple(map(_communicator, document.communicators)),
+        communicators=tuple(map(_make_communicator, document.communicators)),
         timeouts=document.ras.timeouts_count,
     )
 
 
-def _communicator(entry: _Communicator) -> RasCommunicator:
+def _make_communicator(entry: _Communicator) -> RasCommunicator:
     hash_ = _HASH.fullmatch(entry.hash)
     if hash_ is None:
         raise UntrustedError("has a communicator without a hash")
     return RasCommunicator(
         hash=hash_text(hash_[1]),
         size=entry.size,
-        ranks=tuple(map(_rank, entry.ranks)),
-        missing=tuple(map(_missing, entry.missing_ranks)),
+        ranks=tuple(map(_make_rank, entry.ranks)),
+        missing=tuple(map(_make_missing_rank, entry.missing_ranks)),
     )
 
 
-def _rank(entry: _RankEntry) -> RasRank:
+def _make_rank(entry: _RankEntry) -> RasRank:
     counts, status = entry.collective_counts, entry.status
     return RasRank(
         rank=entry.rank,
@@ -124,7 +124,7 @@ def _rank(entry: _RankEntry) -> RasRank:
     )
 
 
-def _missing(entry: _MissingEntry) -> RasMissingRank:
+def _make_missing_rank(entry: _MissingEntry) -> RasMissingRank:
     return RasMissingRank(
         rank=entry.rank,
         host=address(entry.host),
