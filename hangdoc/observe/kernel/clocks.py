@@ -216,7 +216,7 @@ class CpuClocks:
             return first
         if isinstance(second, Unavailable):
             return second
-        threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
+        threads = tuple(self._describe_thread(pid, tid, first.get(tid), now) for tid, now in second.items())
         # Every thread shows the sum for its process; the newest reading has the highest one.
         before, after = (
             max((reading.children_ticks for reading in end.values()), default=0) for end in (first, second)
@@ -230,7 +230,7 @@ class CpuClocks:
             children_cpu_ns=max(0, after - before) * tick,
         )
 
-    def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
+    def _describe_thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
         _, place = self._places.get((pid, tid), (now, _Place()))
         _, last_run = self._last_runs.get((pid, tid), (now, None))
         idle = round(max(0.0, self._times[0] - last_run), 3) if last_run is not None else None

@@ -102,13 +102,13 @@ class ControlGroups:
                     path=path,
                     frozen=None if is_frozen is None else bool(is_frozen),
                     throttled_us=None if before is None or after is None else after - before,
-                    oom_kills=_oom_kills(path),
+                    oom_kills=_read_oom_kills(path),
                 )
             )
         yield None, "control_groups", tuple(groups)
 
 
-def _oom_kills(path: str) -> int | None:
+def _read_oom_kills(path: str) -> int | None:
     value = _read_unified(path, "memory.events", "oom_kill")
     return value if value is not None else _read_value(f"{_MOUNT}/memory{path}/memory.oom_control", "oom_kill")
 

@@ -85,10 +85,10 @@ class TrainingData:
     def during(self, observation: Observation) -> None:
         """List the directories, each once for all processes that see the same files."""
         living = [target for target in observation.ranks() if target.state not in "ZX"]
-        self._found |= observation.read_each(living, lambda target: self._sources_of(observation, target))
+        self._found |= observation.read_each(living, lambda target: self._find_sources(observation, target))
 
-    def _sources_of(self, observation: Observation, target: Target) -> DataSources | Unavailable:
-        candidates = _candidates(observation, target)
+    def _find_sources(self, observation: Observation, target: Target) -> DataSources | Unavailable:
+        candidates = _find_candidates(observation, target)
         try:
             with files_of(observation.proc, target.pid, target.start_ticks) as files:
                 folders = {path: (path, names_data(origin)) for path, origin in candidates.items()}
@@ -132,7 +132,7 @@ class TrainingData:
             yield pid, "data", sources
 
 
-def _candidates(observation: Observation, target: Target) -> dict[str, str]:
+def _find_candidates(observation: Observation, target: Target) -> dict[str, str]:
     """`named_folders` of a process, including the directories of its open data files."""
     try:
         cwd = observation.proc.link(f"{target.pid}/cwd")
@@ -220,14 +220,14 @@ def list_shards(root: Root, folder: str, *, any_suffix: bool = False) -> _Listin
             for entry in listed
             if stat.S_ISREG(entry[1].st_mode) and not os.path.basename(entry[0]).startswith(".")
         ]
-    shards = [(name, _size(root, os.path.join(folder, name), about)) for name, about in files]
+    shards = [(name, _read_size(root, os.path.join(folder, name), about)) for name, about in files]
     kinds = Counter(suffix for name, _ in files if (suffix := os.path.splitext(name)[1]))
     digest = hashlib.sha256(repr(sorted(shards)).encode(errors="surrogateescape")).hexdigest()[:16]
     size = sum(size for _, size in shards if size > 0)
     return len(shards), size, tuple(kind for kind, _ in kinds.most_common(3)), digest
 
 
-def _size(root: Root, path: str, about: os.stat_result) -> int:
+def _read_size(root: Root, path: str, about: os.stat_result) -> int:
     """The size of a file, or of the one to which a link leads; -1 if that is unknown."""
     try:
         return (root.stat(path) if stat.S_ISLNK(about.st_mode) else about).st_size

@@ -63,7 +63,7 @@ class Sockets:
             self._lookups_left = _OWNER_READINGS
             self._listeners = listeners(observation, sockets)
         for target in observation.alive():
-            namespace, inodes = self._sockets_of(observation, target.pid)
+            namespace, inodes = self._find_sockets_of(observation, target.pid)
             for inode in inodes:
                 key = (namespace, inode)
                 if (raw := sockets.get(key)) is not None:
@@ -87,7 +87,7 @@ class Sockets:
             ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
             yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
-    def _sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
+    def _find_sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
         """Network namespace and inodes of a process's sockets."""
         owned = self._owned.get(pid)
         if owned is None:
