@@ -45,7 +45,10 @@ def calibrate(memory: Memory, modules: int, likely: Layout | None = None) -> tup
         lambda: memory.integer(system["maxunicode"]) == sys.maxunicode,
     )  # fmt: skip
     _choose(
-        memory, "tuples", ({"tuple_items": 24}, {"tuple_items": 32}), lambda: _float_info(memory, system["float_info"])
+        memory,
+        "tuples",
+        ({"tuple_items": 24}, {"tuple_items": 32}),
+        lambda: _is_float_info(memory, system["float_info"]),
     )
     _choose(
         memory, "lists", ({},), lambda: all(memory.kind(element)[0] for element in memory.elements(system["path"], 16))
@@ -57,7 +60,7 @@ def calibrate(memory: Memory, modules: int, likely: Layout | None = None) -> tup
     if not os_module.keys() >= _OF_OS:
         return version  # os is not imported, or still being imported
     likely = likely or Layout()
-    memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"], likely))
+    memory.layout = memory.layout._replace(function_name=_find_name_offset(memory, os_module["getenv"], likely))
     for name in ("environ", "environb"):  # a script may have replaced os.environ
         with contextlib.suppress(Unreadable, Misread):
             _learn_instances(memory, os_module[name], version, likely)
@@ -77,7 +80,7 @@ def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], reads_ri
     raise Misread(what)
 
 
-def _float_info(memory: Memory, address: int) -> bool:
+def _is_float_info(memory: Memory, address: int) -> bool:
     fields = list(memory.elements(address, 11))
     return (
         len(fields) == 11
@@ -86,7 +89,7 @@ def _float_info(memory: Memory, address: int) -> bool:
     )
 
 
-def _name_offset(memory: Memory, function: int, likely: Layout) -> int | None:
+def _find_name_offset(memory: Memory, function: int, likely: Layout) -> int | None:
     """Offset of `func_name` (or of the equal `func_qualname`) in `os.getenv`."""
     for offset in _with_first(likely.function_name, range(16, 96, 8)):
         with contextlib.suppress(Unreadable):

@@ -164,10 +164,10 @@ class Memory:
     def kind(self, address: int) -> tuple[str, int]:
         """(type name, tp_flags) of the object at `address`."""
         type_address = self.word(address + 8)
-        flags = self._flags(type_address)
+        flags = self._read_flags(type_address)
         return self._types[type_address][0], flags
 
-    def _flags(self, type_address: int) -> int:
+    def _read_flags(self, type_address: int) -> int:
         if type_address not in self._types:
             self._types[type_address] = (
                 self.c_string(self.word(type_address + _TP_NAME)),
@@ -181,7 +181,7 @@ class Memory:
             head = self.read(address, 112)  # enough for most names, in one system call
         except Unreadable:
             head = self.read(address, 40)
-        if not self._flags(int.from_bytes(head[8:16], "little")) & UNICODE:
+        if not self._read_flags(int.from_bytes(head[8:16], "little")) & UNICODE:
             raise Unreadable("not a str")
         length = int.from_bytes(head[16:24], "little")
         state = int.from_bytes(head[32:36], "little")
@@ -196,7 +196,7 @@ class Memory:
             raw = self.read(address + offset, size)
         return raw.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
 
-    def _name(self, address: int) -> str:
+    def _read_name(self, address: int) -> str:
         """As `text`, but cached."""
         key = address, self.layout.text  # when names are first read, the form of str objects is still being calibrated
         name = self._names.get(key)
@@ -290,7 +290,7 @@ class Memory:
             try:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
                     continue
-                yield self._name(key), value
+                yield self._read_name(key), value
             except (Unreadable, OSError, OverflowError):
                 continue  # the process may change the dict meanwhile, so a key may be no address
 
@@ -306,10 +306,10 @@ class Memory:
 
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
         """The variables of the module at address `module`: names and addresses. With `names`, only these."""
-        whole = self.word(module + self._dict_offset(self.word(module + 8)))
+        whole = self.word(module + self._read_dict_offset(self.word(module + 8)))
         return self.find_named(whole, names) if names else dict(self.named_items(whole))
 
-    def _dict_offset(self, type_address: int) -> int:
+    def _read_dict_offset(self, type_address: int) -> int:
         offset = self.word(type_address + _TP_DICTOFFSET)
         if not 16 <= offset < 4096 or offset % 8:  # no dict, or an offset from the end of an object of variable size
             raise Unreadable("no attributes")
@@ -322,12 +322,12 @@ class Memory:
         Include/internal/pycore_dict.h).
         """
         type_address = self.word(instance + 8)
-        flags = self._flags(type_address)
+        flags = self._read_flags(type_address)
         values = 0
         if not flags & MANAGED_DICT:
             if not flags & _HEAP_TYPE or flags & TYPE:
                 raise Unreadable("a built-in object or a class")
-            whole = self.word(instance + self._dict_offset(type_address))
+            whole = self.word(instance + self._read_dict_offset(type_address))
         elif self.layout.instances == "before":
             values, whole = self.word(instance - 32), self.word(instance - 24)
         elif self.layout.instances == "tagged":
@@ -349,9 +349,9 @@ class Memory:
             return
         if self.layout.instances == "inline":
             values += 8  # the values follow four bytes of state and padding
-        yield from self._shared(self.keys(at), values)
+        yield from self._read_shared(self.keys(at), values)
 
-    def _shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
+    def _read_shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
         """Attributes whose names are in `keys` and whose values are an array of pointers at `values`."""
         entries = min(keys.entries, _MAX_ATTRIBUTES)
         if not entries:
@@ -360,7 +360,7 @@ class Memory:
         for index, value in enumerate(struct.unpack(f"<{entries}Q", self.read(values, entries * 8))):
             with contextlib.suppress(Unreadable):
                 if value:
-                    yield self._name(struct.unpack_from("<Q", table, index * keys.size + keys.skip)[0]), value
+                    yield self._read_name(struct.unpack_from("<Q", table, index * keys.size + keys.skip)[0]), value
 
     def shared_names(self, keys: int) -> set[str]:
         """The names in the dict keys at address `keys`. Raises Unreadable if there are no dict keys."""

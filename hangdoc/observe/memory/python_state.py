@@ -60,14 +60,14 @@ class Modules:
         imported are missing."""
         namespaces: dict[str, dict[str, int]] = {}
         lengths = frozenset(map(len, wanted))
-        modules = self._of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
+        modules = self._find_modules_of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
         for name in wanted:
             if (module := modules.get(name)) is not None:
                 with contextlib.suppress(Unreadable):
                     namespaces[name] = self._memory.namespace(module, _USED.get(name, ()))
         return namespaces
 
-    def _of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
+    def _find_modules_of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
         """Addresses of the modules whose names have one of these lengths, by name. Two thousand names take some ms, so they are
         cached as long as `sys.modules` has the same number of entries."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
