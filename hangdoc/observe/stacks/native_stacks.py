@@ -156,13 +156,13 @@ def moved_bytes(gathered: Gathered) -> set[int]:
     }
 
 
-def _main(stack: Stack) -> PythonThread | None:
+def _find_main_thread(stack: Stack) -> PythonThread | None:
     return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
 
 
 def location(stack: Stack) -> object:
     """A key for the main thread's location in the program: equal for equal frames."""
-    main = _main(stack)
+    main = _find_main_thread(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
 
 
@@ -179,7 +179,7 @@ def _class(stack: Stack) -> object:
 
 def _numbers_changed(before: Stack, after: Stack) -> bool:
     """Whether a number in the main thread's frames has changed."""
-    first, second = _main(before), _main(after)
+    first, second = _find_main_thread(before), _find_main_thread(after)
     if first is None or second is None:
         return False
     for old, new in zip(first.frames, second.frames, strict=False):
@@ -192,7 +192,7 @@ def _numbers_changed(before: Stack, after: Stack) -> bool:
 
 def _names_operation(stack: Stack) -> bool:
     """Whether the main thread's innermost Python frame already shows the operation that it waits in."""
-    main = _main(stack)
+    main = _find_main_thread(stack)
     if main is None or not main.frames:
         return False
     top = main.frames[0]
@@ -202,5 +202,5 @@ def _names_operation(stack: Stack) -> bool:
 
 
 def _in_point_to_point(native: Stack) -> bool:
-    main = _main(native)
+    main = _find_main_thread(native)
     return main is not None and any(f.native and cpp_names.SEND_OR_RECEIVE.search(f.function) for f in main.frames)

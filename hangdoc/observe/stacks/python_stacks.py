@@ -104,13 +104,13 @@ class Stacks:
 
     def _is_off_cpu(self, observation: Observation, pid: int, first: Stack) -> bool:
         before = self._clocks.get(pid, {})
-        return bool(before) and not _ran(observation, pid, first, before)
+        return bool(before) and not _may_have_run(observation, pid, first, before)
 
     def _dump_first(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
         still = {t.pid: threads_of(observation.proc, t.pid) for t in targets if t.at_rest}
         stacks = self._dump(observation, targets)
-        ran = [t for t in targets if t.pid in still and _ran(observation, t.pid, stacks[t.pid], still[t.pid])]
+        ran = [t for t in targets if t.pid in still and _may_have_run(observation, t.pid, stacks[t.pid], still[t.pid])]
         for target in ran:
             target.last_run = None
         stacks |= self._dump(observation, ran)
@@ -175,7 +175,9 @@ def no_stack_reason(target: Target) -> str:
     return "not needed" if target.python else "not a Python process"
 
 
-def _ran(observation: Observation, pid: int, stack: Stack | Unavailable, before: Threads | Unavailable) -> bool:
+def _may_have_run(
+    observation: Observation, pid: int, stack: Stack | Unavailable, before: Threads | Unavailable
+) -> bool:
     """Whether a relevant thread may have run since `before`."""
     now = threads_of(observation.proc, pid)
     return isinstance(before, Unavailable) or isinstance(now, Unavailable) or has_run(pid, stack, before, now)
@@ -308,7 +310,7 @@ def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
     return msgspec.structs.replace(frame, locals=tuple(variables))
 
 
-def _torch_text(memory: Memory, address: int) -> str | None:
+def _read_torch_text(memory: Memory, address: int) -> str | None:
     return torch_value(memory, address) or worker_info(memory, address)
 
 
@@ -327,7 +329,7 @@ def _with_contents(memory: Memory, frame: Frame) -> Frame:
                     length = memory.length(local.address)
                     if f"<{call_names.P2P_OP} at " in local.text:
                         contents += map(_as_local, p2p_ops(memory, local.name, local.address))
-                elif local.text.startswith("<") and (text := _torch_text(memory, local.address)) is not None:
+                elif local.text.startswith("<") and (text := _read_torch_text(memory, local.address)) is not None:
                     variables.append(msgspec.structs.replace(local, text=text))
                     continue
                 elif local.text.startswith("<") and len(contents) < _MAX_CONTENTS:
