@@ -19,14 +19,14 @@ class Beacons:
 
     def open(self, observation: Observation) -> None:
         """Read the first beat."""
-        self._first |= {pid: beat for pid, (beat, _) in _beats(observation).items()}
+        self._first |= {pid: beat for pid, (beat, _) in _read_beats(observation).items()}
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
         """Read the second beat."""
-        self._second = _beats(observation)
+        self._second = _read_beats(observation)
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
@@ -55,7 +55,7 @@ class Beacons:
         return results
 
 
-def _beats(observation: Observation) -> dict[int, tuple[beacon.Beat, int]]:
+def _read_beats(observation: Observation) -> dict[int, tuple[beacon.Beat, int]]:
     """The last beat of each rank that has one, and when it was read (monotonic, ns)."""
 
     def read(target: Target) -> tuple[beacon.Beat | None, int]:

@@ -78,7 +78,7 @@ class LoopReader:
         iterating = self._keep_unchanged(thread, self._find_iterating(frames))
         loaders = [self._in_use(iteration, reached) for iteration in reversed(iterating)]
         samplers = {iteration.counted.sampler for iteration in iterating}
-        return [*loaders, *self._idle(reached, samplers)][:_MAX_LOADERS], reached.counts
+        return [*loaders, *self._find_idle(reached, samplers)][:_MAX_LOADERS], reached.counts
 
     def _find_iterating(self, frames: list[MemoryFrame]) -> list[_Iterating]:
         """What the `for` loops go over, and what else the variables iterate; the outermost first. The frames of a generator and
@@ -157,7 +157,7 @@ class LoopReader:
         )
         return SeenLoader(loader, count.address)
 
-    def _idle(self, reached: Reached, in_use: set[int]) -> list[SeenLoader]:
+    def _find_idle(self, reached: Reached, in_use: set[int]) -> list[SeenLoader]:
         """Dataloaders that no loop goes over now. Persistent workers keep the iterator of a loop that has ended."""
         idle = []
         for held in reached.loaders:

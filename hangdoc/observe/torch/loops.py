@@ -93,11 +93,11 @@ class TrainingLoops:
     def _read_once(self, observation: Observation, target: Target) -> ReadLoops:
         image = observation.image(target.pid)
         with observation.memory(target.pid) as memory:
-            loaders, counts = LoopReader(memory, image).read(_main_thread(observation, target.pid))
+            loaders, counts = LoopReader(memory, image).read(_find_main_thread(observation, target.pid))
             return ReadLoops(tuple(loaders), tuple(counts), time.monotonic())
 
 
-def _main_thread(observation: Observation, pid: int) -> int:
+def _find_main_thread(observation: Observation, pid: int) -> int:
     """The number of a process's main thread in the process's own pid namespace."""
     try:
         return inner_pid(observation.proc, pid)

@@ -25,7 +25,7 @@ def ask(observation: Observation, target: Target, path: str | None, handler: str
     """The response of a handler. `path` is the server's Unix socket, None for torch's debug server, which listens on a port.
     Raises OSError, ProcError."""
     try:
-        return _response(_worker_server(observation, target, path), handler)
+        return _read_response(_worker_server(observation, target, path), handler)
     except (http.client.HTTPException, psutil.Error) as error:
         raise ConnectionError(str(error)) from error
 
@@ -65,7 +65,7 @@ def _list_open_ports(target: Target) -> Iterator[int]:
             yield connection.laddr.port
 
 
-def _response(connection: http.client.HTTPConnection, handler: str) -> bytes:
+def _read_response(connection: http.client.HTTPConnection, handler: str) -> bytes:
     with contextlib.closing(connection):
         connection.request("POST", f"/handler/{handler}")
         answer = connection.getresponse()
