@@ -140,7 +140,8 @@ def _describe_runs(runs: Sequence[Run]) -> list[str]:
     if len(runs) > 1:
         largest = max(runs, key=lambda run: len(run.dumps))
         parts = [
-            f"{ranks(run.dumps)}{_size(run)}{_before(run, runs[0].last_us)}{_misfit(run, largest)}" for run in runs
+            f"{ranks(run.dumps)}{_size(run)}{_before(run, runs[0].last_us)}{_describe_misfit(run, largest)}"
+            for run in runs
         ]
         texts.append(f"the files are of {len(runs)} runs: {'; '.join(parts)}. Files of an earlier run can be removed")
     for run in runs:
@@ -157,7 +158,7 @@ def _describe_runs(runs: Sequence[Run]) -> list[str]:
     return texts
 
 
-def _misfit(run: Run, others: Run) -> str:
+def _describe_misfit(run: Run, others: Run) -> str:
     """Why the files of a run are not of the other one: what one of them says."""
     fits = ((dump, others.fit(dump).misfit) for dump in run.dumps.values()) if run is not others else ()
     return next((f" ({encodable(dump.name)[:200]}: {misfit})" for dump, misfit in fits if misfit), "")
@@ -174,7 +175,7 @@ def _before(run: Run, newest_us: int) -> str:
 
 def _make_hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> list[Host]:
     """The hosts of one run. A host has a limited number of processes, so a large run has several."""
-    world = _world_size(run)
+    world = _find_world_size(run)
     wall_us = find_time_of_writing(run)
     identity = RankIdentity(rank=0, source=SOURCE, world_size=world, run=f"dumps:{name}")
     members: dict[tuple[str, bool], tuple[int, ...]] = {}
@@ -196,7 +197,7 @@ def _make_hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) 
     ]
 
 
-def _world_size(run: Iterable[RankDump]) -> int:
+def _find_world_size(run: Iterable[RankDump]) -> int:
     sizes = [dump.size for dump in run if dump.size is not None]
     if sizes:
         return max(sizes)

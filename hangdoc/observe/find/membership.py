@@ -41,7 +41,7 @@ class Membership:
         """Update the targets with the processes that started or ended since the last call. Returns the pids of new targets."""
         now = time.monotonic()
         pids = set(self._proc.pids())
-        stats = {pid: stat for pid in pids - self._seen if (stat := self._stat(pid)) is not None}
+        stats = {pid: stat for pid in pids - self._seen if (stat := self._read_stat(pid)) is not None}
         self._seen = pids
         forget_ended(pids)
         before = {pid: target.start_ticks for pid, target in self.targets.items()}
@@ -67,7 +67,7 @@ class Membership:
         """Remove targets that have ended. After the end of a rank or launcher the host is searched, because other processes may
         have lost their parent."""
         for pid, target in list(self.targets.items()):
-            stat = self._stat(pid) if pid in pids else None
+            stat = self._read_stat(pid) if pid in pids else None
             if stat is None or stat.start_ticks != target.start_ticks:
                 del self.targets[pid]
             elif (stat.state in "ZX") == (target.state in "ZX"):
@@ -79,7 +79,7 @@ class Membership:
 
     def _classify(self, pid: int, stat: Stat, now: float) -> None:
         """Handle a new process: a helper of a rank, or a process that may become a rank."""
-        ancestors = list(self._ancestors(stat.ppid))
+        ancestors = list(self._list_ancestors(stat.ppid))
         rank = next(
             (ancestor for ancestor in ancestors if ancestor in self.targets and self.targets[ancestor].role == "rank"),
             None,
@@ -95,18 +95,18 @@ class Membership:
                     now
                 )  # two Python processes have the rank's variables: the rank is the one that imports torch
 
-    def _ancestors(self, pid: int) -> Iterator[int]:
+    def _list_ancestors(self, pid: int) -> Iterator[int]:
         seen: set[int] = set()
         while pid > 0 and pid not in seen:
             yield pid
             seen.add(pid)
-            stat = self._stat(pid)
+            stat = self._read_stat(pid)
             pid = stat.ppid if stat is not None else 0
 
     def _search(self, now: float) -> None:
         self._search_at = sorted({*self._search_at, *(now + delay for delay in _SEARCHES)})[: 2 * len(_SEARCHES)]
 
-    def _stat(self, pid: int) -> Stat | None:
+    def _read_stat(self, pid: int) -> Stat | None:
         try:
             return self._proc.stat(str(pid))
         except ProcError:

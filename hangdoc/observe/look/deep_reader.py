@@ -102,7 +102,9 @@ class DeepReader:
     def drop_ended(self, observation: Observation, new: Iterable[int]) -> None:
         """Drop the readings of processes that are no longer targets. `new` are processes that have started: their source files
         may have changed, so cached sources are checked again."""
-        for pid in [pid for pid, readings in self.readings.items() if _start(observation, pid) != readings.start_ticks]:
+        for pid in [
+            pid for pid, readings in self.readings.items() if _find_start(observation, pid) != readings.start_ticks
+        ]:
             del self.readings[pid]
         if self._sources is not None and set(new):
             self._sources.renew()
@@ -242,6 +244,6 @@ class DeepReader:
         return self._interpreters.problems()
 
 
-def _start(observation: Observation, pid: int) -> int | None:
+def _find_start(observation: Observation, pid: int) -> int | None:
     target = observation.targets.get(pid)
     return target.start_ticks if target is not None else None

@@ -111,7 +111,9 @@ def observe(
     if observation.targets:
         evidence, wall_us = _run(observation, progress, meanwhile)
     taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.UTC)
-    processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
+    processes = each_process(
+        observation, lambda target: _make_process(observation, target, evidence.get(target.pid, {}))
+    )
     host = Host(
         name=socket.gethostname(),
         taken_at=taken_at.isoformat(timespec="milliseconds"),
@@ -224,7 +226,7 @@ def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
         redact.variable(name, "x")
 
 
-def _process_of(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
+def _make_process(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
     """One process with its evidence, and with the integers that are in both readings."""
     counted: tuple[Counter, ...] = ()
     before, after = evidence.get("stack_before", _NOT_LOOKED_AT), evidence.get("stack", _NOT_LOOKED_AT)
@@ -243,7 +245,7 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
     for pid, result in observation.read_each(targets, build, always=True).items():
         if isinstance(result, Unavailable):
             observation.problems.append(f"the evidence of pid {pid}: {result.reason}")
-            result = _bare(observation, observation.targets[pid], result)
+            result = _make_bare_process(observation, observation.targets[pid], result)
         processes[pid] = result
     searched = observation.search_each(
         targets, lambda target: _with_others(observation, target, processes[target.pid]), _SEARCH_SECONDS
@@ -256,7 +258,7 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
     return tuple(processes[pid] for pid in sorted(processes))
 
 
-def _bare(observation: Observation, target: Target, why: Unavailable) -> Process:
+def _make_bare_process(observation: Observation, target: Target, why: Unavailable) -> Process:
     """A process with nothing but what its discovery found. Its user stays known: it tells to whose run the process belongs."""
     return Process(
         **_discovered_fields(observation, target),
