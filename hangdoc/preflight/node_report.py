@@ -42,7 +42,7 @@ def gather(plan: Plan) -> NodeReport:
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has_address(host, resolved.get(master))
     holder = _holder(plan) if is_master else None
-    found = NodeReport(
+    report = NodeReport(
         name=own,
         machine=host,
         cards=tuple(_cards()),
@@ -60,7 +60,7 @@ def gather(plan: Plan) -> NodeReport:
         address=published(host, resolved.get(own), os.environ),
         problems=tuple(problems),
     )
-    return redact.node_report(found, os.environ, plan.arguments)
+    return redact.node_report(report, os.environ, plan.arguments)
 
 
 def published(
@@ -71,8 +71,8 @@ def published(
     named = environment.get(environment_names.GLOO_INTERFACE)
     if named and isinstance(host, Machine):
         wanted = named.split(",")[0]
-        found = next((one for one in host.interfaces if one.name == wanted), None)
-        return next((a for a in found.addresses if ":" not in a), None) if found is not None else None
+        interface = next((interface for interface in host.interfaces if interface.name == wanted), None)
+        return next((a for a in interface.addresses if ":" not in a), None) if interface is not None else None
     return own[0] if isinstance(own, tuple) and own else None
 
 
@@ -111,7 +111,7 @@ def _cards() -> Iterator[Card]:
 
 
 def _has_address(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
-    mine = {a for one in host.interfaces for a in one.addresses} if isinstance(host, Machine) else set()
+    mine = {a for interface in host.interfaces for a in interface.addresses} if isinstance(host, Machine) else set()
     # On Debian, a host's own name is 127.0.1.1, which is not an address of any interface.
     return isinstance(addresses, tuple) and any(a in mine or loopback(a) for a in addresses)
 
@@ -123,8 +123,8 @@ def _holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            found = describe_listener(ProcFS(), port, "", c.pid)
-            return replace(found, argv=redact.command(found.argv))
+            listener = describe_listener(ProcFS(), port, "", c.pid)
+            return replace(listener, argv=redact.command(listener.argv))
     return None
 
 
@@ -144,12 +144,12 @@ def _port_error(plan: Plan) -> str | None:
 
 def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments."""
-    found = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
-    found |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
+    origins = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
+    origins |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
     pool, root = ThreadPoolExecutor(4), own_root()
     waiting = [
         (path, origin, pool.submit(list_shards, root, path, any_suffix=names_data(origin)))
-        for path, origin in list(found.items())[:8]
+        for path, origin in list(origins.items())[:8]
     ]
     for path, origin, job in waiting:
         try:
@@ -157,7 +157,7 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
         except FutureTimeout:
             problems.append(f"data directory {path} could not be listed within {_LIST_SECONDS:g} s (a dead mount?)")
             continue
-        meant = origin == "--data" or ((known := settings.variable(origin)) is not None and known.kind == "data")
+        meant = origin == "--data" or ((setting := settings.variable(origin)) is not None and setting.kind == "data")
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
