@@ -143,38 +143,38 @@ class CompareLaunchLines(Arguments, frozen=True, kw_only=True):
 A = TypeVar("A", bound=Arguments)
 
 
-def read(kind: type[A], given: dict[str, Any]) -> A:
+def read(kind: type[A], values: dict[str, Any]) -> A:
     """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, and a
     list of one may be its only item, as some clients send them. Null stands for the default."""
     lists = {field.name for field in msgspec.structs.fields(kind) if get_origin(_plain(field.type)) is tuple}
     try:
-        found = msgspec.convert(
+        request = msgspec.convert(
             {
                 name: _listed(_unwrapped(value)) if name in lists else _unwrapped(value)
-                for name, value in given.items()
+                for name, value in values.items()
                 if value is not None
             },
             kind,
             strict=False,
         )
     except msgspec.ValidationError as error:
-        known = ", ".join(kind.__struct_fields__)
-        raise CommandError(f"{clip(str(error))}. Arguments of this tool: {known}.", USAGE) from None
+        names = ", ".join(kind.__struct_fields__)
+        raise CommandError(f"{clip(str(error))}. Arguments of this tool: {names}.", USAGE) from None
     for name in kind.__struct_fields__:
-        if isinstance(value := getattr(found, name), float) and not math.isfinite(value):
+        if isinstance(value := getattr(request, name), float) and not math.isfinite(value):
             raise CommandError(f"`{name}` must be a finite number.", USAGE)
-    return found
+    return request
 
 
 def schema_of(kind: type[Arguments]) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments. It does not say that an optional argument may be null, because some clients cannot
     read `anyOf`. `read` accepts null."""
-    found = schema.of(kind)
-    for name, described in found["properties"].items():
-        choices = [one for one in described.get("anyOf", ()) if one != {"type": "null"}]
+    document = schema.of(kind)
+    for name, described in document["properties"].items():
+        choices = [choice for choice in described.get("anyOf", ()) if choice != {"type": "null"}]
         if len(choices) == 1:
-            found["properties"][name] = choices[0]
-    return found
+            document["properties"][name] = choices[0]
+    return document
 
 
 def _plain(kind: Any) -> Any:

@@ -30,7 +30,7 @@ class Confined:
         path = self._inside(asked)
         if not path.is_dir():
             return self._read(path)
-        inside = sorted(one for one in path.glob(f"*{_SUFFIX}"))
+        inside = sorted(bundle for bundle in path.glob(f"*{_SUFFIX}"))
         if not inside:
             raise CommandError(f"{path} contains no bundle (*{_SUFFIX}).", USAGE)
         if len(inside) > MAX_FILES:
@@ -38,17 +38,17 @@ class Confined:
                 f"{path} contains {len(inside)} bundles, but at most {MAX_FILES} can be opened together. Name one of them.",
                 USAGE,
             )
-        return merge(tuple(self._read(self._inside(str(one))) for one in inside))
+        return merge(tuple(self._read(self._inside(str(bundle))) for bundle in inside))
 
     def listed(self) -> list[BundleRow]:
         """The bundles, the newest first."""
-        found: dict[Path, os.stat_result] = {}
+        statuses: dict[Path, os.stat_result] = {}
         for path in self._files():
             try:
-                found[path] = path.lstat()
+                statuses[path] = path.lstat()
             except OSError:
                 continue
-        newest = sorted(found.items(), key=lambda one: (-one[1].st_mtime, one[0]))
+        newest = sorted(statuses.items(), key=lambda item: (-item[1].st_mtime, item[0]))
         return [
             BundleRow(path=str(path), bytes=status.st_size, written=_iso(status.st_mtime))
             for path, status in newest

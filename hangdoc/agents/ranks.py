@@ -89,16 +89,19 @@ def _of_another(rank: Rank) -> tuple[Gap, ...]:
     return (Gap(source="variables and threads", why=why, ranks=str(rank.rank)),)
 
 
-def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) -> Compared:
+def comparison(look: Look, job: Job, run: Run, first_number: int, second_number: int, most: int) -> Compared:
     """The differences between two ranks."""
-    ranks = {number: look.rank(number, run) for number in (one, other)}
-    views = _view(job, one), _view(job, other)
-    frames = [tuple(reversed(frames_of(rank))) for rank in (ranks[one], ranks[other])]  # outermost first
+    ranks = {number: look.rank(number, run) for number in (first_number, second_number)}
+    views = _view(job, first_number), _view(job, second_number)
+    # The outermost frame first.
+    frames = [tuple(reversed(frames_of(rank))) for rank in (ranks[first_number], ranks[second_number])]
     common = sum(
         1
         for _ in takewhile(lambda pair: place_of_frame(pair[0]) == place_of_frame(pair[1]), zip(*frames, strict=False))
     )
-    differences, hidden = first([*_differences(*views), *_setting_differences(run, ranks, one, other)], most)
+    differences, hidden = first(
+        [*_differences(*views), *_setting_differences(run, ranks, first_number, second_number)], most
+    )
     return Compared(
         note=EVIDENCE,
         look=look.number,
@@ -146,10 +149,10 @@ def _native(rank: Rank) -> tuple[Frame, ...]:
 
 def _variables(frames: Iterable[Frame], most: int) -> Iterator[Variables]:
     """Variables of the innermost functions, each value once (`self.rank` is the same in all methods)."""
-    known: set[tuple[str, str]] = set()
+    earlier: set[tuple[str, str]] = set()
     for frame in frames:
-        values = [shown for shown in map(_local, frame.locals) if shown not in known]
-        known.update(values)
+        values = [shown for shown in map(_local, frame.locals) if shown not in earlier]
+        earlier.update(values)
         kept, hidden = first(values, most)
         if kept:
             yield Variables(function=clip(frame.function, LINE), values=dict(kept), left_out=hidden)
@@ -176,12 +179,12 @@ def _counters(rank: Rank) -> list[CounterRow]:
 def _sources(rank: Rank) -> list[DataSource]:
     """Data directories, those with the most files first."""
     data = rank.process.data if rank.process is not None else None
-    return sorted(data.sources, key=lambda one: -one.files) if isinstance(data, DataSources) else []
+    return sorted(data.sources, key=lambda source: -source.files) if isinstance(data, DataSources) else []
 
 
 def _data(sources: Iterable[DataSource]) -> Iterator[DataRow]:
-    for one in sources:
-        yield DataRow(path=clip(one.path, LINE), files=one.files, origin=clip(one.origin, LINE))
+    for source in sources:
+        yield DataRow(path=clip(source.path, LINE), files=source.files, origin=clip(source.origin, LINE))
 
 
 def _address(c: Connection) -> tuple[str, int, int]:
@@ -207,8 +210,8 @@ def _seconds(milliseconds: int | None) -> float | None:
 def _other_threads(rank: Rank) -> list[PythonThread]:
     stack = rank.process.stack if rank.process is not None else None
     threads = stack.threads if isinstance(stack, Stack) else ()
-    others = [one for one in threads if one.frames and one != rank.thread]
-    return sorted(others, key=lambda one: (not one.owns_gil, not one.active))
+    others = [thread for thread in threads if thread.frames and thread != rank.thread]
+    return sorted(others, key=lambda thread: (not thread.owns_gil, not thread.active))
 
 
 def _thread(thread: PythonThread) -> ThreadRow:
@@ -219,7 +222,11 @@ def _thread(thread: PythonThread) -> ThreadRow:
 
 def _helper(process: Process) -> ThreadRow:
     stack = process.stack
-    at = next((_frame(one.frames[0]).at for one in stack.threads if one.frames), "") if isinstance(stack, Stack) else ""
+    at = (
+        next((_frame(thread.frames[0]).at for thread in stack.threads if thread.frames), "")
+        if isinstance(stack, Stack)
+        else ""
+    )
     return ThreadRow(name=clip(process.name, LINE), at=at, pid=process.pid, state=process.state)
 
 
@@ -239,20 +246,22 @@ def _versions(rank: Rank) -> dict[str, str]:
     return {name: clip(value, LINE) for name, value in (("Python", runtime.python), ("torch", runtime.torch)) if value}
 
 
-def _differences(one: RankView, other: RankView) -> Iterator[Difference]:
+def _differences(first_view: RankView, second_view: RankView) -> Iterator[Difference]:
     """Differences in what they do."""
-    rows = row([one]), row([other])
+    rows = row([first_view]), row([second_view])
     for what in ("state", "operation", "where", "source", "batches", "host"):
         values = [getattr(shown, what) for shown in rows]
         if values[0] != values[1]:
             yield Difference(what=what, first=values[0] or "unknown", second=values[1] or "unknown")
 
 
-def _setting_differences(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iterator[Difference]:
+def _setting_differences(
+    run: Run, ranks: dict[int, Rank], first_number: int, second_number: int
+) -> Iterator[Difference]:
     """Differences in their data, versions, arguments and variables."""
-    sources = _sources(ranks[one]), _sources(ranks[other])
+    sources = _sources(ranks[first_number]), _sources(ranks[second_number])
     common = {source.digest for source in sources[0]} & {source.digest for source in sources[1]}
-    shown = [_shown(_data(source for source in found if source.digest not in common)) for found in sources]
+    shown = [_shown(_data(source for source in own_sources if source.digest not in common)) for own_sources in sources]
     if any(shown):
         yield Difference(
             what="training data",
@@ -260,24 +269,30 @@ def _setting_differences(run: Run, ranks: dict[int, Rank], one: int, other: int)
             second=shown[1] or "no other data",
             why="ranks with different amounts of data hang; equal amounts of different data cause no hang and no error",
         )
-    versions = _versions(ranks[one]), _versions(ranks[other])
+    versions = _versions(ranks[first_number]), _versions(ranks[second_number])
     for name in sorted(versions[0].keys() & versions[1].keys()):
         if versions[0][name] != versions[1][name]:
             yield Difference(what=f"{name} version", first=versions[0][name], second=versions[1][name])
     both = replace(run, ranks=ranks)
-    telling = (one for one in compare_settings(both) if one.differs and one.standing != "meant to differ")
-    for found in sorted(telling, key=lambda one: STANDING_ORDER.index(one.standing)):
-        value_of = {number: value for value, group in found.values.values for number in group}
+    telling = (
+        setting for setting in compare_settings(both) if setting.differs and setting.standing != "meant to differ"
+    )
+    for setting in sorted(telling, key=lambda setting: STANDING_ORDER.index(setting.standing)):
+        value_of = {number: value for value, group in setting.values.values for number in group}
         yield Difference(
-            what=f"{found.origin} {clip(found.name, LINE)}",
-            first=_value(value_of.get(one)),
-            second=_value(value_of.get(other)),
-            why=clip(f"{found.standing}: {found.why}" if found.why else _STANDING.get(found.standing, found.standing)),
+            what=f"{setting.origin} {clip(setting.name, LINE)}",
+            first=_value(value_of.get(first_number)),
+            second=_value(value_of.get(second_number)),
+            why=clip(
+                f"{setting.standing}: {setting.why}"
+                if setting.why
+                else _STANDING.get(setting.standing, setting.standing)
+            ),
         )
 
 
 def _shown(rows: Iterable[DataRow]) -> str:
-    return "; ".join(clipped(f"{one.files} files in {one.path}" for one in rows)[:_SHORT])
+    return "; ".join(clipped(f"{folder.files} files in {folder.path}" for folder in rows)[:_SHORT])
 
 
 def _value(value: str | None) -> str:

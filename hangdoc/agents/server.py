@@ -87,7 +87,7 @@ def build(looks: Looks) -> Server[Any]:
 
     async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(
-            resources=[one for look in looks.kept() for one in _resources(look)] + [_SCHEMA]
+            resources=[resource for look in looks.kept() for resource in _resources(look)] + [_SCHEMA]
         )
 
     async def read_resource(_: Any, request: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -149,7 +149,7 @@ def _uri(look: Look, name: str) -> str:
 
 
 def _resources(look: Look) -> list[types.Resource]:
-    description = f"Look {look.number} at {look.of}, {look.diagnosis.taken_at}: {look.diagnosis.verdict}"
+    description = f"Look {look.number} at {look.observed}, {look.diagnosis.taken_at}: {look.diagnosis.verdict}"
     return [
         types.Resource(uri=_uri(look, name), name=f"look-{look.number}-{name}", mime_type=kind, description=description)
         for name, (kind, _) in _WRITTEN.items()
