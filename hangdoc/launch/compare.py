@@ -53,10 +53,10 @@ def compare(lines: list[LaunchLine]) -> list[Row]:
     )
 
 
-def _columns(given: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str | None, ...]]]:
-    known = list(given)
-    names = sorted({name for one in known for name in one})
-    return [(name, tuple(one.get(name) for one in known)) for name in names]
+def _columns(lines: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str | None, ...]]]:
+    values_by_line = list(lines)
+    names = sorted({name for values in values_by_line for name in values})
+    return [(name, tuple(values.get(name) for values in values_by_line)) for name in names]
 
 
 def _arguments(line: LaunchLine) -> dict[str, str]:
@@ -99,8 +99,8 @@ def _launcher(lines: list[LaunchLine]) -> list[Row]:
         standing, why = _OPTIONS.get(name, ("cosmetic", ""))
         wrong = False
         if standing == "must differ":
-            given = [value for value in values if value is not None]
-            wrong = len(set(given)) < len(given) and len(lines) > 1
+            set_values = [value for value in values if value is not None]
+            wrong = len(set(set_values)) < len(set_values) and len(lines) > 1
             why = f"two nodes have the same value: {why}" if wrong else why
         elif standing == "must agree":
             wrong = len(set(values)) > 1
@@ -125,10 +125,10 @@ def _rendezvous(lines: list[LaunchLine]) -> list[Row]:
 
 
 def _argument(name: str, values: tuple[str | None, ...]) -> Row:
-    known = settings.argument(name)
-    standing = _STANDINGS[known.kind] if known is not None else "unknown"
+    setting = settings.argument(name)
+    standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
     differs = len(set(values)) > 1
-    why = known.why if known is not None else ("hangdoc does not know this argument" if differs else "")
+    why = setting.why if setting is not None else ("hangdoc does not know this argument" if differs else "")
     wrong = differs and standing == "must agree"
     if differs and standing in ("unknown", "should agree"):
         standing, why = "suspicious", f"training arguments differ: {why}"
@@ -157,16 +157,16 @@ def _meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str
 
 
 def _variable(name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str]) -> Row:
-    known = settings.variable(name)
+    setting = settings.variable(name)
     differs = len(set(values)) > 1
-    if known is not None and known.kind == "meeting":
-        return _meeting(name, values, known.why, tools)
+    if setting is not None and setting.kind == "meeting":
+        return _meeting(name, values, setting.why, tools)
     if name.endswith(INTERFACE_ENDING):
         return _interface(name, values, backend)
     if settings.inert(name, backend):
         return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
-    standing: Standing = _STANDINGS[known.kind] if known is not None else "unknown"
-    why = known.why if known is not None else ""
+    standing: Standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
+    why = setting.why if setting is not None else ""
     wrong = differs and standing == "must agree"
     if name in _TUNING:
         why = _TUNING[name](values)
@@ -183,15 +183,15 @@ def _variable(name: str, values: tuple[str | None, ...], backend: str | None, to
 def _interface(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:
     if settings.inert(name, backend):
         return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
-    given = [value or "" for value in values]
-    wireless = [bool(_WIRELESS.match(value)) for value in given if value]
+    interfaces = [value or "" for value in values]
+    wireless = [bool(_WIRELESS.match(value)) for value in interfaces if value]
     if any(wireless) and not all(wireless):
         why = "some links are wireless: every step waits for the slowest link"
     elif any(wireless):
         why = "a wireless link: every step waits for it"
-    elif any(value in ("lo", "docker0") or value.startswith(("br-", "virbr", "tun", "wg")) for value in given):
+    elif any(value in ("lo", "docker0") or value.startswith(("br-", "virbr", "tun", "wg")) for value in interfaces):
         why = "other hosts can rarely reach such an interface (HD404)"
-    elif "" in given and any(given):
+    elif "" in interfaces and any(interfaces):
         why = "nodes without it use the interface of the address that their host name resolves to (HD405)"
     else:
         why = "the network interface of the node; it may differ if the interfaces have different names"

@@ -24,8 +24,8 @@ def world_size(lines: list[LaunchLine]) -> int | None:
     nodes = natural((first.get("nnodes") or "1").partition(":")[0])
     if nodes is None or None in per_node:
         return None
-    known = [count for count in per_node if count is not None]
-    return sum(known) if len(lines) == nodes else nodes * known[0]
+    counts = [count for count in per_node if count is not None]
+    return sum(counts) if len(lines) == nodes else nodes * counts[0]
 
 
 def _world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
@@ -38,8 +38,8 @@ def _world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
 
 
 def _number(line: LaunchLine, *names: str) -> int | None:
-    given = settings.options(("", *(word for word in line.launched.arguments if word != "--")))
-    plain = {name.replace("-", "_"): value for name, value in given.items()}
+    options = settings.options(("", *(word for word in line.launched.arguments if word != "--")))
+    plain = {name.replace("-", "_"): value for name, value in options.items()}
     return next((number for name in names if (number := natural(plain.get(name))) is not None), None)
 
 
@@ -52,8 +52,8 @@ def _model(line: LaunchLine) -> Iterator[tuple[str, str]]:
     heads = max(1, -(-dim // (head or _HEAD_DIM)))
     assumed = [
         f"{name} {value}, nanochat's default"
-        for name, value, given in (("aspect ratio", _ASPECT_RATIO, aspect), ("head dim", _HEAD_DIM, head))
-        if given is None
+        for name, value, argument in (("aspect ratio", _ASPECT_RATIO, aspect), ("head dim", _HEAD_DIM, head))
+        if argument is None
     ]
     note = f" ({'; '.join(assumed)})" if assumed else ""
     yield "model", f"depth {depth}: dim {dim}, {heads} heads{note}"

@@ -74,8 +74,8 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
                 if cursor.host != host
                 else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder, simple.scope.expansion)
             )
-            for one in commands(inner, scope):
-                yield from _unwrap(one, cursor.host, tuple(cursor.layers), depth)
+            for inner_command in commands(inner, scope):
+                yield from _unwrap(inner_command, cursor.host, tuple(cursor.layers), depth)
             return
         if name in _WRAPPERS:
             _WRAPPERS[name](cursor)
@@ -228,7 +228,7 @@ def _wrapper(why: str, values: Set[str] = frozenset(), positional: int = 0) -> C
 
 def _env(cursor: _Cursor) -> None:
     index, cleared = 1, False
-    found: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     gone = set()
     while index < len(cursor.words):
         word = cursor.words[index]
@@ -244,12 +244,12 @@ def _env(cursor: _Cursor) -> None:
             index += 1
         elif "=" in word:
             name, _, value = word.partition("=")
-            found[name] = value
+            assigned[name] = value
             index += 1
         else:
             break
     kept = {} if cleared else {name: value for name, value in cursor.environment.items() if name not in gone}
-    cursor.environment = {**kept, **found}
+    cursor.environment = {**kept, **assigned}
     cursor.peel(index, "sets variables for the command")
 
 

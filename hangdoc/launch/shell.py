@@ -191,10 +191,10 @@ def _raw(node: Node) -> str:
 
 
 def _variable(node: Node) -> str:
-    found = next(
+    name_node = next(
         (child for child in node.named_children if child.type in ("variable_name", "special_variable_name")), None
     )
-    return _raw(found) if found is not None else ""
+    return _raw(name_node) if name_node is not None else ""
 
 
 def _word(node: Node, scope: Scope) -> str:

@@ -79,10 +79,10 @@ def _pending(pid: int) -> set[int]:
 
 def _running_threads(pid: int) -> dict[int, int]:
     """CPU time in nanoseconds of the threads that run or wait for a processor, by tid."""
-    found = {}
+    cpu_times = {}
     with contextlib.suppress(ProcError):
         for tid in _PROC.tids(pid):
             with contextlib.suppress(ProcError):
                 if _PROC.stat(f"{pid}/task/{tid}").state == "R":
-                    found[tid] = _PROC.schedstat(f"{pid}/task/{tid}")[0]
-    return found
+                    cpu_times[tid] = _PROC.schedstat(f"{pid}/task/{tid}")[0]
+    return cpu_times

@@ -72,12 +72,12 @@ class Ledger:
     """The state in memory, and in a file if there is a path. Only one watch can use a file. `hangs` are in seconds of
     `time.monotonic`. Raises StateError."""
 
-    def __init__(self, path: Path | None, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path | None, log: Callable[[str], None]) -> None:
         self.lock = threading.RLock()
         self.hangs: tuple[Hang, ...] = ()
         self.queues: dict[str, tuple[Message, ...]] = {}
         self.counts = Counts()
-        self._path, self._say = path, say
+        self._path, self._log = path, log
         self._unwritable: str | None = None
         if path is not None:
             self._held = _only_one(path)
@@ -116,7 +116,7 @@ class Ledger:
             file_writer.write_file(self._path, raw)
         except file_writer.WriteError as error:
             if str(error) != self._unwritable:
-                self._say(f"{error} After a restart, hangdoc would not remember what happened since then.")
+                self._log(f"{error} After a restart, hangdoc would not remember what happened since then.")
             self._unwritable = str(error)
         else:
             self._unwritable = None

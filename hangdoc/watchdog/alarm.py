@@ -36,10 +36,10 @@ class Alarm:
     hang."""
 
     def __init__(
-        self, member: Member, beacons: PrivateDirectory | None, run_store: RunStore, say: Log, *, closed: bool = False
+        self, member: Member, beacons: PrivateDirectory | None, run_store: RunStore, log: Log, *, closed: bool = False
     ) -> None:
         self._rank, self._world_size, self._run = member.rank, member.world_size, member.digest
-        self._beacons, self._run_store, self._say = beacons, run_store, say
+        self._beacons, self._run_store, self._log = beacons, run_store, log
         self._closed = closed
 
     def raise_(self, folder: PrivateDirectory) -> None:
@@ -50,7 +50,7 @@ class Alarm:
         try:
             first = folder.claim(f"host-{clean(host)}.claim")
         except OSError as error:
-            self._say(f"cannot write into {folder.path}: {error}")
+            self._log(f"cannot write into {folder.path}: {error}")
             return
         with attach.allowed_meanwhile(self._closed):
             self._print_verdict(folder, expected=not first or self._look(folder, clean(host)))
@@ -74,7 +74,7 @@ class Alarm:
             with open(folder.open_new(f"rank-{self._rank}.stacks.txt"), "w") as file:
                 faulthandler.dump_traceback(file, all_threads=True)
         except (OSError, ValueError, RuntimeError) as error:
-            self._say(f"cannot dump the stacks into {folder.path}: {error}")
+            self._log(f"cannot dump the stacks into {folder.path}: {error}")
 
     def record(self, folder: PrivateDirectory | None = None) -> None:
         """Save the content of torch's flight recorder for readers outside, and in a hang's directory."""
@@ -86,7 +86,7 @@ class Alarm:
                 if folder is not None:
                     folder.write(f"rank-{self._rank}{FLIGHT_SUFFIX}", known)
         except Exception as error:  # torch may raise anything
-            self._say(f"could not save the flight recorder: {error}")
+            self._log(f"could not save the flight recorder: {error}")
 
     def forget(self) -> None:
         """Remove the saved flight recorder, which is outdated when the run makes progress again or ends."""
@@ -122,7 +122,7 @@ class Alarm:
             time.sleep(0.05)
         for rank in sorted(missing):
             # A rank that is stopped, or whose GIL is never released, can still be read from outside.
-            self._say(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
+            self._log(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
             self._copy_timer_dump(folder, rank, peers[rank].pid)
         bundle = f"host-{host}.hangdoc"
         # Only this run, because another job of the host may hang too. The name of the run finds ranks without a watchdog.
@@ -132,7 +132,7 @@ class Alarm:
             return False
         elsewhere = self._elsewhere(peers)
         if elsewhere and self._run_store.silent:
-            self._say(f"cannot reach the other hosts: {self._run_store.reason}")
+            self._log(f"cannot reach the other hosts: {self._run_store.reason}")
         shared = JointReport(folder, host, sorted(peers), elsewhere, self._run_store)
         shared.share(bundle)
         if shared.reports():
@@ -161,15 +161,15 @@ class Alarm:
                 capture_output=True, timeout=_SNAPSHOT_SECONDS, check=False, pass_fds=(folder.descriptor,),
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
-            self._say(f"could not run `hangdoc {words[0]}`: {error}")
+            self._log(f"could not run `hangdoc {words[0]}`: {error}")
             return
         if done.returncode not in _ANSWERS:
-            self._say(f"`hangdoc {words[0]}` failed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
+            self._log(f"`hangdoc {words[0]}` failed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
         elif output is not None:
             try:
                 folder.write(output, done.stdout)
             except OSError as error:
-                self._say(f"cannot write {folder.path / output}: {error}")
+                self._log(f"cannot write {folder.path / output}: {error}")
 
     def _print_verdict(self, folder: PrivateDirectory, *, expected: bool) -> None:
         """Print the verdict in a few lines on this rank's stderr."""
@@ -179,9 +179,9 @@ class Alarm:
         try:
             shown = beginning(folder.read(REPORT, _MAX_TEXT_BYTES).decode("utf-8", "replace"))
         except OSError:
-            self._say(f"no report was written. To diagnose the evidence: hangdoc diagnose {folder.path}")
+            self._log(f"no report was written. To diagnose the evidence: hangdoc diagnose {folder.path}")
             return
-        self._say(f"{shown}\nfull report: hangdoc diagnose {folder.path}")
+        self._log(f"{shown}\nfull report: hangdoc diagnose {folder.path}")
 
 
 def _inside(folder: PrivateDirectory, name: str = "") -> str:

@@ -66,7 +66,7 @@ class Watchdog:
         rank = rank if rank is not None else known_rank
         world = world_size if world_size is not None else known_world
         self._member = Member(rank, world, run or _run_name())
-        self._say = Log(rank)
+        self._log = Log(rank)
         self._run_store = RunStore()
         self._beacon = self._make_beacon()
         self.beat = self._beacon.beat
@@ -76,7 +76,7 @@ class Watchdog:
             self._beacon,
             Patience(timeout, floor),
             self._run_store,
-            self._say,
+            self._log,
             on_hang=on_hang,
             base=Path(directory) if directory is not None else Path.cwd(),
             chosen=directory is not None,
@@ -97,7 +97,7 @@ class Watchdog:
         try:
             return Beacon(rank=rank, world_size=world_size, run=run)
         except OSError as error:
-            self._say(f"could not create the heartbeat file, so other processes cannot read the progress: {error}")
+            self._log(f"could not create the heartbeat file, so other processes cannot read the progress: {error}")
             return Beacon(rank=rank, world_size=world_size, run=run, published=False)
 
     # --- what a trainer calls ------------------------------------------------------------------------------------------
