@@ -81,14 +81,14 @@ def _end_once() -> None:
         ending.append(signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for one in ending:
-            signal.signal(one, lambda *_: None)
+        for signal_number in ending:
+            signal.signal(signal_number, lambda *_: None)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         sys.exit(128 + number)
 
-    for one in ending:
-        signal.signal(one, end)
+    for signal_number in ending:
+        signal.signal(signal_number, end)
 
 
 def _hold(run: "Started") -> int:

@@ -78,7 +78,7 @@ def command(
         from hangdoc.render.words import job_names
 
         names = job_names(diagnose(snapshot).jobs)
-        raise no_such_job(job, [f"{one} ({name})" for one, name in names.items()])
+        raise no_such_job(job, [f"{job_id} ({name})" for job_id, name in names.items()])
     try:
         _show(diagnosis, as_json, verbose=verbose)
     finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`

@@ -207,7 +207,7 @@ class _Reporter:
         self._deferred = None
         with lifeline.held():
             confirmed = _confirmed_hangs(hung, seen)
-            self._reported |= {one.hang.id for one in confirmed}
+            self._reported |= {confirmation.hang.id for confirmation in confirmed}
             kept = self._reaction.act(seen.snapshot, seen.diagnosis, confirmed)
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
@@ -233,10 +233,10 @@ def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of, observed_in
 
-    known = {hang.job: hang for hang in seen.hangs if not hang.looks_without}
+    hangs = {hang.job: hang for hang in seen.hangs if not hang.looks_without}
     now = time.monotonic()
     observed = observed_in(seen.snapshot, now)
-    return [Confirmed(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at, observed), job) for job in jobs]
+    return [Confirmed(hangs.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at, observed), job) for job in jobs]
 
 
 def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] | None":
@@ -257,8 +257,8 @@ def _report_missing_permissions() -> None:
 
     missing = [ability for ability in check_all() if not ability.works]
     if missing:
-        found = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
-        _log(f"hangdoc cannot read everything here, so it may miss hangs ({found}). {missing[0].remedy}")
+        problems = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
+        _log(f"hangdoc cannot read everything here, so it may miss hangs ({problems}). {missing[0].remedy}")
 
 
 def _show(kept: "Kept") -> None:

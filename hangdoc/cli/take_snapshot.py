@@ -94,7 +94,7 @@ def _save_fleet(folder: Path, options: Options, fleet: Hosts, *, summary: bool) 
     for host in snapshot.hosts:
         name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"
         codec.write(msgspec.structs.replace(snapshot, hosts=(host,)), folder / f"{name}.hangdoc")
-    for one in snapshot.unreached:
-        tell(f"{one.host}: {one.why}")
+    for unreached in snapshot.unreached:
+        tell(f"{unreached.host}: {unreached.why}")
     tell(f"{folder}: {len(snapshot.hosts)} bundles")
     return 0 if snapshot.hosts else NO_RANK

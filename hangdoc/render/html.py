@@ -65,10 +65,10 @@ class _Section:
 def page(diagnosis: Diagnosis, details: Iterable[Detail] = (), timelines: Mapping[str, Timeline] | None = None) -> str:
     """The whole page as text, the job with the worst verdict first. A job that `details` or `timelines` (by job id) lacks has a
     shorter section."""
-    known = {detail.job: detail for detail in details}
+    details_by_job = {detail.job: detail for detail in details}
     names = words.job_names(diagnosis.jobs)
     sections = [
-        _section(job, names[job.id], known.get(job.id), (timelines or {}).get(job.id))
+        _section(job, names[job.id], details_by_job.get(job.id), (timelines or {}).get(job.id))
         for job in words.worst_first(diagnosis.jobs)
     ]
     environment = _environment()
@@ -139,7 +139,7 @@ def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | No
     culprits = frozenset(leading.culprits) if leading is not None else frozenset()
     counted = detail.batches if detail is not None else ()
     settings = detail.settings if detail is not None else ()
-    scale = max((max(one.done, one.total or 0) for one in counted), default=0) or 1
+    scale = max((max(batches.done, batches.total or 0) for batches in counted), default=0) or 1
     return _Section(
         job=job,
         name=name,
@@ -151,15 +151,19 @@ def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | No
         drawing=html_graph.drawing(detail.graph) if detail is not None and detail.graph.edges else None,
         table=html_ranks.table(job, culprits),
         bars=tuple(
-            _Bar(one, 100 * one.done / scale, 100 * (one.total if one.total is not None else one.done) / scale)
-            for one in counted[:_BARS_SHOWN]
+            _Bar(
+                batches,
+                100 * batches.done / scale,
+                100 * (batches.total if batches.total is not None else batches.done) / scale,
+            )
+            for batches in counted[:_BARS_SHOWN]
         ),
-        bars_left_out=sum(len(one.ranks) for one in counted[_BARS_SHOWN:]),
+        bars_left_out=sum(len(batches.ranks) for batches in counted[_BARS_SHOWN:]),
         stacks=html_stacks.stacks(detail.stacks, culprits) if detail is not None else None,
         timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
         if timeline is not None and timeline.rows
         else None,
         began=_BEGAN[detail.began if detail is not None else None],
-        settings=tuple(one for one in settings if one.standing not in _QUIET),
-        quiet_settings=tuple(one for one in settings if one.standing in _QUIET),
+        settings=tuple(setting for setting in settings if setting.standing not in _QUIET),
+        quiet_settings=tuple(setting for setting in settings if setting.standing in _QUIET),
     )

@@ -87,11 +87,11 @@ def _side(tail: int, head: int, spot: dict[int, tuple[int, int, int]]) -> int | 
 
 def _lanes(edges: Iterable[tuple[int, int]], spot: dict[int, tuple[int, int, int]]) -> dict[tuple[int, int], int]:
     """A lane beside the nodes for each (side, node that arrows lead to), counted from 1 on each side."""
-    found: dict[tuple[int, int], int] = {}
+    lanes: dict[tuple[int, int], int] = {}
     for tail, head in edges:
-        if (side := _side(tail, head, spot)) is not None and (side, head) not in found:
-            found[side, head] = 1 + sum(other == side for other, _ in found)
-    return found
+        if (side := _side(tail, head, spot)) is not None and (side, head) not in lanes:
+            lanes[side, head] = 1 + sum(other == side for other, _ in lanes)
+    return lanes
 
 
 def _layers(graph: WaitGraph) -> dict[int, int]:
@@ -102,33 +102,33 @@ def _layers(graph: WaitGraph) -> dict[int, int]:
         if tail != head:
             waits_for_it[head].append(tail)
             leaves.add(tail)
-    found: dict[int, int] = {}
+    layers: dict[int, int] = {}
     ends = [at for at in waits_for_it if at not in leaves]
-    _spread(ends, waits_for_it, found)
+    _spread(ends, waits_for_it, layers)
     for at in sorted(waits_for_it, key=lambda at: (not graph.nodes[at].culprit, at)):  # cycles
-        if at not in found:
-            _spread([at], waits_for_it, found)
-    return found
+        if at not in layers:
+            _spread([at], waits_for_it, layers)
+    return layers
 
 
-def _spread(ends: Iterable[int], waits_for_it: dict[int, list[int]], found: dict[int, int]) -> None:
-    found.update(dict.fromkeys(ends, 0))
+def _spread(ends: Iterable[int], waits_for_it: dict[int, list[int]], layers: dict[int, int]) -> None:
+    layers.update(dict.fromkeys(ends, 0))
     todo = deque(ends)
     while todo:
         at = todo.popleft()
         for before in waits_for_it[at]:
-            if before not in found:
-                found[before] = found[at] + 1
+            if before not in layers:
+                layers[before] = layers[at] + 1
                 todo.append(before)
 
 
 def _rows_by_layer(layers: dict[int, int]) -> list[list[list[int]]]:
     """The nodes of each layer in rows, the uppermost layer first."""
-    found = []
+    rows = []
     for layer in range(max(layers.values(), default=-1), -1, -1):
         members = [at for at in sorted(layers) if layers[at] == layer]
-        found.append([members[start : start + _PER_ROW] for start in range(0, len(members), _PER_ROW)])
-    return found
+        rows.append([members[start : start + _PER_ROW] for start in range(0, len(members), _PER_ROW)])
+    return rows
 
 
 def _readable(graph: WaitGraph, layers: dict[int, int]) -> tuple[tuple[int, int], ...]:

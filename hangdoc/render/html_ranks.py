@@ -83,7 +83,7 @@ def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) ->
         cpu_percent=sum(shares) / len(shares) if shares else None,
         gpu=words.gpu(group),
         gpu_percent=min(
-            (one.gpu.utilisation for one in group if one.gpu is not None and one.gpu.utilisation is not None),
+            (view.gpu.utilisation for view in group if view.gpu is not None and view.gpu.utilisation is not None),
             default=None,
         ),
         batches=words.batches(first),

@@ -62,13 +62,13 @@ def _value(value: str | None) -> str:
     return "-" if value is None else clean(value)
 
 
-def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], known: Sequence[Row], console: Console) -> None:
+def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequence[Row], console: Console) -> None:
     """Print one launch line, layer by layer."""
     for depth, layer in enumerate(line.layers):
         _indented(console, depth, (clean(layer.text), "bold"), f"   {layer.why}")
     inside = len(line.layers)
     _indented(console, inside, (f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", "bold"))
-    for row in known:
+    for row in rows:
         if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
             value = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
             why = row.why or "hangdoc does not know this setting"

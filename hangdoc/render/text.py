@@ -56,9 +56,9 @@ def _overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
         if job.hung_for_seconds is not None:
             verdict.append(f" {duration(job.hung_for_seconds)}")
         first = next(iter(job.findings), None)
-        found = f"{first.code} {first.name}" if first is not None else ""
-        found += f", {ranks(first.culprits)}" if first is not None and first.culprits else ""
-        table.add_row(verdict, Text(" · ".join(part for part in (names[job.id], found) if part)))
+        headline = f"{first.code} {first.name}" if first is not None else ""
+        headline += f", {ranks(first.culprits)}" if first is not None and first.culprits else ""
+        table.add_row(verdict, Text(" · ".join(part for part in (names[job.id], headline) if part)))
         table.add_row("", Text(words.origin(job), style="dim"))
     return table
 
@@ -86,8 +86,8 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
         yield ""
         yield _labelled("before", words.past(job.past))
     unseen: dict[str, list[int]] = {}
-    for one in job.unseen:
-        unseen.setdefault(one.why, []).append(one.rank)
+    for unseen_rank in job.unseen:
+        unseen.setdefault(unseen_rank.why, []).append(unseen_rank.rank)
     shown = _EVERYTHING if verbose else _UNSEEN_SHOWN
     for why, which in list(unseen.items())[:shown]:
         yield Text(f"{ranks(which)}: {words.clean(why)}")

@@ -52,12 +52,12 @@ def label_and_state(rank: RankView) -> str:
 
 def classes(job: Job) -> list[list[RankView]]:
     """Groups of ranks in the same state, in the order of their lowest number: one row each."""
-    found: dict[object, list[RankView]] = {}
+    groups: dict[object, list[RankView]] = {}
     for rank in job.ranks:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total,
                rank.batches_ended)  # fmt: skip
-        found.setdefault(key, []).append(rank)
-    return sorted(found.values(), key=lambda group: group[0].rank)
+        groups.setdefault(key, []).append(rank)
+    return sorted(groups.values(), key=lambda group: group[0].rank)
 
 
 def worst_first(jobs: Iterable[Job]) -> list[Job]:
@@ -139,30 +139,30 @@ def score(finding: Finding) -> str:
 
 def hosts(group: Iterable[RankView]) -> str:
     """The host of these ranks, or how many hosts they have."""
-    found = sorted({rank.host for rank in group})
-    return clean(found[0]) if len(found) == 1 else f"{len(found)} hosts"
+    names = sorted({rank.host for rank in group})
+    return clean(names[0]) if len(names) == 1 else f"{len(names)} hosts"
 
 
 def hosts_of(which: Iterable[int], job: Job) -> str:
     """` on node4`: the hosts of these ranks, if the job has several hosts; empty for more than three."""
     wanted = set(which)
-    found = sorted({rank.host for rank in job.ranks if rank.rank in wanted})
+    names = sorted({rank.host for rank in job.ranks if rank.rank in wanted})
     several = len({rank.host for rank in job.ranks}) > 1
-    return f" on {clean(', '.join(found))}" if several and 0 < len(found) <= _MOST_HOSTS else ""
+    return f" on {clean(', '.join(names))}" if several and 0 < len(names) <= _MOST_HOSTS else ""
 
 
 def silence(group: Iterable[RankView]) -> str:
     """Time since the last byte to or from any of these ranks, without seconds from ten minutes on, or `-`."""
-    known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
-    if not known:
+    seconds = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
+    if not seconds:
         return "-"
-    return f"{min(known) // 60:.0f} min" if 600 <= min(known) < 3600 else duration(min(known))
+    return f"{min(seconds) // 60:.0f} min" if 600 <= min(seconds) < 3600 else duration(min(seconds))
 
 
 def cpu(group: Iterable[RankView]) -> str:
     """Average CPU use, `12%` of one core, or `-`."""
-    known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
-    return f"{sum(known) / len(known):.0f}%" if known else "-"
+    percents = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
+    return f"{sum(percents) / len(percents):.0f}%" if percents else "-"
 
 
 def gpu(group: Iterable[RankView]) -> str:
@@ -176,8 +176,11 @@ def gpu(group: Iterable[RankView]) -> str:
 
 def gpu_use(cards: Iterable[GpuView]) -> str:
     """How much of the time kernels ran on some cards: `100%`, `0-100%`; empty if unknown."""
-    known = sorted(card.utilisation for card in cards if card.utilisation is not None)
-    return f"{known[0]}-{known[-1]}%" if known and known[0] != known[-1] else f"{known[0]}%" if known else ""
+    percents = sorted(card.utilisation for card in cards if card.utilisation is not None)
+    if not percents:
+        return ""
+    lowest, highest = percents[0], percents[-1]
+    return f"{lowest}%" if lowest == highest else f"{lowest}-{highest}%"
 
 
 def has_gpus(job: Job) -> bool:
