@@ -34,7 +34,7 @@ def look_at_hosts(
     snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress, summary=summary)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
-    why = [f"{one.host}: {one.why}" for one in snapshot.unreached]
+    why = [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
     why += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in host.problems]
     shown = "; ".join(why[:5]) + (f"; and {len(why) - 5} more" if len(why) > 5 else "")
     asked = len(snapshot.hosts) + len(snapshot.unreached)

@@ -92,9 +92,12 @@ def concluded(
     link = slowest(links)
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports)) if link is not None and link.mbit else None
     return Preflight(
-        nodes=tuple(one.node for one in reports), checks=(*checks, *more), all_reduce_seconds=seconds, links=tuple(links),
+        nodes=tuple(report.node for report in reports),
+        checks=(*checks, *more),
+        all_reduce_seconds=seconds,
+        links=tuple(links),
         reports=tuple(reports),
-    )  # fmt: skip
+    )
 
 
 def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
@@ -104,7 +107,7 @@ def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], l
     script = _script(plan, refused)
     result, silent = run_session(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), script)
     reports, links = result if result is not None else ([], [])
-    return [one for one in reports if one.node not in refused], links, refused | silent
+    return [report for report in reports if report.node not in refused], links, refused | silent
 
 
 def _script(

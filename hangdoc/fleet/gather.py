@@ -63,7 +63,7 @@ def _arguments(options: Options, transport: Transport, nonce: str, *, summary: b
 def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapshot:
     """One snapshot of all replies to the request with this nonce. A machine that was reached under two names counts once. If two
     replies claim to be one machine but contradict each other, both are kept, and both say so."""
-    found: dict[str, Host] = {}
+    hosts: dict[str, Host] = {}
     unreached: list[Unreached] = []
     claims: dict[str, list[str]] = {}
     for reply in replies:
@@ -72,20 +72,20 @@ def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapsh
             unreached.append(Unreached(host=reply.host, why=why))
             continue
         claimed = claims.setdefault(host.machine_id, []) if host.machine_id is not None else []
-        same = next((name for name in claimed if _agree(found[name], host)), None)
+        same = next((name for name in claimed if _agree(hosts[name], host)), None)
         if same is not None:
             unreached.append(Unreached(host=reply.host, why=f"it is the same machine as {same}"))
             continue
         claimed.append(reply.host)
-        found[reply.host] = host
+        hosts[reply.host] = host
     for claimed in claims.values():
         if len(claimed) > 1:
-            found |= {name: _contradicted(found[name], claimed) for name in claimed}
-    names = Counter(host.name for host in found.values())
+            hosts |= {name: _contradicted(hosts[name], claimed) for name in claimed}
+    names = Counter(host.name for host in hosts.values())
     # A host may call itself as it likes: nobody's name changes another's, or is one by which another was reached.
-    unclear = {h.name for name, h in found.items() if names[h.name] > 1 or (h.name != name and h.name in found)}
+    unclear = {h.name for name, h in hosts.items() if names[h.name] > 1 or (h.name != name and h.name in hosts)}
     renamed = (
-        msgspec.structs.replace(h, name=h.asked_as or h.name) if h.name in unclear else h for h in found.values()
+        msgspec.structs.replace(h, name=h.asked_as or h.name) if h.name in unclear else h for h in hosts.values()
     )
     merged = merge((Snapshot(hangdoc=__version__, hosts=tuple(renamed)),))
     return msgspec.structs.replace(merged, unreached=tuple(unreached), gathered_seconds=round(elapsed, 3))
@@ -100,10 +100,10 @@ def _contradicted(host: Host, names: list[str]) -> Host:
     )
 
 
-def _agree(one: Host, other: Host) -> bool:
+def _agree(host: Host, other: Host) -> bool:
     """Whether two looks can be at one machine at about the same time: they have mostly the same ranks, with the same start. Who
     only copies the id of a machine does not know these."""
-    ranks, others = _starts(one), _starts(other)
+    ranks, others = _starts(host), _starts(other)
     shared = [pid for pid in ranks.keys() & others.keys() if abs(ranks[pid] - others[pid]) < _SAME_SECONDS]
     return 2 * len(shared) >= max(len(ranks), len(others))  # a rank may have ended in between
 
@@ -114,7 +114,7 @@ def _starts(host: Host) -> dict[int, float]:
         taken = datetime.datetime.fromisoformat(host.taken_at).timestamp()
     except (ValueError, OverflowError):
         taken = 0.0
-    return {one.pid: taken - one.started_seconds_ago for one in host.processes if one.role == "rank"}
+    return {process.pid: taken - process.started_seconds_ago for process in host.processes if process.role == "rank"}
 
 
 def _host_of(reply: HostReply, nonce: str) -> tuple[Host | None, str]:

@@ -79,12 +79,12 @@ class Alarm:
     def record(self, folder: PrivateDirectory | None = None) -> None:
         """Save the content of torch's flight recorder for readers outside, and in a hang's directory."""
         try:
-            known = recorder.dump()
-            if known is not None:
+            records = recorder.dump()
+            if records is not None:
                 if self._beacons is not None:
-                    self._beacons.write(f"{os.getpid()}{FLIGHT_SUFFIX}", known)
+                    self._beacons.write(f"{os.getpid()}{FLIGHT_SUFFIX}", records)
                 if folder is not None:
-                    folder.write(f"rank-{self._rank}{FLIGHT_SUFFIX}", known)
+                    folder.write(f"rank-{self._rank}{FLIGHT_SUFFIX}", records)
         except Exception as error:  # torch may raise anything
             self._log(f"could not save the flight recorder: {error}")
 
@@ -96,7 +96,7 @@ class Alarm:
 
     def _peers(self) -> dict[int, beacon.Beat]:
         """Ranks of this run on this host that have a beacon."""
-        found: dict[int, beacon.Beat] = {}
+        peers: dict[int, beacon.Beat] = {}
         names: list[str] = []
         with contextlib.suppress(OSError):
             names = self._beacons.names() if self._beacons is not None else []
@@ -108,8 +108,8 @@ class Alarm:
             except OSError:
                 continue
             if beat is not None and beat.rank is not None and beat.run_digest == self._run and _alive(beat.pid):
-                found[beat.rank] = beat
-        return found
+                peers[beat.rank] = beat
+        return peers
 
     def _look(self, folder: PrivateDirectory, host: str) -> bool:
         """Observe the run's ranks on this host from outside, and diagnose all bundles that have arrived. Returns whether this

@@ -156,8 +156,8 @@ class Guard(threading.Thread):
         """The directory of a hang that another rank has announced, on this host or on another one."""
         self._run_store.listen(urgent)
         for announcement in self._announcements if urgent else self._announcements[:1]:
-            if (found := announcement.announced()) is not None:
-                return found
+            if (folder := announcement.announced()) is not None:
+                return folder
         name = self._run_store.announced()
         return None if name is None else self._base / clean(name)
 

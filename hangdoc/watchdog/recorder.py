@@ -30,15 +30,15 @@ def dump() -> bytes | None:
         dump_trace = getattr(c10d, name, None)
         if dump_trace is None:
             continue
-        known = _Plain(io.BytesIO(dump_trace(True, frames, False))).load()
-        if known.get("entries"):
-            return json.dumps(_short(known) | {"read_ns": time.monotonic_ns()}).encode()
+        records = _Plain(io.BytesIO(dump_trace(True, frames, False))).load()
+        if records.get("entries"):
+            return json.dumps(_short(records) | {"read_ns": time.monotonic_ns()}).encode()
     return None
 
 
-def _short(known: dict[str, Any]) -> dict[str, Any]:
+def _short(records: dict[str, Any]) -> dict[str, Any]:
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for entry in known["entries"]:
+    for entry in records["entries"]:
         groups.setdefault(entry.get("pg_id"), []).append(entry)
     kept = []
     for entries in groups.values():
@@ -50,7 +50,7 @@ def _short(known: dict[str, Any]) -> dict[str, Any]:
         name: {"name": name, "desc": desc, "ranks": json.dumps(_members().get(name, []))}
         for name, desc in {tuple(entry["process_group"]) for entry in kept if len(entry.get("process_group", ())) == 2}
     }
-    return {**known, "entries": kept, "pg_config": {**known.get("pg_config", {}), **config}}
+    return {**records, "entries": kept, "pg_config": {**records.get("pg_config", {}), **config}}
 
 
 def _members() -> dict[str, list[int]]:

@@ -121,9 +121,9 @@ class RunStore:
         while True:
             mine = json.dumps({"name": name, "at": time.time()})
             winner = self._client().compare_set(_key(f"hang/{self._hangs}"), "", mine)
-            known = self._note(winner)
-            if known is not None:
-                return known
+            announced = self._note(winner)
+            if announced is not None:
+                return announced
 
     def _claim(self, key: str, who: str) -> bool:
         return bool(self._client().compare_set(_key(key), "", who) == who.encode())

@@ -150,11 +150,11 @@ class Watchdog:
     def stage(self, name: str) -> Iterator[None]:
         """Time one of `data`, `forward`, `backward`, `optimizer`. The times are published when the last stage has ended. Raises
         KeyError for another name."""
-        began, known = time.perf_counter(), self._stage_seconds[name]
+        began, earlier_seconds = time.perf_counter(), self._stage_seconds[name]
         try:
             yield
         finally:
-            self._stage_seconds[name] = known + time.perf_counter() - began
+            self._stage_seconds[name] = earlier_seconds + time.perf_counter() - began
             if name == STAGES[-1]:
                 self._beacon.stages(tuple(self._stage_seconds.values()))
                 self._stage_seconds = dict.fromkeys(STAGES, 0.0)
@@ -214,12 +214,12 @@ def _run_name() -> str:
         network = os.readlink("/proc/self/ns/net")
     except OSError:
         network = ""
-    known = run_identity.name(os.environ, network) or _store_name(network)
-    if known is None:
+    name = run_identity.name(os.environ, network) or _store_name(network)
+    if name is None:
         multiprocessing = sys.modules.get("multiprocessing")
         spawned = multiprocessing is not None and multiprocessing.parent_process() is not None
-        known = f"children of {os.getppid()}" if spawned else f"process {os.getpid()}"
-    return known
+        name = f"children of {os.getppid()}" if spawned else f"process {os.getpid()}"
+    return name
 
 
 def _store_name(network: str) -> str | None:
