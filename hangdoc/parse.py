@@ -95,9 +95,9 @@ def _negated(test: str) -> str:
     return f"not {test}" if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"not ({test})"
 
 
-def are_opposite(one: str, other: str) -> bool:
+def are_opposite(first: str, second: str) -> bool:
     """Whether one of two conditions is the negation of the other."""
-    return negated(one) == other or one == negated(other)
+    return negated(first) == second or first == negated(second)
 
 
 def encodable(text: str) -> str:

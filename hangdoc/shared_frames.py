@@ -54,7 +54,7 @@ def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
 def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, ...], most: int) -> None:
     """Give the threads of newly decoded hosts their frames. Raises IndexError for a position that does not exist, and
     ValueError for locals of another stack, or for more than `most` frames: a few bytes refer to a long stack."""
-    given = 0
+    frame_count = 0
     for host in hosts:
         for process in host.processes:
             for stack in (process.stack, process.stack_before, process.native):
@@ -68,13 +68,13 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
                 for thread in stack.threads:
                     if thread.stack is not None:
                         frames = table[thread.stack]
-                        given += len(frames)
-                        if given > most:
+                        frame_count += len(frames)
+                        if frame_count > most:
                             raise ValueError(f"its threads have more than {most:,} frames")
                         if thread.locals:
-                            found = zip(frames, thread.locals, strict=True)
+                            pairs = zip(frames, thread.locals, strict=True)
                             frames = tuple(
-                                [replace(frame, locals=variables[at]) if at >= 0 else frame for frame, at in found]
+                                [replace(frame, locals=variables[at]) if at >= 0 else frame for frame, at in pairs]
                             )
                             force_setattr(thread, "locals", ())
                         force_setattr(thread, "frames", frames)  # nothing else refers to it yet
@@ -109,14 +109,14 @@ def _changed(host: Host, change: Callable[[PythonThread], PythonThread]) -> Host
 
 
 def _with(process: Process, change: Callable[[PythonThread], PythonThread]) -> Process:
-    found = {
+    stacks = {
         name: replace(stack, threads=tuple(map(change, stack.threads)))
         for name in ("stack", "stack_before", "native")
         if isinstance(stack := getattr(process, name), Stack)
     }
-    if "stack" in found and "stack_before" in found and found["stack"].threads == found["stack_before"].threads:
-        found["stack_before"] = replace(found["stack_before"], threads=(), as_later=True)
-    return replace(process, **found)
+    if "stack" in stacks and "stack_before" in stacks and stacks["stack"].threads == stacks["stack_before"].threads:
+        stacks["stack_before"] = replace(stacks["stack_before"], threads=(), as_later=True)
+    return replace(process, **stacks)
 
 
 def without_locals(frame: Frame) -> Frame:

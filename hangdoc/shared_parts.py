@@ -16,9 +16,9 @@ _FIELDS: dict[type, str] = {Runtime: "runtime", Progress: "progress", DataSource
 
 def share(snapshot: Snapshot) -> tuple[Snapshot, tuple[Part, ...]]:
     """The snapshot without these parts, and the parts that its processes refer to."""
-    found = {part for host in snapshot.hosts for process in host.processes for part in _parts(process)}
+    distinct = {part for host in snapshot.hosts for process in host.processes for part in _parts(process)}
     # In one order, so that hosts whose ranks have the same parts have equal bytes.
-    parts = tuple(sorted(found, key=msgspec.json.encode))
+    parts = tuple(sorted(distinct, key=msgspec.json.encode))
     at = {part: number for number, part in enumerate(parts)}
     return replace(snapshot, hosts=tuple(_bare(host, at) for host in snapshot.hosts)), parts
 

@@ -94,12 +94,12 @@ def _connected(address: tuple[str, int], limit: Limit) -> TimedSocket:
 
 def _addresses(address: tuple[str, int], limit: Limit) -> list[Any]:
     """The addresses of a host. The resolver has no time limit, so it runs in a thread that can be abandoned."""
-    found: list[Any] = []
+    addresses: list[Any] = []
     problems: list[OSError] = []
 
     def resolve() -> None:
         try:
-            found.extend(socket.getaddrinfo(*address, 0, socket.SOCK_STREAM))
+            addresses.extend(socket.getaddrinfo(*address, 0, socket.SOCK_STREAM))
         except OSError as error:
             problems.append(error)
 
@@ -109,4 +109,4 @@ def _addresses(address: tuple[str, int], limit: Limit) -> list[Any]:
     if problems:
         raise problems[0]
     limit.left()
-    return found
+    return addresses
