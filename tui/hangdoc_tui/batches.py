@@ -78,12 +78,12 @@ class Batches(Vertical):
     def show(self, model: ViewModel) -> None:
         """Paint them."""
         self._model = model
-        known = amounts(model.job, model.culprits)
-        longest = max((max(one.done, one.total or 0) for one in known), default=0)
-        self._bars.fill(len(known), lambda index: _bar_row(known[index], longest, model))
+        counts = amounts(model.job, model.culprits)
+        longest = max((max(count.done, count.total or 0) for count in counts), default=0)
+        self._bars.fill(len(counts), lambda index: _bar_row(counts[index], longest, model))
         lines = _plotted_ranks(model)
         plotted = bool(lines) and self.size.height >= _LEAST_PLOT + 4
-        if not known:
+        if not counts:
             self._title.update(
                 Text(
                     "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to "
@@ -95,10 +95,10 @@ class Batches(Vertical):
             self._title.update(
                 Text(f" batches done over time: {len(lines)} of {len(model.history.tracks)} ranks", "dim")
             )
-        self._title.display = plotted or not known
+        self._title.display = plotted or not counts
         self._plot.display = plotted
         room = self.size.height - (_LEAST_PLOT + 1 if plotted else 0)
-        self._bars.styles.height = max(2, min(len(known) + 1, room))
+        self._bars.styles.height = max(2, min(len(counts) + 1, room))
         if plotted:
             self._draw(lines, model)
 
@@ -157,8 +157,8 @@ def _plotted_ranks(model: ViewModel) -> list[int]:
 
 
 def _bounds(values: Iterable[int]) -> tuple[int, int]:
-    known = list(values)
-    return min(known), max(max(known), min(known) + 1)
+    all_values = list(values)
+    return min(all_values), max(max(all_values), min(all_values) + 1)
 
 
 def _ticks(low: int, high: int) -> list[int]:

@@ -63,11 +63,11 @@ def _host_rows(model: ViewModel, host: Host, *, name: bool) -> Iterator[tuple[Te
 
 def _users(model: ViewModel, host: Host) -> dict[int, list[int]]:
     """The ranks on each card, by its number."""
-    found: dict[int, list[int]] = {}
+    ranks_by_card: dict[int, list[int]] = {}
     for rank in model.run.on(host.name):
         if (card := card_of(host, rank)) is not None:
-            found.setdefault(card.index, []).append(rank.rank)
-    return found
+            ranks_by_card.setdefault(card.index, []).append(rank.rank)
+    return ranks_by_card
 
 
 def _row(where: str, card: Card, ranks: list[int], errors: tuple[str, ...]) -> tuple[Text, ...]:

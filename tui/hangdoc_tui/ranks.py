@@ -81,7 +81,7 @@ class RankTable(Grid):
         )
         self.set_columns(columns)
         timeline = _TimelineColumn(model)
-        titles = {one.title: at for at, one in enumerate(columns)}
+        titles = {column.title: at for at, column in enumerate(columns)}
         heads: dict[int, Cell] = {titles["timeline"]: Fitted(timeline.axis), 0: Text(GROUPS[self.grouped_by])}
         if (at := titles.get(self.sorted_by)) is not None:
             heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED}")
@@ -150,8 +150,8 @@ class RankTable(Grid):
     def _choose(self, index: int, entered: bool) -> None:
         if 0 <= index < len(self._rows):
             ranks = [view.rank for view in self._rows[index]]
-            known = self._model.selected if self._model is not None else None
-            rank = known if known is not None and known in ranks else ranks[0]
+            selected = self._model.selected if self._model is not None else None
+            rank = selected if selected is not None and selected in ranks else ranks[0]
             self.post_message(RankChosen(rank, entered))
 
 
@@ -298,8 +298,8 @@ def _batches(views: Sequence[RankView], most: int | None) -> Text:
 
 
 def _silence(views: Sequence[RankView]) -> str:
-    known = [view.silent_seconds for view in views if view.silent_seconds is not None]
-    return duration(min(known)) if known else "-"
+    seconds = [view.silent_seconds for view in views if view.silent_seconds is not None]
+    return duration(min(seconds)) if seconds else "-"
 
 
 def _gpu(views: Sequence[RankView]) -> Text:
@@ -312,5 +312,5 @@ def _gpu(views: Sequence[RankView]) -> Text:
 
 
 def _cpu(views: Sequence[RankView]) -> str:
-    known = [view.cpu_percent for view in views if view.cpu_percent is not None]
-    return f"{sum(known) / len(known):.0f}%" if known else "-"
+    percents = [view.cpu_percent for view in views if view.cpu_percent is not None]
+    return f"{sum(percents) / len(percents):.0f}%" if percents else "-"

@@ -19,8 +19,8 @@ class Listing(Grid):
 
     def list(self, rows: Iterable[tuple[Text, ...]]) -> None:
         """Show these rows."""
-        known = list(rows)
-        self.fill(len(known), known.__getitem__)
+        row_list = list(rows)
+        self.fill(len(row_list), row_list.__getitem__)
 
 
 class Sockets(Listing):
@@ -32,9 +32,9 @@ class Sockets(Listing):
     def show(self, model: ViewModel) -> None:
         """Draw the connections. Those that are not established, or that have bytes in their queues, come first."""
         ends: dict[tuple[str, str, int, str, int], tuple[int, Connection]] = {}
-        for one in model.run.ranks.values():
-            for c in one.connections:
-                ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (one.rank, c)
+        for owner in model.run.ranks.values():
+            for c in owner.connections:
+                ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (owner.rank, c)
         pairs: list[tuple[tuple[int, int], int, Connection, tuple[int, Connection] | None]] = []
         done: set[tuple[str, str, int, str, int]] = set()
         for key, (rank, mine) in ends.items():
@@ -94,9 +94,9 @@ class Settings(Listing):
 
     def show(self, model: ViewModel) -> None:
         """Draw the settings, the most serious first."""
-        found = compare_settings(model.run)
-        alike = sum(not one.differs for one in found)
-        rows = [_setting(one) for one in found if one.differs or self.whole]
+        settings = compare_settings(model.run)
+        alike = sum(not setting.differs for setting in settings)
+        rows = [_setting(setting) for setting in settings if setting.differs or self.whole]
         if not self.whole:
             rows.append(
                 (Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"), Text(), Text(), Text())
@@ -104,17 +104,17 @@ class Settings(Listing):
         self.list(rows)
 
 
-def _setting(one: Compared) -> tuple[Text, ...]:
-    name = f"--{one.name}" if one.origin == "argument" else one.name
-    if one.differs:
-        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in one.values.values[:6])
+def _setting(setting: Compared) -> tuple[Text, ...]:
+    name = f"--{setting.name}" if setting.origin == "argument" else setting.name
+    if setting.differs:
+        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in setting.values.values[:6])
     else:
-        values = _value(one.values.values[0][0])
+        values = _value(setting.values.values[0][0])
     return (
-        Text(words.clean(name), style="bold" if one.differs else ""),
-        Text(one.standing, style=_STANDING_STYLE.get(one.standing, "dim") if one.differs else "dim"),
+        Text(words.clean(name), style="bold" if setting.differs else ""),
+        Text(setting.standing, style=_STANDING_STYLE.get(setting.standing, "dim") if setting.differs else "dim"),
         Text(words.clean(values)),
-        Text(one.why, style="dim"),
+        Text(setting.why, style="dim"),
     )
 
 

@@ -96,43 +96,45 @@ def _title(picture: Picture, model: ViewModel) -> Text:
 
 def _finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
     """The finding about these culprits, if possible with these victims."""
-    known = [one for one in findings if set(one.culprits) == set(culprits)]
-    return next((one for one in known if set(one.victims) == set(victims)), next(iter(known), None))
+    candidates = [finding for finding in findings if set(finding.culprits) == set(culprits)]
+    return next(
+        (finding for finding in candidates if set(finding.victims) == set(victims)), next(iter(candidates), None)
+    )
 
 
 def _end_lines(picture: Picture, model: ViewModel) -> Iterator[Line]:
     last = len(picture.at) - 1
-    for index, one in enumerate(picture.at):
+    for index, group in enumerate(picture.at):
         edge = ""
         if picture.cycle and last == 0:
             edge = "↺ "
         elif picture.cycle:
             edge = "╭▸ " if index == 0 else "╰─ " if index == last else "│  "
         following = picture.at[(index + 1) % len(picture.at)] if picture.cycle else None
-        yield _line(one, edge, numbers(following.ranks) if following is not None else "", model)
+        yield _line(group, edge, numbers(following.ranks) if following is not None else "", model)
     if picture.unseen:
         yield (Text(f"   {phrases.ranks(picture.unseen)}: not observed", "magenta"),), picture.unseen[0]
 
 
 def _waiting_lines(waiting: Waiting, model: ViewModel, depth: int) -> Iterator[Line]:
-    yield _line(waiting.one, f"{'   ' * depth}└ ", _awaited(waiting.one, model.run), model)
+    yield _line(waiting.group, f"{'   ' * depth}└ ", _awaited(waiting.group, model.run), model)
     for further in waiting.behind:
         yield from _waiting_lines(further, model, depth + 1)
 
 
-def _awaited(one: Class, run: Run) -> str:
+def _awaited(group: Class, run: Run) -> str:
     """The ranks that a class waits for; of a whole group only those that are not in its call."""
-    return numbers(run.waits.awaited_by(one)) if run.waits is not None else ""
+    return numbers(run.waits.awaited_by(group)) if run.waits is not None else ""
 
 
-def _line(one: Class, edge: str, awaited: str, model: ViewModel) -> Line:
-    view = model.view(one.ranks[0])
-    is_culprit = bool(set(one.ranks) & set(model.culprits))
+def _line(group: Class, edge: str, awaited: str, model: ViewModel) -> Line:
+    view = model.view(group.ranks[0])
+    is_culprit = bool(set(group.ranks) & set(model.culprits))
     who = Text.assemble((edge, "yellow"), ("●" if is_culprit else "", "bold red"),
-                        (phrases.ranks(one.ranks), "bold red" if is_culprit else "bold"))  # fmt: skip
-    what = doing([view]) if view is not None else Text(words.clean(phrases.doing(one.first)))
+                        (phrases.ranks(group.ranks), "bold red" if is_culprit else "bold"))  # fmt: skip
+    what = doing([view]) if view is not None else Text(words.clean(phrases.doing(group.first)))
     cells: tuple[Cell, ...] = (
         who, Text(awaited, "dim"), what,
         Fitted(lambda width: placed(view, width) if view is not None else Text("")),
     )  # fmt: skip
-    return cells, one.ranks[0]
+    return cells, group.ranks[0]
