@@ -146,11 +146,13 @@ A = TypeVar("A", bound=Arguments)
 def read(kind: type[A], values: dict[str, Any]) -> A:
     """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, and a
     list of one may be its only item, as some clients send them. Null stands for the default."""
-    lists = {field.name for field in msgspec.structs.fields(kind) if get_origin(_plain(field.type)) is tuple}
+    lists = {
+        field.name for field in msgspec.structs.fields(kind) if get_origin(_strip_constraints(field.type)) is tuple
+    }
     try:
         request = msgspec.convert(
             {
-                name: _listed(_unwrapped(value)) if name in lists else _unwrapped(value)
+                name: _as_list(_decode_list(value)) if name in lists else _decode_list(value)
                 for name, value in values.items()
                 if value is not None
             },
@@ -177,16 +179,16 @@ def schema_of(kind: type[Arguments]) -> dict[str, Any]:
     return document
 
 
-def _plain(kind: Any) -> Any:
+def _strip_constraints(kind: Any) -> Any:
     """A type without its constraints."""
     return kind.__origin__ if hasattr(kind, "__metadata__") else kind
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, (int, str)) else value
 
 
-def _unwrapped(value: Any) -> Any:
+def _decode_list(value: Any) -> Any:
     """Decode a list that a client sent as a string."""
     if isinstance(value, str) and value[:1] == "[" and len(value) < 1 << 20:
         try:

@@ -49,7 +49,7 @@ def looked(look: Look, looks: Looks, most: int) -> Looked:
         taken_at=look.diagnosis.taken_at,
         seconds_ago=look.seconds_ago(),
         verdict=look.diagnosis.verdict,
-        jobs=tuple(_job(job, look, looks, most) for job in jobs),
+        jobs=tuple(_describe_job(job, look, looks, most) for job in jobs),
         jobs_left_out=more,
         problems=clipped(problems),
         problems_left_out=hidden,
@@ -71,7 +71,7 @@ def describe_finding(finding: Finding, look: Look, looks: Looks, most: int) -> F
         culprits=culprits,
         culprits_left_out=blamed,
         waiting=clip(numbers(finding.victims), LINE),
-        evidence=tuple(map(_fact, shown)),
+        evidence=tuple(map(_describe_evidence, shown)),
         evidence_left_out=hidden,
         remedy=clip(finding.remedy, 2 * TEXT),
         commands=clipped(finding.commands[:most]),
@@ -104,7 +104,9 @@ def not_seen(look: Look, most: int) -> NotSeenAnswer:
     """What could not be observed, and why."""
     problems, hidden = first(look.diagnosis.problems, most)
     gaps = [
-        _gaps(job, run, most) for job, run in zip(look.diagnosis.jobs, look.runs, strict=True) if _incomplete(job, run)
+        _list_gaps(job, run, most)
+        for job, run in zip(look.diagnosis.jobs, look.runs, strict=True)
+        if _is_incomplete(job, run)
     ]
     return NotSeenAnswer(
         note=EVIDENCE,
@@ -132,7 +134,7 @@ def unread(run: Run, ranks: Iterable[int]) -> list[Gap]:
     return gaps + [Gap(source="sockets", why=clip(why), ranks=f"all of {host}") for host, why in run.blind_hosts()]
 
 
-def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
+def _describe_job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
     findings, hidden = first(job.findings, min(most, 8))
     rows, more = first(words.classes(job), most)
     return JobAnswer(
@@ -148,15 +150,15 @@ def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
         findings_left_out=hidden,
         ranks=tuple(map(row, rows)),
         ranks_left_out=more,
-        unseen=_unseen(job)[:most],
+        unseen=_group_unseen_ranks(job)[:most],
     )
 
 
-def _fact(evidence: Evidence) -> Fact:
+def _describe_evidence(evidence: Evidence) -> Fact:
     return Fact(rank=evidence.rank, probe=evidence.probe, text=clip(evidence.text))
 
 
-def _unseen(job: Job) -> tuple[Gap, ...]:
+def _group_unseen_ranks(job: Job) -> tuple[Gap, ...]:
     """Ranks that were not observed, by the reason."""
     ranks_by_reason: dict[str, list[int]] = defaultdict(list)
     for unseen in job.unseen:
@@ -174,12 +176,12 @@ def _in_scope(why: str) -> str:
     )
 
 
-def _incomplete(job: Job, run: Run) -> bool:
+def _is_incomplete(job: Job, run: Run) -> bool:
     return bool(job.unseen or unread(run, run.ranks))
 
 
-def _gaps(job: Job, run: Run, most: int) -> JobGaps:
-    hidden, (shown, left) = _unseen(job), first(unread(run, run.ranks), most)
+def _list_gaps(job: Job, run: Run, most: int) -> JobGaps:
+    hidden, (shown, left) = _group_unseen_ranks(job), first(unread(run, run.ranks), most)
     return JobGaps(
         job=clip(job.id, LINE), verdict=job.verdict, unseen=hidden[:most], unread=shown,
         left_out=left + max(0, len(hidden) - most),

@@ -76,7 +76,7 @@ class Look:
             chosen = hung if len(hung) == 1 else pairs
         if len(chosen) == 1:
             return chosen[0]
-        jobs = _listed(self.diagnosis)
+        jobs = _list_jobs(self.diagnosis)
         if name is not None and not chosen:
             raise CommandError(f"look {self.number} has no job {name[:100]!r}. Its jobs are: {jobs}.", USAGE)
         raise CommandError(f"look {self.number} has {len(pairs)} jobs. Name one of them as `job`: {jobs}.", USAGE)
@@ -155,7 +155,7 @@ class Looks:
             wanted = [run.id for run in select_runs(runs, job)]
             if len(wanted) != 1:
                 many = f"{len(wanted)} users have a job {job[:100]!r}" if wanted else f"there is no job {job[:100]!r}"
-                raise CommandError(f"{many}. The jobs are: {_listed(diagnosis)}.", USAGE)
+                raise CommandError(f"{many}. The jobs are: {_list_jobs(diagnosis)}.", USAGE)
             at = [run.id for run in runs].index(wanted[0])
             only = diagnosis.jobs[at]
             diagnosis = msgspec.structs.replace(diagnosis, jobs=(only,), verdict=only.verdict)
@@ -164,7 +164,7 @@ class Looks:
             self._taken += 1
             look = Look(self._taken, observed, snapshot, diagnosis, runs)
             self._kept.append(look)
-            while len(self._kept) > 1 and sum(map(_size, self._kept)) > KEPT_PROCESSES:
+            while len(self._kept) > 1 and sum(map(_count_processes, self._kept)) > KEPT_PROCESSES:
                 self._kept.popleft()
             for diagnosed in diagnosis.jobs:
                 for finding in diagnosed.findings:
@@ -206,11 +206,11 @@ class Looks:
             return self._first.get(finding)
 
 
-def _listed(diagnosis: Diagnosis) -> str:
+def _list_jobs(diagnosis: Diagnosis) -> str:
     """The ids of the jobs, with their names."""
     names = job_names(diagnosis.jobs[:_LISTED])
     return ", ".join(f"{clip(job, LINE)} ({clip(name, LINE)})" for job, name in names.items()) or "none"
 
 
-def _size(look: Look) -> int:
+def _count_processes(look: Look) -> int:
     return sum(len(host.processes) for host in look.snapshot.hosts)

@@ -73,7 +73,7 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
         saved, more = first(bundles, min(most, 20))
         return answers.Runs(
             note=answers.EVIDENCE,
-            runs=tuple(_run(run, min(most, 16)) for run in shown),
+            runs=tuple(_describe_run(run, min(most, 16)) for run in shown),
             runs_left_out=hidden,
             looks=tuple(
                 answers.LookRow(
@@ -90,7 +90,7 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
     return fitted(build)
 
 
-def _run(run: Run, most: int) -> answers.RunRow:
+def _describe_run(run: Run, most: int) -> answers.RunRow:
     first_rank = min(
         (rank for rank in run.ranks.values() if rank.process is not None), key=lambda r: r.rank, default=None
     )

@@ -68,7 +68,7 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
     while cursor.words and depth < _MAX_LAYERS:
         depth += 1
         name = PurePath(cursor.words[0]).name
-        if (inner := _nested(name, cursor)) is not None:
+        if (inner := _find_nested(name, cursor)) is not None:
             scope = (
                 Scope(expansion=simple.scope.expansion)
                 if cursor.host != host
@@ -91,12 +91,12 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
             )
             cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
             continue
-        cursor.environment |= _exported(launched)
+        cursor.environment |= _list_exported(launched)
         yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
         return
 
 
-def _exported(launched: Launched) -> dict[str, str]:
+def _list_exported(launched: Launched) -> dict[str, str]:
     """The variables that `mpirun -x NAME=value` exports."""
     name, equals, value = launched.options.get("x", "").partition("=") if launched.tool == "mpirun" else ("", "", "")
     return {name: value} if equals else {}
@@ -143,7 +143,7 @@ _SSH_VALUES = set("BbcDEeFIiJLlmOoPpQRSWw")
 _TMUX_VALUES = {"-s", "-n", "-c", "-x", "-y", "-t", "-F", "-e", "-f", "-L", "-S"}
 
 
-def _nested(name: str, cursor: _Cursor) -> str | None:
+def _find_nested(name: str, cursor: _Cursor) -> str | None:
     """The shell text in a command, after adding a layer for the words before it; None if there is none."""
     words = cursor.words
     if name == "ssh":

@@ -131,7 +131,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
 
 def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The interfaces in SOCKET_IFNAME variables exist, are up, and are in a network that all nodes share."""
-    shared = _shared([report for report in reports if isinstance(report.machine, Machine)])
+    shared = _find_shared_networks([report for report in reports if isinstance(report.machine, Machine)])
     for report in reports:
         if not isinstance(report.machine, Machine):
             continue
@@ -139,7 +139,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
         for variable in (GLOO_INTERFACE, NCCL_INTERFACE):
             name = report.environment.get(variable)
             if name and not any(c in name for c in ",^="):
-                yield _named(report, variable, name, interfaces, shared)
+                yield _check_named_interface(report, variable, name, interfaces, shared)
         used = next((i for i in interfaces if report.address in i.addresses), None)
         if used is None:
             continue
@@ -162,7 +162,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
                     remedy="Set the same MTU on all nodes. Otherwise connections open, but large packets get lost.")  # fmt: skip
 
 
-def _shared(reports: Sequence[NodeReport]) -> set[str]:
+def _find_shared_networks(reports: Sequence[NodeReport]) -> set[str]:
     """The networks that all nodes are in."""
     each = [
         {n for i in report.machine.interfaces for n in i.networks if not loopback(n)}
@@ -172,7 +172,9 @@ def _shared(reports: Sequence[NodeReport]) -> set[str]:
     return set.intersection(*each) if each else set()
 
 
-def _named(report: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]) -> Check:
+def _check_named_interface(
+    report: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]
+) -> Check:
     interface = next((i for i in interfaces if i.name == name), None)
     have = ", ".join(i.name for i in interfaces)
     remedy = f"Set {variable} on {report.node} to the interface that the nodes share."
@@ -230,7 +232,9 @@ def speed(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
     status = "warn" if link.mbit < _LOW_BANDWIDTH else "pass"
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports))
     if seconds is not None:
-        text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} per step"
+        text += (
+            f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_describe_time(seconds)} per step"
+        )
         text += f", so {len(reports)} nodes are faster than one only if each computes much longer than that per step"
     slow = status == "warn"
     yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
@@ -250,5 +254,5 @@ def all_reduce_seconds(parameters: int | None, mbit: float, nodes: int) -> float
     return 2 * (nodes - 1) / nodes * parameters * 4 * 8 / (mbit * 1e6)
 
 
-def _time(seconds: float) -> str:
+def _describe_time(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)

@@ -115,7 +115,7 @@ def conduct(plan: Plan) -> Conducting:
     nodes = tuple(
         (report.node, report.address, report.port, report.token)
         for report in reports
-        if report.address and not _loopback(report.address)
+        if report.address and not _is_loopback(report.address)
     )
     if len(nodes) < 2:
         yield Message("end")
@@ -141,5 +141,5 @@ def drive(
             return result
 
 
-def _loopback(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"

@@ -248,19 +248,19 @@ class _Running:
 
     def _stop_command(self) -> None:
         self._kill_at = time.monotonic() + self._grace
-        others = len(_below_us()) - 1
+        others = len(_list_descendants()) - 1
         with_others = f" and the {others} other process{'es' * (others > 1)} that it started" if others > 0 else ""
         self._log(
             f"--on-hang stop: because of this hang, hangdoc ends {self._program} (pid {self._command}){with_others}, and exits "
             f"with code {STOPPED_CODE}"
         )
-        self._to_all(signal.SIGTERM)
-        self._to_all(signal.SIGCONT)  # a stopped process handles SIGTERM when it continues
+        self._send_to_all(signal.SIGTERM)
+        self._send_to_all(signal.SIGCONT)  # a stopped process handles SIGTERM when it continues
 
     def _stopped(self) -> bool:
         """Whether all processes of the command have ended, or cannot be ended. Kills those that are left after the grace
         period."""
-        left = _below_us()
+        left = _list_descendants()
         now = time.monotonic()
         if not left or self._kill_at is None:
             return True
@@ -270,14 +270,14 @@ class _Running:
                     f"sent SIGKILL to {len(left)} process(es) that did not end within {self._grace:g} s after SIGTERM"
                 )
                 self._killed = True
-            self._to_all(signal.SIGKILL)
+            self._send_to_all(signal.SIGKILL)
         if now >= self._kill_at + _KILL_SECONDS:
             self._log(f"pid {', '.join(map(str, left))} did not end after SIGKILL: it is blocked in the kernel")
             return True
         return False
 
-    def _to_all(self, number: int) -> None:
-        for pid in _below_us():
+    def _send_to_all(self, number: int) -> None:
+        for pid in _list_descendants():
             self._send(pid, number)
 
     def _let_observer_finish(self) -> None:
@@ -330,7 +330,7 @@ def _as_exit_code(status: int) -> int:
     return 128 + number  # reached if the signal does not kill us, as the first process of a container
 
 
-def _below_us() -> list[int]:
+def _list_descendants() -> list[int]:
     """The processes that descend from this one and have not ended."""
     import psutil
 

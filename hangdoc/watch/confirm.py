@@ -70,7 +70,7 @@ class Confirmation:
         of_job: dict[int, list[Hang]] = {}
         over: list[Resolved] = []
         soon = False
-        for hang, at in zip(self._hangs, _jobs_of(self._hangs, jobs, observed), strict=True):
+        for hang, at in zip(self._hangs, _match_jobs(self._hangs, jobs, observed), strict=True):
             if at is not None and jobs[at].verdict == "hung":
                 of_job.setdefault(at, []).append(hang)
                 continue
@@ -81,14 +81,14 @@ class Confirmation:
         began = []
         for at, job in enumerate(jobs):
             if job.verdict == "hung":
-                hang, confirmed, again = self._seen(job, of_job.get(at, []), now, diagnosis.taken_at, observed)
+                hang, confirmed, again = self._update_hang(job, of_job.get(at, []), now, diagnosis.taken_at, observed)
                 kept.append(hang)
                 soon = soon or again
                 began += [Confirmed(hang, job)] if confirmed else []
         self._hangs = kept
         return Changes(began, over, soon)
 
-    def _seen(
+    def _update_hang(
         self, job: Job, earlier: list[Hang], now: float, taken_at: str, observed: Observed
     ) -> tuple[Hang, bool, bool]:
         """The hang of a job; whether this look confirmed it; and whether one more look may. `earlier` are the hangs of its
@@ -139,7 +139,7 @@ def _are_gone(hang: Hang, observed: Observed) -> bool:
     return not any(place in observed.alive and hang.is_alive(place, observed) for place in hang.places)
 
 
-def _jobs_of(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> list[int | None]:
+def _match_jobs(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> list[int | None]:
     """The position of the job that has the processes of each hang; None if no job has them."""
     if not hangs:
         return []

@@ -69,12 +69,12 @@ class _Folder:
 
     def share(self, snapshot: Snapshot) -> None:
         """Answer the newest request with this node's bundle."""
-        self._nonce = self._newest_nonce()
+        self._nonce = self._read_newest_nonce()
         self._directory.write(f"{self._me}.hangdoc", codec.encode(snapshot, self._nonce))
 
     def others(self, since: int) -> dict[str, Snapshot]:
         """Bundles that other nodes have written since then as answers, by node."""
-        nonces = {self._nonce, self._newest_nonce()}
+        nonces = {self._nonce, self._read_newest_nonce()}
         bundles = {}
         for name in self._directory.names():
             node = name.removesuffix(".hangdoc")
@@ -88,7 +88,7 @@ class _Folder:
                     bundles[node] = codec.decode(raw, name, nonces=nonces)
         return bundles
 
-    def _newest_nonce(self) -> str:
+    def _read_newest_nonce(self) -> str:
         return self._directory.read(_WANTED, 2 * _NONCE_BYTES).decode("ascii", "replace")
 
     def present(self) -> set[str]:
@@ -183,7 +183,7 @@ class Nodes:
         """Observe this node. If a run has ranks on other nodes and makes no progress, add the looks of those nodes."""
         snapshot = self._look()
         self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
-        self._parts = _parts(snapshot, self._command)
+        self._parts = _find_parts(snapshot, self._command)
         for name in set(self._folders) - set(self._parts):
             self._folders.pop(name).leave()
         if not self._parts:
@@ -198,10 +198,10 @@ class Nodes:
         others: list[Snapshot] = []
         for name, part in self._parts.items():
             try:
-                others += self._from_others(name, part, snapshot)
+                others += self._ask_others(name, part, snapshot)
             except OSError as error:
-                self._once(f"cannot exchange bundles with the other nodes in {self._base}: {error}")
-        return _together([snapshot, *others]) if others else snapshot
+                self._log_once(f"cannot exchange bundles with the other nodes in {self._base}: {error}")
+        return _merge_snapshots([snapshot, *others]) if others else snapshot
 
     def mine(self, diagnosis: Diagnosis) -> Diagnosis:
         """The diagnosis without jobs that have no rank on this node, and with `unknown` instead of `hung` if ranks of other
@@ -226,7 +226,7 @@ class Nodes:
 
     def reports_here(self, job: Job) -> bool:
         """Whether this node reports a job: it has all of its ranks, or rank 0."""
-        part = self._part(job)
+        part = self._find_part(job)
         return part is None or 0 in part.local
 
     def announce(self, where: str) -> None:
@@ -250,7 +250,7 @@ class Nodes:
 
     def missing(self, job: Job) -> str | None:
         """A sentence about ranks of other nodes that were not observed; None if all were."""
-        part = self._part(job)
+        part = self._find_part(job)
         absent = (part.elsewhere if part is not None else frozenset()) - {
             v.rank for v in job.ranks if v.pid is not None
         }
@@ -264,14 +264,14 @@ class Nodes:
             "and `hangdoc run` must run on each of them"
         )
 
-    def _part(self, job: Job) -> _Part | None:
+    def _find_part(self, job: Job) -> _Part | None:
         return next((part for part in self._parts.values() if part.owns(job)), None)
 
     def _absent_elsewhere(self, job: Job) -> bool:
-        part = self._part(job)
+        part = self._find_part(job)
         return part is not None and any(view.pid is None and view.rank in part.elsewhere for view in job.ranks)
 
-    def _from_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
+    def _ask_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
         first = 0 in part.local
         needed = self._looks_unhealthy.get(name, 0) >= _LOOKS_BEFORE_REQUEST
         if self._reach is not None:
@@ -288,28 +288,28 @@ class Nodes:
             return []
         folder.answered = since
         folder.share(own)
-        return list(self._gathered(name, part, folder, since).values()) if first else []
+        return list(self._gather_bundles(name, part, folder, since).values()) if first else []
 
-    def _gathered(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
+    def _gather_bundles(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
         """The bundles of the other nodes. Waits until they have all ranks, but not again for ranks that were missing last
         time."""
         wanted = part.elsewhere
         until = time.monotonic() + (_GATHER_SECONDS if wanted != self._silent.get(name) else _POLL_SECONDS)
         while True:
             bundles = folder.others(since)
-            absent = wanted - _ranks_in(bundles.values())
+            absent = wanted - _list_ranks(bundles.values())
             if not absent or time.monotonic() > until:
                 self._silent[name] = absent
                 return bundles
             time.sleep(0.2)
 
-    def _once(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         if text not in self._printed:
             self._printed.add(text)
             self._log(text)
 
 
-def _parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
+def _find_parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
     """Runs with ranks on other nodes, by name."""
     parts: dict[str, _Part] = {}
     for host in snapshot.hosts:
@@ -331,12 +331,12 @@ def _descends(pid: int, ancestor: int) -> bool:
     return pid == ancestor
 
 
-def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:
+def _list_ranks(snapshots: Iterable[Snapshot]) -> set[int]:
     processes = (process for snapshot in snapshots for host in snapshot.hosts for process in host.processes)
     return {process.identity.rank for process in processes if process.identity is not None}
 
 
-def _together(snapshots: list[Snapshot]) -> Snapshot:
+def _merge_snapshots(snapshots: list[Snapshot]) -> Snapshot:
     """Like `merge`, but if several nodes of a run are one machine (each rank has its own `hangdoc run`), all processes are
     kept."""
     alike: dict[tuple[str, str | None], list[Host]] = {}

@@ -102,14 +102,14 @@ class Ledger:
             raise StateError(f"--state: cannot read {path}: {error.strerror}.") from None
         except untrusted.UntrustedError as error:
             raise StateError(f"--state: {path} {error}. Choose another file.") from None
-        state = _decoded(raw, path)
-        self.hangs = _shifted(state.hangs, time.monotonic() - time.time())
+        state = _decode(raw, path)
+        self.hangs = _shift(state.hangs, time.monotonic() - time.time())
         self.queues, self.counts = dict(state.queues), state.counts
 
     def _save(self) -> None:
         if self._path is None:
             return
-        hangs = _shifted(self.hangs, time.time() - time.monotonic())
+        hangs = _shift(self.hangs, time.time() - time.monotonic())
         content = State(hangs=hangs, queues=self.queues, counts=self.counts, saved_at=round(time.time(), 3))
         raw = msgspec.json.encode(content)
         try:
@@ -137,7 +137,7 @@ def _only_one(path: Path) -> int:
     return held
 
 
-def _decoded(raw: bytes, path: Path) -> State:
+def _decode(raw: bytes, path: Path) -> State:
     try:
         header = untrusted.decode(raw, _Header, _MAX_BYTES)
         if header.schema == SCHEMA:
@@ -153,7 +153,7 @@ def _decoded(raw: bytes, path: Path) -> State:
     )
 
 
-def _shifted(hangs: tuple[Hang, ...], seconds: float) -> tuple[Hang, ...]:
+def _shift(hangs: tuple[Hang, ...], seconds: float) -> tuple[Hang, ...]:
     """The hangs with `since` and `seen` converted to another clock."""
     return tuple(
         msgspec.structs.replace(
