@@ -53,17 +53,17 @@ def shows_address(value: str) -> bool:
 
 def parsed_statement(text: str) -> ast.Module | None:
     """The syntax tree of a piece of Python source; None for any other text, and for a long or deep one."""
-    tree = _parsed(text, "exec")
+    tree = _parse(text, "exec")
     return tree if isinstance(tree, ast.Module) else None
 
 
 def parsed_expression(text: str) -> ast.expr | None:
     """As `parsed_statement`, of an expression."""
-    tree = _parsed(text, "eval")
+    tree = _parse(text, "eval")
     return tree.body if isinstance(tree, ast.Expression) else None
 
 
-def _parsed(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
+def _parse(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
     if len(text) > _MAX_SOURCE:
         return None
     try:

@@ -45,7 +45,7 @@ def positions(frames: Sequence[Frame]) -> tuple[int, ...]:
         if not frame.library:
             if not frame.native:
                 own.append(at)
-        elif outside and not frame.native and (kind := _kind(frame.file)) is not None:
+        elif outside and not frame.native and (kind := _classify(frame.file)) is not None:
             outside = kind == "package"
             if outside:
                 own.append(at)
@@ -63,7 +63,7 @@ def is_script(file: str) -> bool:
 
 
 @lru_cache(1024)
-def _kind(file: str) -> Literal["package", "layer"] | None:
+def _classify(file: str) -> Literal["package", "layer"] | None:
     """Whether a library file belongs to a package, to torch below the program ("layer"), or to neither (None)."""
     if file_names.INSTALLED in file:
         return None if any(part in file for part in file_names.CALLS_PROGRAM) else "layer"

@@ -19,7 +19,7 @@ def command(as_json: bool) -> int:
         if not as_json:
             _show(ability)
     if as_json:
-        _as_json(abilities, missing)
+        _print_json(abilities, missing)
     else:
         show(
             "hangdoc can access all it needs here."
@@ -35,7 +35,7 @@ def _show(ability: Ability) -> None:
         show(f"      {ability.remedy}")
 
 
-def _as_json(abilities: list[Ability], missing: int) -> None:
+def _print_json(abilities: list[Ability], missing: int) -> None:
     from hangdoc.commands import documents
     from hangdoc.version import __version__
 

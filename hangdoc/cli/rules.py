@@ -18,13 +18,13 @@ def command(name: str | None, as_json: bool) -> int:
     if as_json:
         show(documents.text(catalogue))
     elif name is None:
-        _list(catalogue)
+        _print_list(catalogue)
     else:
-        _page(catalogue.rules[0].page or "")
+        _print_page(catalogue.rules[0].page or "")
     return 0
 
 
-def _page(page: str) -> None:
+def _print_page(page: str) -> None:
     from rich.markdown import Markdown
 
     from hangdoc.render.console import make_console
@@ -36,7 +36,7 @@ def _page(page: str) -> None:
         show(page)
 
 
-def _list(catalogue: Rules) -> None:
+def _print_list(catalogue: Rules) -> None:
     """Print one line per rule, wrapped on a terminal."""
     from rich.table import Table
 

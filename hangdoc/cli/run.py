@@ -206,7 +206,7 @@ class _Reporter:
             )
         self._deferred = None
         with lifeline.held():
-            confirmed = _confirmed_hangs(hung, seen)
+            confirmed = _confirm_hangs(hung, seen)
             self._reported |= {confirmation.hang.id for confirmation in confirmed}
             kept = self._reaction.act(seen.snapshot, seen.diagnosis, confirmed)
             self._reaction.finish()
@@ -228,7 +228,7 @@ class _Reporter:
         self._unclear = unclear
 
 
-def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
+def _confirm_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     """The hangs of these jobs. A report that another node did not write may be several looks late."""
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of, observed_in

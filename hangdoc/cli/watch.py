@@ -191,7 +191,7 @@ def _watch(
         state = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if state != last:
             last = state
-            for line in _lines(seen.diagnosis):
+            for line in _describe_jobs(seen.diagnosis):
                 log(line)
         reaction.ledger.counts.looks += 1
         if seen.changes.began or seen.changes.over:
@@ -210,7 +210,7 @@ def _watch(
     return 0
 
 
-def _lines(diagnosis: "Diagnosis") -> list[str]:
+def _describe_jobs(diagnosis: "Diagnosis") -> list[str]:
     if not diagnosis.jobs:
         return [" ".join(("no torch.distributed rank found", *diagnosis.problems[:2]))]
     from hangdoc.render.words import job_names

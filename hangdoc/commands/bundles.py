@@ -17,14 +17,14 @@ def files(bundles: tuple[Path, ...]) -> list[Path]:
     """The bundles. A directory, as a watchdog writes it, means all bundles in it. Raises CommandError for one without bundles."""
     paths: list[Path] = []
     for path in bundles:
-        inside = _inside(path) if path.is_dir() else [path]
+        inside = _list_bundles(path) if path.is_dir() else [path]
         if not inside:
             raise CommandError(f"{path} contains no bundle (*.hangdoc).", USAGE)
         paths += inside
     return paths
 
 
-def _inside(folder: Path) -> list[Path]:
+def _list_bundles(folder: Path) -> list[Path]:
     """The bundles in a directory. Raises CommandError if it is too large or can't be read."""
     try:
         names = list(itertools.islice(os.scandir(folder), MOST_FILES + 1))

@@ -48,7 +48,7 @@ def parsed(content: str, name: str = "") -> list[Named]:
         raise CommandError(
             f"{what!r} contains no launch line (torchrun, accelerate, srun, mpirun, or python with RANK).", USAGE
         )
-    return [(_column(name, line, number if len(lines) > 1 else 0), line) for number, line in enumerate(lines, 1)]
+    return [(_name_column(name, line, number if len(lines) > 1 else 0), line) for number, line in enumerate(lines, 1)]
 
 
 def compared(named: Sequence[Named]) -> Comparison:
@@ -77,7 +77,7 @@ def _without_secrets(line: LaunchLine) -> LaunchLine:
     return replace(line, launched=shown, environment=variables, layers=layers)
 
 
-def _column(name: str, line: "LaunchLine", number: int) -> str:
+def _name_column(name: str, line: "LaunchLine", number: int) -> str:
     """The name of a line: its host, file or node rank."""
     if line.host is not None:
         return line.host

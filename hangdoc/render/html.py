@@ -68,28 +68,28 @@ def page(diagnosis: Diagnosis, details: Iterable[Detail] = (), timelines: Mappin
     details_by_job = {detail.job: detail for detail in details}
     names = words.job_names(diagnosis.jobs)
     sections = [
-        _section(job, names[job.id], details_by_job.get(job.id), (timelines or {}).get(job.id))
+        _make_section(job, names[job.id], details_by_job.get(job.id), (timelines or {}).get(job.id))
         for job in words.worst_first(diagnosis.jobs)
     ]
-    environment = _environment()
+    environment = _make_environment()
     digests = {name: _digest(environment.get_template(name).render()) for name in ("page.css", "page.js")}
     return environment.get_template("page.html").render(diagnosis=diagnosis, sections=sections, digests=digests)
 
 
 @lru_cache(1)  # templates are compiled once
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("hangdoc.render", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_cleaned,
+        finalize=_clean_texts,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
         duration=duration, minutes=minutes, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
         hosts_of=words.hosts_of,
-        sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
+        sentence=_sentence, spans=_split_code, fit=html_graph.short, tail=_shorten_file, short_ranks=_short_ranks,
         few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
         window=words.window,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _cleaned(value: object) -> object:
+def _clean_texts(value: object) -> object:
     return words.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -112,12 +112,12 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
 
 
-def _tail(file: str) -> str:
+def _shorten_file(file: str) -> str:
     """The last two parts of a path, which distinguish files: `distributed/distributed_c10d.py`."""
     return "/".join(file.split("/")[-2:])
 
 
-def _spans(text: str) -> list[tuple[str, bool]]:
+def _split_code(text: str) -> list[tuple[str, bool]]:
     """The pieces of a sentence, and for each whether it is code in backticks."""
     pieces = text.split("`")
     if len(pieces) % 2 == 0:  # the last backtick has no partner
@@ -134,7 +134,7 @@ def _short_ranks(which: Iterable[int], most: int = 120) -> str:
     return f"{text[: most - 15].rpartition(',')[0]}, … ({len(which):,} ranks)"
 
 
-def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | None) -> _Section:
+def _make_section(job: Job, name: str, detail: Detail | None, timeline: Timeline | None) -> _Section:
     leading = job.findings[0] if job.findings else None
     culprits = frozenset(leading.culprits) if leading is not None else frozenset()
     counted = detail.batches if detail is not None else ()

@@ -68,7 +68,7 @@ def worst_first(jobs: Iterable[Job]) -> list[Job]:
 def job_names(jobs: Sequence[Job]) -> dict[str, str]:
     """The name of each job, by its id: `train.py · torchrun · 2 ranks`. Jobs that would look alike also have their endpoint, or
     their id if they share that too."""
-    plain = {job.id: _job_name(job) or clean(job.id) for job in jobs}
+    plain = {job.id: _name_job(job) or clean(job.id) for job in jobs}
     alike = Counter(plain.values())
     full = {job.id: f"{plain[job.id]} · {clean(job.master or job.id)}" for job in jobs}
     same = Counter(full.values())
@@ -78,7 +78,7 @@ def job_names(jobs: Sequence[Job]) -> dict[str, str]:
     }
 
 
-def _job_name(job: Job) -> str:
+def _name_job(job: Job) -> str:
     size = job.world_size
     ranks = f"{size:,} rank{'s' * (size != 1)}" if size is not None else None
     return clean(" · ".join(part for part in (job.script, job.launcher, ranks) if part))
@@ -201,7 +201,7 @@ def past(before: PastView) -> str:
     425 calls, 52 ms after the others, which waited 66 % of the time.`"""
     text = f"{rate(before.calls_per_second)} calls/s"
     if before.stopped_us is not None:
-        text += f" until {_clock(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"
+        text += f" until {_show_time(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"
     if before.first_stopped_seconds is not None:
         made = do(before.first_stopped, "made its last call", "made their last calls")
         text += f"; {made} {duration(before.first_stopped_seconds)} earlier"
@@ -222,7 +222,7 @@ def rate(per_second: float) -> str:
     return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"
 
 
-def _clock(at_us: int, ago: float) -> str:
+def _show_time(at_us: int, ago: float) -> str:
     """`14:02:31 UTC`, with the day if it was not within the last one."""
     try:
         at = datetime.datetime.fromtimestamp(at_us / 1e6, datetime.UTC)

@@ -44,7 +44,7 @@ class Alarm:
 
     def raise_(self, folder: PrivateDirectory) -> None:
         """Save this rank's stacks in the directory. The first rank of a host also observes the host and diagnoses."""
-        self._stacks(folder)
+        self._dump_stacks(folder)
         self.record(folder)
         host = socket.gethostname()
         try:
@@ -59,17 +59,17 @@ class Alarm:
         """Whether another rank is in a phase whose announced timeout has not passed. The other ranks may wait for it, so this
         is not a hang. Ranks of this host announce it in their beacons, ranks of other hosts in the run store."""
         now = time.monotonic_ns()
-        peers = self._peers()
+        peers = self._list_peers()
         for rank, beat in peers.items():
             asked = beat.patience_seconds
             if rank != self._rank and asked is not None and (now - beat.monotonic_ns) / 1e9 < asked:
                 return True
-        return self._run_store.silence_announced(self._elsewhere(peers))
+        return self._run_store.silence_announced(self._list_elsewhere(peers))
 
-    def _elsewhere(self, peers: Iterable[int]) -> list[int]:
+    def _list_elsewhere(self, peers: Iterable[int]) -> list[int]:
         return sorted(set(range(self._world_size)) - set(peers))
 
-    def _stacks(self, folder: PrivateDirectory) -> None:
+    def _dump_stacks(self, folder: PrivateDirectory) -> None:
         try:
             with open(folder.open_new(f"rank-{self._rank}.stacks.txt"), "w") as file:
                 faulthandler.dump_traceback(file, all_threads=True)
@@ -94,7 +94,7 @@ class Alarm:
             with contextlib.suppress(OSError):
                 self._beacons.remove(f"{os.getpid()}{FLIGHT_SUFFIX}")
 
-    def _peers(self) -> dict[int, beacon.Beat]:
+    def _list_peers(self) -> dict[int, beacon.Beat]:
         """Ranks of this run on this host that have a beacon."""
         peers: dict[int, beacon.Beat] = {}
         names: list[str] = []
@@ -107,14 +107,14 @@ class Alarm:
                 beat = beacon.parse(self._beacons.read(name, beacon.SIZE))
             except OSError:
                 continue
-            if beat is not None and beat.rank is not None and beat.run_digest == self._run and _alive(beat.pid):
+            if beat is not None and beat.rank is not None and beat.run_digest == self._run and _is_alive(beat.pid):
                 peers[beat.rank] = beat
         return peers
 
     def _look(self, folder: PrivateDirectory, host: str) -> bool:
         """Observe the run's ranks on this host from outside, and diagnose all bundles that have arrived. Returns whether this
         host has a bundle; without one there will be no report."""
-        peers = self._peers()
+        peers = self._list_peers()
         until = time.monotonic() + _PEERS_SECONDS
         missing = set(peers)
         while missing and time.monotonic() < until:
@@ -126,11 +126,11 @@ class Alarm:
             self._copy_timer_dump(folder, rank, peers[rank].pid)
         bundle = f"host-{host}.hangdoc"
         # Only this run, because another job of the host may hang too. The name of the run finds ranks without a watchdog.
-        pids = [word for pid in self._pids(peers) for word in ("--pid", str(pid))]
+        pids = [word for pid in self._list_pids(peers) for word in ("--pid", str(pid))]
         self._command(folder, ["snapshot", "-o", _inside(folder, bundle), "--run-of", str(os.getpid()), *pids], None)
         if not folder.has(bundle):
             return False
-        elsewhere = self._elsewhere(peers)
+        elsewhere = self._list_elsewhere(peers)
         if elsewhere and self._run_store.silent:
             self._log(f"cannot reach the other hosts: {self._run_store.reason}")
         shared = JointReport(folder, host, sorted(peers), elsewhere, self._run_store)
@@ -143,7 +143,7 @@ class Alarm:
         return True
 
     @staticmethod
-    def _pids(peers: dict[int, beacon.Beat]) -> set[int]:
+    def _list_pids(peers: dict[int, beacon.Beat]) -> set[int]:
         return {os.getpid(), *(beat.pid for beat in peers.values())}
 
     def _copy_timer_dump(self, folder: PrivateDirectory, rank: int, pid: int) -> None:
@@ -189,7 +189,7 @@ def _inside(folder: PrivateDirectory, name: str = "") -> str:
     return f"/proc/self/fd/{folder.descriptor}/{name}".rstrip("/")
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
