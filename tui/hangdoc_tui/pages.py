@@ -51,7 +51,7 @@ def finding_page(findings: Iterable[Finding]) -> Page:
     parts: list[RenderableType] = []
     all_findings = list(findings)
     for finding in all_findings:
-        parts += [*_finding(finding), Text("")]
+        parts += [*_describe_finding(finding), Text("")]
     rule = next((rule for rule in all_rules() if all_findings and all_findings[0].code == rule.code), None)
     if rule is not None:
         parts.append(Markdown(rule.titled_page))
@@ -63,7 +63,7 @@ def finding_page(findings: Iterable[Finding]) -> Page:
     )
 
 
-def _finding(finding: Finding) -> Iterable[RenderableType]:
+def _describe_finding(finding: Finding) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),

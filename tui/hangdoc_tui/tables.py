@@ -45,7 +45,7 @@ class Sockets(Listing):
             done |= {key, back}
             pairs.append((_sort_key(rank, mine, other[1] if other else None), rank, mine, other))
         pairs.sort(key=lambda pair: pair[0])
-        ordered = [_pair(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
+        ordered = [_make_pair_row(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
         if len(pairs) > _PAIRS_SHOWN:
             ordered.append(
                 (Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"), *[Text()] * 5)
@@ -60,7 +60,7 @@ def _sort_key(rank: int, mine: Connection, theirs: Connection | None) -> tuple[i
     return (-(queued + (1 << 40) * odd), rank)
 
 
-def _pair(rank: int, mine: Connection, other: tuple[int, Connection] | None) -> tuple[Text, ...]:
+def _make_pair_row(rank: int, mine: Connection, other: tuple[int, Connection] | None) -> tuple[Text, ...]:
     theirs = other[1] if other is not None else None
     both = [mine] + ([theirs] if theirs is not None else [])
     states = " | ".join(dict.fromkeys(c.state for c in both))
@@ -96,7 +96,7 @@ class Settings(Listing):
         """Draw the settings, the most serious first."""
         settings = compare_settings(model.run)
         alike = sum(not setting.differs for setting in settings)
-        rows = [_setting(setting) for setting in settings if setting.differs or self.whole]
+        rows = [_make_setting_row(setting) for setting in settings if setting.differs or self.whole]
         if not self.whole:
             rows.append(
                 (Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"), Text(), Text(), Text())
@@ -104,12 +104,12 @@ class Settings(Listing):
         self.list(rows)
 
 
-def _setting(setting: Compared) -> tuple[Text, ...]:
+def _make_setting_row(setting: Compared) -> tuple[Text, ...]:
     name = f"--{setting.name}" if setting.origin == "argument" else setting.name
     if setting.differs:
-        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in setting.values.values[:6])
+        values = "; ".join(f"{_show_value(value)} on {numbers(ranks)}" for value, ranks in setting.values.values[:6])
     else:
-        values = _value(setting.values.values[0][0])
+        values = _show_value(setting.values.values[0][0])
     return (
         Text(words.clean(name), style="bold" if setting.differs else ""),
         Text(setting.standing, style=_STANDING_STYLE.get(setting.standing, "dim") if setting.differs else "dim"),
@@ -118,7 +118,7 @@ def _setting(setting: Compared) -> tuple[Text, ...]:
     )
 
 
-def _value(value: str | None) -> str:
+def _show_value(value: str | None) -> str:
     return "not set" if value is None else value[:60]
 
 
