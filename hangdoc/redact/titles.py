@@ -27,7 +27,7 @@ def thread(name: str) -> str:
     """The name of a thread: those that Python, torch and the kernel give, and words of the field; `<str>` replaces others."""
     if len(name) > 200:
         return NOT_STORED
-    secret = next((found for found in _NAMED.finditer(name) if names_a_secret(found["name"])), None)
+    secret = next((match for match in _NAMED.finditer(name) if names_a_secret(match["name"])), None)
     if secret is not None:  # where its value ends is not known, so the rest of the name belongs to it
         shown = secret["name"] if names_a_setting(secret["name"]) else NOT_STORED
         sign = secret[0][len(secret["name"]) :]
