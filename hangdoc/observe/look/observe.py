@@ -204,6 +204,7 @@ def _run(
         left = observation.deadline.remaining() + _MIN_SECONDS
         for pid, field, value in guard.run(observation, probe.name, evidence_of(probe), left) or ():
             gathered.setdefault(pid, {})[field] = value
+    guard.end()
     for pid, native in (
         attempt(observation, "native stacks", lambda o: native_stacks.read(o, gathered, {})) or {}
     ).items():

@@ -146,7 +146,8 @@ class Polling:
         return snapshot
 
     def close(self) -> None:
-        """End the polling: release its sockets and the kernel log, and end the child that asks for the cards."""
+        """End the polling: release its sockets and the kernel log, and end its threads and the child that asks for the cards."""
+        self._guard.end()
         self._sockets.release()
         probe_of(self._probes, GpuCards).release()
         probe_of(self._probes, KernelLog).release()
