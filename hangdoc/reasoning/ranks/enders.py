@@ -12,20 +12,33 @@ from msgspec.structs import replace
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     Elsewhere,
+    EngineStopped,
+    GetsRequests,
+    Hold,
     OnNetwork,
     ReadsPipe,
+    Serves,
     describe_holders,
     replies_to_polls,
 )
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
-from hangdoc.reasoning.ranks.thread_waits import CHILD_FILES, ThreadWait, Waiter
+from hangdoc.reasoning.ranks.thread_waits import (
+    CHILD_FILES,
+    Engine,
+    ThreadWait,
+    Waiter,
+    find_peer,
+    waits_for_children,
+)
 from hangdoc.snapshot import KernelThread, Process, PythonThread
+from hangdoc.torch_facts.frameworks import ENGINE_LOOPS
 
 _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
@@ -49,7 +62,12 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     if wait.hold.ends != "unknown":
         return wait
     enders = tuple(_find_enders(waiter))
-    return _ended_by_threads(wait, enders) or _ended_by_job(waiter, wait) or _after_sleeps(waiter, wait, enders)
+    return (
+        _ended_by_engine(waiter, wait)
+        or _ended_by_threads(wait, enders)
+        or _ended_by_job(waiter, wait)
+        or _after_sleeps(waiter, wait, enders)
+    )
 
 
 def _find_enders(waiter: Waiter) -> Iterator[Ender]:
@@ -59,6 +77,43 @@ def _find_enders(waiter: Waiter) -> Iterator[Ender]:
             kernel = own_kernel_thread(process, thread)
             if thread is not waiter.thread and kernel is not None:
                 yield Ender(process, thread, kernel)
+
+
+def _ended_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
+    """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
+    outside; None for any other wait. It never ends if the kernel does not run that process."""
+    if waiter.engine is None or not _receives(wait.hold) or not _takes_requests(waiter.engine):
+        return None
+    engine = waiter.engine.process
+    stop, sender = stopped_by(engine), f"pid {engine.pid} ({engine.name})"
+    hold = GetsRequests(sender=sender) if stop is None else EngineStopped(engine=engine, stop=stop)
+    return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
+
+
+def _receives(hold: Hold) -> bool:
+    """Whether a thread waits for data, and nothing shows from whom."""
+    match hold:
+        case Asleep():
+            return hold.polls
+        case OnNetwork():
+            return hold.peer is None and not hold.holders
+        case _:
+            return isinstance(hold, ReadsPipe)
+
+
+def _takes_requests(engine: Engine) -> bool:
+    """Whether a process listens for requests in one of its threads, or is a known engine. One whose main thread waits for the end
+    of its child processes does not."""
+    process = engine.process
+    waiters = [
+        Waiter(process, thread, own_kernel_thread(process, thread), connections=engine.connections)
+        for thread in observed.python_threads(process)
+    ]
+    if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
+        return False
+    if any(loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS):
+        return True
+    return any(isinstance(find_peer(waiter), Serves) for waiter in waiters)
 
 
 def _ended_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait | None:

@@ -2,6 +2,7 @@
 decides between waiting and hung."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_roun
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
-from hangdoc.reasoning.ranks.thread_waits import Waiter, find_wait
+from hangdoc.reasoning.ranks.thread_waits import Engine, Waiter, find_wait
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
@@ -46,6 +47,17 @@ class Training(Struct, frozen=True, gc=False):
     """The call in which its card waits; then `thread` is where it made that call."""
 
 
+class Surroundings(NamedTuple):
+    """What is around a rank."""
+
+    helpers: Sequence[Process] = ()
+    pairs: Sequence[Connection] = ()
+    """Its connections to other ranks."""
+    others: Sequence[Connection] = ()
+    """Those of its process tree to the world."""
+    engine: Engine | None = None
+
+
 def find_training(process: Process) -> Training:
     """Where a process that is a rank trains."""
     thread = operations.find_training_thread(process) if process.state not in "ZX" else None
@@ -61,12 +73,9 @@ def find_training(process: Process) -> Training:
 def state_of(
     process: Process,
     trains: Training,
-    helpers: Sequence[Process],
-    pairs: Iterable[Connection],
-    others: Iterable[Connection] = (),
+    around: Surroundings,
 ) -> State:
-    """The state of a process that is a rank; `pairs` are its connections to other ranks, `others` those of its process tree to
-    the world."""
+    """The state of a process that is a rank."""
     if process.state in "ZX":
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
     thread, kernel = trains.thread, trains.kernel
@@ -77,13 +86,13 @@ def state_of(
         state = "in-p2p" if card.wait.kind == "p2p" else "in-collective"
         return State("blocked", state, card.why, wait=card.wait, training_share=share)
     if thread is None or trains.read is None:
-        return _without_stack(process, share, pairs)
+        return _without_stack(process, share, around.pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
         )
         return State("computing", _working(process, thread), why, moving=True, training_share=share)
-    return _with_stack(process, thread, trains.read, trains.own, kernel, share, helpers, pairs, others)
+    return _with_stack(process, thread, trains.read, trains.own, kernel, share, around)
 
 
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
@@ -106,9 +115,7 @@ def _with_stack(
     own: tuple[Frame, ...],
     kernel: KernelThread | None,
     share: float | None,
-    helpers: Sequence[Process],
-    pairs: Iterable[Connection],
-    others: Iterable[Connection],
+    around: Surroundings,
 ) -> State:
     """The state of a rank whose stack was read and that can run."""
     wait = operations.find_operation(process, thread, read)
@@ -116,7 +123,10 @@ def _with_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.is_at_same_lines(process, thread, read), movement.has_transferred(process, pairs)
+    same, bytes_moved = (
+        movement.is_at_same_lines(process, thread, read),
+        movement.has_transferred(process, around.pairs),
+    )
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
@@ -133,7 +143,7 @@ def _with_stack(
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
     working = replace(
-        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, helpers, others)
+        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, around.helpers, around.others)
     )
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
@@ -145,23 +155,23 @@ def _with_stack(
         why = "its counters changed" if same else "its stack changed"
         work = working.work or _imports(thread.frames) or _threads(process, thread)
         return replace(working, state=_working(process, thread), why=why, work=work)
-    return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
+    return _standing(process, thread, kernel, around, base, working)
 
 
 def _standing(
     process: Process,
     thread: PythonThread,
     kernel: KernelThread | None,
-    helpers: Sequence[Process],
-    connections: Sequence[Connection],
+    around: Surroundings,
     base: State,
     working: State,
 ) -> State:
     """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
+    helpers = around.helpers
     children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
-    waiter = Waiter(process, thread, kernel, helpers, connections)
+    waiter = Waiter(process, thread, kernel, helpers, (*around.pairs, *around.others), engine=around.engine)
     state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)

@@ -82,6 +82,7 @@ from hangdoc.reasoning.model.holds import (
     Busy,
     ChildStopped,
     Elsewhere,
+    GetsRequests,
     Hold,
     InStore,
     OnNetwork,
@@ -107,7 +108,18 @@ _WAITS_TOO_LONG = (
 
 
 @about(
-    Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ProgramOver, ReadsPipe, Busy, Starves
+    Asleep,
+    AtFileLock,
+    AtSharedLock,
+    ChildStopped,
+    Elsewhere,
+    GetsRequests,
+    InStore,
+    OnNetwork,
+    ProgramOver,
+    ReadsPipe,
+    Busy,
+    Starves,
 )
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
