@@ -24,9 +24,10 @@ class Waiting(NamedTuple):
     ends: Ends
 
 
-def find_loader_wait(
-    thread: PythonThread, helpers: Sequence[Process], find_wait: Callable[[Process, PythonThread], Waiting | None]
-) -> WaitsForLoader:
+FindWait = Callable[[Process, PythonThread], Waiting | None]
+
+
+def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait: FindWait) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
     returns what a thread of a process waits for, or None."""
     inside = _find_own_loading(thread)
@@ -63,16 +64,22 @@ def find_loader_wait(
             about="its DataLoader workers are not making progress", certainty=likely, shown=tuple(workers[:1])
         )
     worker, frame = stuck[0]
-    inner = find_worker_thread(worker)
-    wait = find_wait(worker, replace(inner, frames=_frames_above_loop(inner))) if inner is not None else None
-    if _at_dead_lock(worker):
-        wait = Waiting("waiting for a lock that was held when the worker was forked", "unknown")
+    waits = [_find_wait_of_worker(stuck_worker, find_wait) for stuck_worker, _ in stuck]
+    wait = waits[0]
     what = f": {wait.why}" if wait is not None else ""
     about = f"has not returned from {frame.function}{what}"
-    # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
-    never = len(stuck) == len(workers) and all(_at_dead_lock(worker) for worker, _ in stuck)
+    # All workers must wait without an end: another one may deliver a batch.
+    never = len(stuck) == len(workers) and all(each is not None and each.ends == "never" for each in waits)
     ends: Ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
     return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, ends=ends)
+
+
+def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None:
+    """What the thread that makes the batches waits for; None if that is not known."""
+    if _at_dead_lock(worker):  # only a thread of the worker could release it
+        return Waiting("waiting for a lock that was held when the worker was forked", "never")
+    thread = find_worker_thread(worker)
+    return find_wait(worker, replace(thread, frames=_frames_above_loop(thread))) if thread is not None else None
 
 
 def _at_dead_lock(worker: Process) -> bool:
