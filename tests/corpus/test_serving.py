@@ -1,4 +1,4 @@
-"""Recorded looks at serving systems: vLLM's own server on CPUs, and a plain model server, in known states."""
+"""Recorded looks at serving systems: vLLM's own server and verl's actors on CPUs, and a plain model server, in known states."""
 
 import pytest
 
@@ -8,7 +8,11 @@ from hangdoc.reasoning.engine import diagnose
 
 SERVING = CORPUS / "serving"
 RECORDED = sorted(path.stem for path in SERVING.glob("*.hangdoc"))
-IDLE = ("model_server_idle", "vllm_server_idle")
+IDLE = {
+    "model_server_idle": "pid 6 (python)",
+    "vllm_server_idle": "pid 23 (VLLM::<str>)",
+    "verl_idle": "the Ray driver",
+}
 
 
 @pytest.mark.parametrize(
@@ -22,6 +26,9 @@ IDLE = ("model_server_idle", "vllm_server_idle")
         ("vllm_server_load", "healthy", None, ()),
         ("vllm_server_engine_stopped", "hung", "HD302", ()),
         ("vllm_server_stopped_idle", "hung", "HD302", (1,)),
+        ("verl_idle", "waiting", "HD602", (0, 1)),
+        ("verl_stopped", "hung", "HD302", (1,)),
+        ("verl_swallow", "hung", "HD202", (1,)),
     ],
 )
 def test_the_recorded_system_is_told_right(
@@ -39,7 +46,7 @@ def test_idle_is_not_hung_whatever_the_patience(name: str) -> None:
     (finding,) = job.findings
     assert (job.verdict, finding.severity) == ("waiting", "info")
     assert finding.summary.startswith("idle: ")
-    assert " waiting for requests from pid " in finding.summary
+    assert f" waiting for requests from {IDLE[name]}" in finding.summary
 
 
 def test_who_is_stopped_is_reported_once() -> None:

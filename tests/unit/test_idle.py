@@ -31,3 +31,4 @@ def test_who_has_left_a_request_in_which_others_wait_is_to_blame() -> None:
     finding = job.findings[0]
     assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD202", (1,))
     assert "which is waiting for requests from the Ray driver" in finding.summary
+    assert "caught the error" in (finding.remedy or "")
