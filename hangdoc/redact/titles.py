@@ -13,10 +13,11 @@ _RUNS = regex(r"(?P<before>[\w-]{1,40} \()(?P<function>[A-Za-z_]{1,60})\)")
 """`Thread-1 (serve)`, as threading names a thread after its function."""
 _NAMED = regex(r"(?P<name>[A-Za-z_][\w.-]{0,80})\s{0,4}[=:]")
 _OF_MACHINES = regex(
-    r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd)"
+    r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd|ZMQbg)"
     r"[_/-][A-Za-z_:/-]{0,14}\d{0,4}"
+    r"|(?:VLLM|sglang)::[A-Za-z_]{1,14}\d{0,4}"
 )
-"""Threads of torch, its libraries and the kernel."""
+"""Threads of torch, its libraries and the kernel, and processes of serving engines."""
 _PROGRAM = regex(r"[A-Za-z][A-Za-z_.+-]{0,14}\d{0,2}(?:\.\d{1,2}){0,2}|s[35]cmd|[a-z]7z|7z\w?|bzip2|sha\d+sum|md5sum")
 _KERNEL_LENGTH = 15
 """The kernel cuts the names of threads to this (TASK_COMM_LEN)."""

@@ -16,7 +16,7 @@ ENGINE_LOOPS = (
     Function("/vllm/v1/engine/core.py", "run_busy_loop"),
     Function("/vllm/v1/engine/core.py", "process_input_sockets"),
 )
-"""Functions in which a serving engine takes requests from outside and gives them to its workers (vLLM 0.33)."""
+"""Functions in which a serving engine takes requests from outside and gives them to its workers (vLLM 0.32, 0.33)."""
 
 
 class TaskLoop(NamedTuple):

@@ -10,7 +10,7 @@ SERVING = CORPUS / "serving"
 RECORDED = sorted(path.stem for path in SERVING.glob("*.hangdoc"))
 IDLE = {
     "model_server_idle": "pid 6 (python)",
-    "vllm_server_idle": "pid 23 (VLLM::<str>)",
+    "vllm_server_idle": "pid 23 (VLLM::EngineCor)",
     "verl_idle": "the Ray driver",
 }
 
