@@ -223,11 +223,17 @@ def test_who_was_started_by_a_server_waits_for_its_requests(thread: KernelThread
     assert isinstance(hold, GetsRequests) and hold.sender == "pid 50 (api_server)"
 
 
+def test_a_server_takes_requests_also_between_two_polls_of_its_socket() -> None:
+    looks_after_other_things = front_end((KernelThread(
+        tid=50, name="python3", state="R", cpu_ns=1, voluntary_switches=2, involuntary_switches=0), SERVE))  # fmt: skip
+    assert isinstance(wait_of_worker(looks_after_other_things, polling(), *POLL).hold, GetsRequests)
+
+
 @pytest.mark.parametrize(
     "engine",
     [
         None,
-        front_end((kernel(50, "futex"), (frame("main", 9),))),
+        front_end((kernel(50, "futex"), (frame("main", 9),)))._replace(connections=()),
         front_end((kernel(50, "wait4"), JOIN), (kernel(51, "poll", LISTENS), SERVE)),  # it serves its metrics, say
     ],
     ids=["a launcher's rank", "its parent does not listen", "its parent waits for the ranks' end"],

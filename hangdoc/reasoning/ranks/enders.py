@@ -23,7 +23,6 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     OnNetwork,
     ReadsPipe,
-    Serves,
     describe_holders,
     replies_to_polls,
 )
@@ -34,7 +33,6 @@ from hangdoc.reasoning.ranks.thread_waits import (
     Engine,
     ThreadWait,
     Waiter,
-    find_peer,
     waits_for_children,
 )
 from hangdoc.snapshot import KernelThread, Process, PythonThread
@@ -102,18 +100,15 @@ def _receives(hold: Hold) -> bool:
 
 
 def _takes_requests(engine: Engine) -> bool:
-    """Whether a process listens for requests in one of its threads, or is a known engine. One whose main thread waits for the end
-    of its child processes does not."""
+    """Whether a process listens for requests, or is a known engine. One whose main thread waits for the end of its child
+    processes takes none. No thread of it need be at the socket now: a server looks after other things between two polls."""
     process = engine.process
-    waiters = [
-        Waiter(process, thread, own_kernel_thread(process, thread), connections=engine.connections)
-        for thread in observed.python_threads(process)
-    ]
+    waiters = (Waiter(process, thread, None) for thread in observed.python_threads(process))
     if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
         return False
-    if any(loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS):
-        return True
-    return any(isinstance(find_peer(waiter), Serves) for waiter in waiters)
+    return any(connection.state == "LISTEN" for connection in engine.connections) or any(
+        loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS
+    )
 
 
 def _ended_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait | None:

@@ -63,6 +63,7 @@ _CHILD_WAITS = {
     "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
     "/multiprocessing/popen_fork.py": ("wait", "poll"),
     "/multiprocessing/process.py": ("join",),
+    file_names.SPAWN: ("join",),
     "/multiprocessing/pool.py": ("get", "wait", "next", "join"),
 }
 """Functions of Python that wait for child processes."""
