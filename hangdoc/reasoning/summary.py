@@ -70,9 +70,9 @@ def _is_comparable(process: Process) -> bool:
     return read and process.identity is not None and process.like is None
 
 
-def _agree(run: Run, one: Rank, other: Rank) -> bool:
+def _agree(run: Run, first: Rank, other: Rank) -> bool:
     """Whether two ranks agree in what the steps after the classes compare. Another host may have another common loop, so they
     must be at the same point of every loop."""
-    mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (one, other))
+    mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (first, other))
     names = [variables.variables.keys() for variables in (mine, theirs) if isinstance(variables, Environment)]
-    return names[0] == names[-1] and positions(one) == positions(other) and disagreements.agree(one, other)
+    return names[0] == names[-1] and positions(first) == positions(other) and disagreements.agree(first, other)

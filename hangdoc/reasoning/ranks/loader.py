@@ -76,13 +76,13 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
 
 def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None:
     """What the thread that makes the batches waits for; None if that is not known."""
-    if _at_dead_lock(worker):  # only a thread of the worker could release it
+    if _is_at_dead_lock(worker):  # only a thread of the worker could release it
         return Waiting("waiting for a lock that was held when the worker was forked", "never")
     thread = find_worker_thread(worker)
-    return find_wait(worker, replace(thread, frames=_frames_above_loop(thread))) if thread is not None else None
+    return find_wait(worker, replace(thread, frames=_list_frames_above_loop(thread))) if thread is not None else None
 
 
-def _at_dead_lock(worker: Process) -> bool:
+def _is_at_dead_lock(worker: Process) -> bool:
     """Whether a worker is at a lock of its own process, and none of its other threads runs."""
     waiting = {tid_of(worker, thread) for thread, _ in locks.find_threads_at_locks(worker)}
     return bool(waiting) and locks.others_are_idle(worker, waiting)
@@ -111,14 +111,14 @@ def find_worker_frame(helper: Process) -> Frame | None:
     """The innermost frame of the user's code above the worker loop, or of a package the function that torch called for the data;
     None if the worker waits for work in its queue."""
     thread = find_worker_thread(helper)
-    frames = [frame for frame in _frames_above_loop(thread) if not frame.native] if thread is not None else []
+    frames = [frame for frame in _list_frames_above_loop(thread) if not frame.native] if thread is not None else []
     if (own := next((frame for frame in frames if not frame.library), None)) is not None:
         return own
     fetches = next((at for at, frame in enumerate(frames) if frame.file.endswith(file_names.DATALOADER_FETCH)), 0)
     return frames[fetches - 1] if fetches > 0 else None
 
 
-def _frames_above_loop(thread: PythonThread) -> tuple[Frame, ...]:
+def _list_frames_above_loop(thread: PythonThread) -> tuple[Frame, ...]:
     """The frames that a worker's loop called. Below it are those of the rank that forked the worker."""
     return tuple(takewhile(lambda frame: not frame.file.endswith(file_names.DATALOADER_WORKER.file), thread.frames))
 

@@ -86,16 +86,16 @@ def state_of(
         state = "in-p2p" if card.wait.kind == "p2p" else "in-collective"
         return State("blocked", state, card.why, wait=card.wait, training_share=share)
     if thread is None or trains.read is None:
-        return _without_stack(process, share, around.pairs)
+        return _judge_without_stack(process, share, around.pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
         )
-        return State("computing", _working(process, thread), why, moving=True, training_share=share)
-    return _with_stack(process, thread, trains.read, trains.own, kernel, share, around)
+        return State("computing", _name_work(process, thread), why, moving=True, training_share=share)
+    return _judge_stack(process, thread, trains.read, trains.own, kernel, share, around)
 
 
-def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
+def _judge_without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
     if (counted := movement.own_counts(process)) is not None:
         beacon = observed.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
@@ -108,7 +108,7 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)
 
 
-def _with_stack(
+def _judge_stack(
     process: Process,
     thread: PythonThread,
     read: Reading,
@@ -141,24 +141,27 @@ def _with_stack(
         if wait.operation.op in call_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
-        return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
+        return replace(base, state=_WAITS[wait.kind], why=_describe_idleness(share), wait=wait)
     working = replace(
         base, label="computing", moving=True, work=movement.describe_moved_bytes(process, around.helpers, around.others)
     )
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
-        return replace(working, state=_working(process, thread), why=why, work=working.work or why)
+        return replace(working, state=_name_work(process, thread), why=why, work=working.work or why)
     if busy:
-        why, work = f"uses {share:.0%} of a core" if share else "active", working.work or _imports(thread.frames)
-        return replace(working, state=_working(process, thread), why=why, work=work)
+        why, work = (
+            f"uses {share:.0%} of a core" if share else "active",
+            working.work or _describe_imports(thread.frames),
+        )
+        return replace(working, state=_name_work(process, thread), why=why, work=work)
     if not same or (counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)):
         why = "its counters changed" if same else "its stack changed"
-        work = working.work or _imports(thread.frames) or _threads(process, thread)
-        return replace(working, state=_working(process, thread), why=why, work=work)
-    return _standing(process, thread, kernel, around, base, working)
+        work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
+        return replace(working, state=_name_work(process, thread), why=why, work=work)
+    return _judge_standing_thread(process, thread, kernel, around, base, working)
 
 
-def _standing(
+def _judge_standing_thread(
     process: Process,
     thread: PythonThread,
     kernel: KernelThread | None,
@@ -176,10 +179,12 @@ def _standing(
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
-        return replace(working, state=_working(process, thread), why=working.work)
+        return replace(working, state=_name_work(process, thread), why=working.work)
     if base.counters_moved:
         why = "counters of its other threads changed"
-        return replace(working, state=_working(process, thread), why=why, work=_threads(process, thread))
+        return replace(
+            working, state=_name_work(process, thread), why=why, work=_describe_busy_threads(process, thread)
+        )
     if children and state == "waiting-data":
         why = "its dataloader workers are busy"
         return replace(working, state="loading-data", why=why, work=why)
@@ -187,21 +192,22 @@ def _standing(
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
-    if isinstance(hold, Elsewhere) and (work := _threads(process, thread)) is not None:  # a future, a queue, a lock
+    # It waits for a future, a queue or a lock.
+    if isinstance(hold, Elsewhere) and (work := _describe_busy_threads(process, thread)) is not None:
         return replace(working, state="computing", why=work, work=work)
     state, why, hold = with_end(waiter, wait)
     return replace(base, state=state, why=why, hold=hold)
 
 
-def _threads(process: Process, thread: PythonThread) -> str | None:
+def _describe_busy_threads(process: Process, thread: PythonThread) -> str | None:
     return "its other threads are busy" if movement.threads_at_work(process, thread) else None
 
 
-def _idle(share: float | None) -> str:
+def _describe_idleness(share: float | None) -> str:
     return "at the same line in both stacks" + (f", {share:.1%} of a core" if share is not None else "")
 
 
-def _outside_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def _leave_out_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """The frames that do not belong to the import of a package's module: torch imports its compiler when it is first used."""
     for at in range(len(frames) - 2, -1, -1):
         body, caller = frames[at], frames[at + 1]
@@ -210,14 +216,14 @@ def _outside_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return frames
 
 
-def _imports(frames: tuple[Frame, ...]) -> str | None:
-    return "it imports modules" if _outside_imports(frames) is not frames else None
+def _describe_imports(frames: tuple[Frame, ...]) -> str | None:
+    return "it imports modules" if _leave_out_imports(frames) is not frames else None
 
 
-def _working(process: Process, thread: PythonThread) -> str:
+def _name_work(process: Process, thread: PythonThread) -> str:
     """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
     such functions."""
-    frames = _outside_imports(thread.frames)
+    frames = _leave_out_imports(thread.frames)
     beacon = observed.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published

@@ -551,7 +551,9 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
     if online is None and waiter.call in system_calls.NETWORK:
         online = OnNetwork()
     children = {helper.pid for helper in waiter.helpers}
-    if isinstance(online, OnNetwork) and any(one.replies and one.pid in children for one in online.holders or ()):
+    if isinstance(online, OnNetwork) and any(
+        holder.replies and holder.pid in children for holder in online.holders or ()
+    ):
         # It asks a child process for the results of others, like the manager of a pool: any of them may give one.
         online = replace(online, period=_longest_sleep(waiter.helpers))
     return ThreadWait("waiting-io", str(online), online) if online is not None else None

@@ -144,10 +144,10 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
 def _idle_or(hold: Hold, waiting: Iterable[Class]) -> Hold:
     """Idle, if ranks wait for requests and no other one waits for them but in a call by which they tell it what to do. In any
     other call, the ranks that wait are in the middle of a request, which the others have left."""
-    told = (
+    get_work = (
         alike.first.wait is not None and alike.first.wait.operation.op in call_names.DISTRIBUTES for alike in waiting
     )
-    return Idle(receives=str(hold)) if isinstance(hold, GetsRequests) and all(told) else hold
+    return Idle(receives=str(hold)) if isinstance(hold, GetsRequests) and all(get_work) else hold
 
 
 def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:
