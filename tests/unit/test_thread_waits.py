@@ -263,3 +263,10 @@ def test_a_worker_of_ray_waits_for_tasks() -> None:
     assert (
         str(wait_of_worker(None, kernel(MAIN, "epoll_wait"), loop).hold) == "waiting for requests from the Ray driver"
     )
+
+
+@pytest.mark.parametrize("more", [{"state": "R"}, {"wchan": "hrtimer_nanosleep"}], ids=["running", "asleep again"])
+def test_who_polls_is_recognised_also_between_two_sleeps(more: dict[str, str]) -> None:
+    awake = kernel(MAIN, "", voluntary_switches=50, **more)
+    hold = wait_of_worker(None, awake, *POLL).hold
+    assert isinstance(hold, Asleep) and hold.polls
