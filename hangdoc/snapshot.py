@@ -844,6 +844,9 @@ class Process(Value, frozen=True, kw_only=True):
     connected with the rank or a descendant. Of a rank or launcher in a rendezvous, those of the same job."""
     others_asleep: tuple[Holder, ...] = ()
     """If none is at work and its main thread sleeps: the first few processes of its job and outside of the run that sleep."""
+    others_stopped: tuple[Holder, ...] = ()
+    """If none is at work and its main thread does not sleep: the first few processes outside of the run that are connected with
+    it or a descendant, and that a signal has stopped."""
     like: int | None = None
     """In a summary of a large run, the pid of a rank of this host about which the same was concluded. This process has its
     evidence, but for the numbers, the state, the CPU time, the command line, the environment and the connections."""

@@ -3,6 +3,7 @@
 import pytest
 
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Holder
 from tests.unit.builders import c10d, frame, rank, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
@@ -32,3 +33,15 @@ def test_who_has_left_a_request_in_which_others_wait_is_to_blame() -> None:
     assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD202", (1,))
     assert "which is waiting for requests from the Ray driver" in finding.summary
     assert "caught the error" in (finding.remedy or "")
+
+
+def test_a_driver_that_is_stopped_is_named_once_the_wait_is_old() -> None:
+    """That it is connected with the ranks is no proof that they wait for it."""
+    driver = Holder(pid=7, name="python", state="T")
+    ranks = [rank(number, TASKS, kernel=POLLS, others_stopped=(driver,)) for number in range(2)]
+    (young,) = diagnose(snapshot(*ranks, silence=5.0)).jobs
+    (old,) = diagnose(snapshot(*ranks)).jobs
+    assert (young.verdict, old.verdict) == ("waiting", "hung")
+    finding = old.findings[0]
+    assert (finding.code, finding.culprits, finding.commands) == ("HD302", (), ("kill -CONT 7",))
+    assert finding.summary == "pid 7 (python), with which ranks 0-1 are connected, is stopped by a signal (state T)"

@@ -346,7 +346,8 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         fields["polled_lock"] = awaited_processes.with_lock(proc, pid, polled, of_runs)
         others = awaited_processes.beside(proc, pid, clocks, stack, of_runs)
         fields["others_at_work"] = tuple(other for other in others if other.works)
-        fields["others_asleep"] = tuple(other for other in others if not other.works)
+        fields["others_asleep"] = tuple(other for other in others if other.sleeps)
+        fields["others_stopped"] = tuple(other for other in others if other.state == "T" and not other.works)
         fields["arrival"] = newest_files.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
     if target.role in ("rank", "launcher"):
         starting = awaited_processes.starting_beside(proc, pid, stack, of_runs)

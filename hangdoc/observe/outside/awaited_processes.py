@@ -49,7 +49,8 @@ def with_lock(proc: ProcFS, pid: int, file: AwaitedFile | None, observed: frozen
 def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The processes that may end the wait of rank `pid`, if it is idle and its main thread does not show for which process it
     waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
-    make a file for which the rank looks. If none is at work and the rank sleeps, those of its job that sleep too."""
+    make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank sleeps, and else those
+    that are connected with it and stopped."""
     main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
@@ -58,7 +59,7 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     if not idle or any(file.kind == "file" or file.holders for file in kernel.files):
         return ()
     if kernel.sleep_seconds is None:
-        return processes_at_work.connected(proc, pid, observed)
+        return processes_at_work.connected(proc, pid, observed) or processes_at_work.stopped(proc, pid, observed)
     return processes_at_work.of_job(proc, pid, observed) or processes_at_work.asleep(proc, pid, observed)
 
 

@@ -87,6 +87,16 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
     return _find_busy(proc, peers.of_processes(proc, tree, file_holders.period()) - observed, waiting, _BUSY)
 
 
+def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes that are connected with `waiting` or a descendant, and that a signal has stopped: one of them may
+    have to send something."""
+    period = file_holders.period()
+    table = _read_table(proc, period)
+    pids = peers.of_processes(proc, table.tree(waiting), period) - observed
+    halted = [pid for pid in sorted(pids) if pid in table and table[pid].stat.state == "T"]
+    return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
+
+
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""

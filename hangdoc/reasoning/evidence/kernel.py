@@ -15,6 +15,8 @@ _OBSERVERS = frozenset({"py-spy"})
 _RAN_NS = 1_000_000
 _RAN_SWITCHES = 4
 """A tracer that attaches to a stopped process and leaves it stopped lets it run for some microseconds, once or twice."""
+STOPPED_BY_SIGNAL = "stopped by a signal (state T)"
+"""It follows `is` in a sentence."""
 
 
 def stopped_by(process: Process) -> Stopped | None:
@@ -30,7 +32,7 @@ def stopped_by(process: Process) -> Stopped | None:
         return None
     if "T" in (process.state, start.state):
         continued = _ran(process, ns=_RAN_NS, switches=_RAN_SWITCHES)
-        return None if continued else Stopped(by="signal", why="stopped by a signal (state T)")
+        return None if continued else Stopped(by="signal", why=STOPPED_BY_SIGNAL)
     if process.tracer in _OBSERVERS or process.tracer_pid != start.tracer_pid or _ran(process, ns=1, switches=1):
         return None
     who = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})" if process.tracer_pid else "a tracer"

@@ -259,21 +259,25 @@ class GetsRequests(Hold, frozen=True, kw_only=True):
 
 
 class EngineStopped(Hold, frozen=True, kw_only=True):
-    """It waits for requests of the process that started it, which the kernel does not run."""
+    """It waits for requests of a process outside of the run, which the kernel does not run."""
 
     NAME = "engine-stopped"
     PLACED = False
     BLAMES_RANKS = False
     ends: Ends = "never"
-    engine: Process
+    pid: int
+    name: str
     stop: Stopped
+    connected: bool = False
+    """Nothing else shows that the requests come from this process than that it is connected with the rank."""
 
     @property
     def alike(self) -> Hashable:
-        return self.NAME, self.engine.pid
+        return self.NAME, self.pid
 
     def __str__(self) -> str:
-        return f"waiting for requests from pid {self.engine.pid} ({self.engine.name}), which is {self.stop.why}"
+        where = "for requests, connected with" if self.connected else "for requests from"
+        return f"waiting {where} pid {self.pid} ({self.name}), which is {self.stop.why}"
 
 
 class InStore(Hold, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.kernel import stopped_by
+from hangdoc.reasoning.evidence.kernel import STOPPED_BY_SIGNAL, stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
@@ -23,6 +23,7 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     OnNetwork,
     ReadsPipe,
+    Stopped,
     describe_holders,
     replies_to_polls,
 )
@@ -62,6 +63,7 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     enders = tuple(_find_enders(waiter))
     return (
         _find_end_by_engine(waiter, wait)
+        or _find_stopped_sender(waiter, wait)
         or _find_end_by_threads(wait, enders)
         or _find_end_by_job(waiter, wait)
         or _add_sleeps(waiter, wait, enders)
@@ -84,8 +86,18 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
         return None
     engine = waiter.engine.process
     stop, sender = stopped_by(engine), f"pid {engine.pid} ({engine.name})"
-    hold = GetsRequests(sender=sender) if stop is None else EngineStopped(engine=engine, stop=stop)
+    hold = GetsRequests(sender=sender) if stop is None else EngineStopped(pid=engine.pid, name=engine.name, stop=stop)
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
+
+
+def _find_stopped_sender(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
+    """The wait for a task of a framework, if a process that may give it is stopped; None for any other wait."""
+    sender = next(iter(waiter.process.others_stopped), None)
+    if sender is None or not isinstance(wait.hold, GetsRequests):
+        return None
+    stop = Stopped(by="signal", why=STOPPED_BY_SIGNAL)
+    hold = EngineStopped(pid=sender.pid, name=sender.name, stop=stop, connected=True, ends="unknown")
+    return ThreadWait(wait.state, str(hold), hold)
 
 
 def _receives(hold: Hold) -> bool:

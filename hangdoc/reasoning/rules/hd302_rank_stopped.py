@@ -88,20 +88,22 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 @about(EngineStopped)
 def _engine(run: Run, blockage: Blockage, kind: EngineStopped) -> Draft:
-    engine, stop, numbers = kind.engine, kind.stop, ranks_of(blockage.awaited)
+    stop, numbers = kind.stop, ranks_of(blockage.awaited)
     receivers = words.ranks(numbers)
+    from_which = f"from which {receivers} {verb(numbers, 'gets', 'get')} requests"
+    if kind.connected:
+        from_which = f"with which {receivers} {verb(numbers, 'is', 'are')} connected"
     others = words.waiting_in(blockage.waiting, receivers)
     return Draft(
         confidence=0.95,
-        summary=f"pid {engine.pid} ({engine.name}), from which {receivers} {verb(numbers, 'gets', 'get')} requests, "
-        f"is {stop.why}{'; ' * bool(others)}{others}",
+        summary=f"pid {kind.pid} ({kind.name}), {from_which}, is {stop.why}{'; ' * bool(others)}{others}",
         evidence=[
-            Evidence(None, "kernel", f"pid {engine.pid} ({engine.name}) is {stop.why}"),
+            Evidence(None, "kernel", f"pid {kind.pid} ({kind.name}) is {stop.why}"),
             *words.class_evidence(blockage.awaited),
             *words.stacks(run, blockage.waiting),
         ],
         remedy=next_steps.RESUME[stop.by],
-        commands=next_steps.resume([engine], stop.by) or None,
+        commands=(next_steps.command("kill", "-CONT", str(kind.pid)),) if stop.by == "signal" else None,
     )
 
 
@@ -112,9 +114,9 @@ def _launcher(run: Run, blockage: Blockage, kind: LauncherStopped) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """Every stopped launcher of living ranks that blocks no rank."""
-    engines = [blockage.kind.engine for blockage in run.blockages if isinstance(blockage.kind, EngineStopped)]
+    engines = [blockage.kind.pid for blockage in run.blockages if isinstance(blockage.kind, EngineStopped)]
     for _, process in run.launchers if run.living else ():
-        if process not in engines and (stop := stopped_by(process)) is not None:
+        if process.pid not in engines and (stop := stopped_by(process)) is not None:
             yield _stopped_launcher(run, process, stop)
 
 
