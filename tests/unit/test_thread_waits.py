@@ -270,3 +270,9 @@ def test_who_polls_is_recognised_also_between_two_sleeps(more: dict[str, str]) -
     awake = kernel(MAIN, "", voluntary_switches=50, **more)
     hold = wait_of_worker(None, awake, *POLL).hold
     assert isinstance(hold, Asleep) and hold.polls
+
+
+def test_who_listens_at_a_unix_socket_waits_for_requests() -> None:
+    requests = AwaitedFile(kind="socket", name="socket:[5]", descriptor=12, inode=5, listens=True)
+    hold = wait_of_worker(None, kernel(MAIN, "poll", requests), frame("handle_request", 4)).hold
+    assert (str(hold), hold.ends) == ("waiting for requests on a Unix socket (fd 12)", "by-itself")

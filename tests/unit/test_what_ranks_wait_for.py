@@ -23,7 +23,7 @@ from hangdoc.observe.kernel.storage import Storage
 from hangdoc.observe.memory.locate import locate
 from hangdoc.observe.memory.memory import Memory
 from hangdoc.observe.memory.python_state import Modules, p2p_ops, torch_value
-from hangdoc.observe.outside import lock_files
+from hangdoc.observe.outside import lock_files, peers
 from hangdoc.observe.stacks import pyspy
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, RankIdentity, Stack
@@ -98,6 +98,16 @@ def test_the_socket_that_a_call_waits_for(call: str) -> None:
         ((_, _, sockets),) = probe.evidence(look)
     assert isinstance(sockets, Connections)
     assert [c.inode for c in sockets.connections] == [found.inode]
+
+
+def test_a_unix_socket_that_listens(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "requests.sock"))
+        server.listen()
+        inodes = [os.fstat(end.fileno()).st_ino for end in (server, ours, theirs)]
+        period = file_holders.period()
+        assert [peers.listens(PROC, inode, period) for inode in inodes] == [True, False, False]
 
 
 def test_who_holds_the_lock_on_a_file(tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset
     """`replies`: the waiting thread keeps being woken."""
     holders: tuple[Holder, ...] | None = file.holders
     if file.kind == "socket" and file.inode is not None:
+        if peers.listens(proc, file.inode, file_holders.period()):
+            return msgspec.structs.replace(file, listens=True)
         holders = file_holders.read_holders(proc, peers.of_socket(proc, file.inode, file_holders.period())) or None
     elif file.kind == "shared-memory" and file.inode is not None:
         holders = shared_memory.holders_of(proc, pid, file.inode)

@@ -28,20 +28,46 @@ def of_processes(proc: ProcFS, pids: Set[int], period: int) -> set[int]:
     return {peer for inode in sockets for peer in of_socket(proc, inode, period)} - pids
 
 
+def listens(proc: ProcFS, inode: int, period: int) -> bool:
+    """Whether a socket is a Unix socket that listens. Of those of TCP, a `Connection` says it."""
+    return inode in _read_listening(proc, period)
+
+
+@lru_cache(1)
+def _read_listening(proc: ProcFS, period: int) -> frozenset[int]:
+    own = network_of(proc, os.getpid())
+    files = (None if name == own else f"{proc.root}/{pid}/ns/net" for name, pid in _list_networks(proc, period).items())
+    return frozenset(sock.inode for file in files for sock in _read_unix_sockets(file, period) if sock.listens)
+
+
+@lru_cache(1)
+def _list_networks(proc: ProcFS, period: int) -> Mapping[str, int]:
+    """A process of each network namespace."""
+    members = {network_of(proc, pid): pid for pid in proc.pids()}
+    return dict(list(members.items())[:_MAX_NAMESPACES])
+
+
+@lru_cache(_MAX_NAMESPACES)
+def _read_unix_sockets(file: str | None, period: int) -> tuple[unix_diag.UnixSocket, ...]:
+    """Those of a namespace; empty where they can't be read."""
+    try:
+        return tuple(unix_diag.read_sockets(file))
+    except OSError:
+        return ()
+
+
 @lru_cache(1)
 def _read_other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
     """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode, as far as the network
     namespaces can be read. The other end of a connection that a server has not accepted is the socket at which it listens."""
-    members = {network_of(proc, pid): pid for pid in proc.pids()}
-    own = network_of(proc, os.getpid())
+    members, own = _list_networks(proc, period), network_of(proc, os.getpid())
     made_by_users = {namespace for namespace, member in members.items() if not _is_of_our_users(proc, member)}
     other_ends: dict[int, int] = {}
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
     listening: dict[tuple[str, int], int] = {}
-    for namespace, member in list(members.items())[:_MAX_NAMESPACES]:
+    for namespace, member in members.items():
         file = None if namespace == own else f"{proc.root}/{member}/ns/net"
-        with contextlib.suppress(OSError):
-            other_ends |= unix_diag.peers(file)
+        other_ends |= {sock.inode: sock.peer for sock in _read_unix_sockets(file, period) if sock.peer is not None}
         with contextlib.suppress(OSError), SockDiag(file) as diag:
             for socket in diag.sockets():
                 if socket.remote_port:

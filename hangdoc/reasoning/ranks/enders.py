@@ -118,8 +118,11 @@ def _takes_requests(engine: Engine) -> bool:
     waiters = (Waiter(process, thread, None) for thread in observed.python_threads(process))
     if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
         return False
-    return any(connection.state == "LISTEN" for connection in engine.connections) or any(
-        loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS
+    at_unix_socket = any(file.listens for thread in observed.threads(process) for file in thread.files)
+    return (
+        at_unix_socket
+        or any(connection.state == "LISTEN" for connection in engine.connections)
+        or any(loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS)
     )
 
 

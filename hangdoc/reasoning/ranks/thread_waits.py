@@ -526,6 +526,8 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
     if not sockets or waiter.call not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE:
         return None
+    if (unix := next((file for file in sockets if file.listens), None)) is not None:
+        return Serves(address=f"a Unix socket (fd {unix.descriptor})")
     holders = tuple(holder for file in sockets for holder in waiter.other_holders(file))
     by_inode = {connection.inode: connection for connection in waiter.connections if connection.inode is not None}
     waited = [by_inode[file.inode] for file in sockets if file.inode in by_inode]
