@@ -34,7 +34,7 @@ print("accepted", flush=True)
 def no_cache() -> None:
     """Nothing is known of an earlier test's processes."""
     for cache in (
-        peers._read_other_ends,
+        peers._read_sockets,
         peers._read_owners,
         shared_memory._read_mapped,
         processes_at_work._take_first_sample,

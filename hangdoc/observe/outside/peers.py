@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Set
 from functools import lru_cache
+from typing import NamedTuple
 
 from hangdoc.observe.kernel import file_holders, unix_diag
 from hangdoc.observe.kernel.sock_diag import LISTEN, SockDiag
@@ -18,7 +19,7 @@ _Ends = tuple[str, int, str, int]
 
 def of_socket(proc: ProcFS, inode: int, period: int) -> tuple[int, ...]:
     """The processes at the other end of a socket, as far as they are known. `period`: see `file_holders.period`."""
-    other = _read_other_ends(proc, period).get(inode)
+    other = _read_sockets(proc, period).other_ends.get(inode)
     return _read_owners(proc, period).get(other, ()) if other is not None else ()
 
 
@@ -30,44 +31,36 @@ def of_processes(proc: ProcFS, pids: Set[int], period: int) -> set[int]:
 
 def listens(proc: ProcFS, inode: int, period: int) -> bool:
     """Whether a socket is a Unix socket that listens. Of those of TCP, a `Connection` says it."""
-    return inode in _read_listening(proc, period)
+    return inode in _read_sockets(proc, period).listening
+
+
+class _Sockets(NamedTuple):
+    """The sockets of this host, as far as the network namespaces can be read."""
+
+    other_ends: Mapping[int, int]
+    """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode. The other end of a
+    connection that a server has not accepted is the socket at which it listens."""
+    listening: frozenset[int]
+    """The Unix sockets that listen."""
 
 
 @lru_cache(1)
-def _read_listening(proc: ProcFS, period: int) -> frozenset[int]:
-    own = network_of(proc, os.getpid())
-    files = (None if name == own else f"{proc.root}/{pid}/ns/net" for name, pid in _list_networks(proc, period).items())
-    return frozenset(sock.inode for file in files for sock in _read_unix_sockets(file, period) if sock.listens)
-
-
-@lru_cache(1)
-def _list_networks(proc: ProcFS, period: int) -> Mapping[str, int]:
-    """A process of each network namespace."""
+def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
     members = {network_of(proc, pid): pid for pid in proc.pids()}
-    return dict(list(members.items())[:_MAX_NAMESPACES])
-
-
-@lru_cache(_MAX_NAMESPACES)
-def _read_unix_sockets(file: str | None, period: int) -> tuple[unix_diag.UnixSocket, ...]:
-    """Those of a namespace; empty where they can't be read."""
-    try:
-        return tuple(unix_diag.read_sockets(file))
-    except OSError:
-        return ()
-
-
-@lru_cache(1)
-def _read_other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
-    """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode, as far as the network
-    namespaces can be read. The other end of a connection that a server has not accepted is the socket at which it listens."""
-    members, own = _list_networks(proc, period), network_of(proc, os.getpid())
+    own = network_of(proc, os.getpid())
     made_by_users = {namespace for namespace, member in members.items() if not _is_of_our_users(proc, member)}
     other_ends: dict[int, int] = {}
+    unix_listening: set[int] = set()
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
     listening: dict[tuple[str, int], int] = {}
-    for namespace, member in members.items():
+    for namespace, member in list(members.items())[:_MAX_NAMESPACES]:
         file = None if namespace == own else f"{proc.root}/{member}/ns/net"
-        other_ends |= {sock.inode: sock.peer for sock in _read_unix_sockets(file, period) if sock.peer is not None}
+        with contextlib.suppress(OSError):
+            for unix in unix_diag.read_sockets(file):
+                if unix.peer is not None:
+                    other_ends[unix.inode] = unix.peer
+                elif unix.listens:
+                    unix_listening.add(unix.inode)
         with contextlib.suppress(OSError), SockDiag(file) as diag:
             for socket in diag.sockets():
                 if socket.remote_port:
@@ -84,7 +77,7 @@ def _read_other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
             there = namespace if namespace in others else outside[0] if len(outside) == 1 else None
             if there is not None and (other := others[there] or listening.get((there, place[3]))):
                 other_ends[inode] = other
-    return other_ends
+    return _Sockets(other_ends, frozenset(unix_listening))
 
 
 def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
