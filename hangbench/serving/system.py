@@ -1,0 +1,46 @@
+"""What a system and a state of it are."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOME = Path("/root/serving")
+PROGRAMS = Path(__file__).parent / "programs"
+
+HUNG = ("hung",)
+GOING = ("healthy", "waiting")
+
+
+@dataclass(frozen=True)
+class State:
+    """A state of a system, and the right answer about it.
+
+    `clients` are arguments of programs/client.py after the URL; they run until the end. `signal` is sent to a role after the
+    clients have got answers for a while: (role, name of the signal). `arguments` go to the system's program.
+    `cause` has the roles where the cause lies; () if nothing is wrong.
+    """
+
+    name: str
+    truth: str
+    verdict: tuple[str, ...]
+    cause: tuple[str, ...] = ()
+    clients: tuple[tuple[str, ...], ...] = ()
+    signal: tuple[str, str] | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class System:
+    """A system: the interpreter of its environment, the command that starts it, and the roles whose pids are given to hangdoc.
+
+    In `command` {python}, {port}, {ready} and {programs} are replaced. `looks` has the name of each look and its role. One look
+    without a pid follows.
+    """
+
+    name: str
+    python: Path
+    command: tuple[str, ...]
+    looks: tuple[tuple[str, str], ...]
+    states: tuple[State, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+    """The path below the URL that clients post to."""
