@@ -16,6 +16,12 @@ def facts(roles: dict[str, int], py_spy: Path) -> str:
     lines: list[str] = []
     for pid in sorted(pids):
         lines += _process(pid, names.get(pid), py_spy)
+    lines += ["", "=== the last 64 bytes of shared memory (vLLM's rings have their written and read flags at the end)"]
+    for memory in sorted(Path(_SHARED).iterdir()):
+        with contextlib.suppress(OSError), memory.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 64, 0))
+            lines.append(f"{memory} {size} bytes: {file.read().hex(' ', 1)}")
     for title, command in (("unix sockets", ["ss", "-xpn"]), ("tcp sockets", ["ss", "-tapn"])):
         text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         lines += ["", f"=== {title}: {' '.join(command)}", *(line for line in text.splitlines() if "pid=" in line)]
@@ -24,7 +30,7 @@ def facts(roles: dict[str, int], py_spy: Path) -> str:
 
 def _process(pid: int, role: str | None, py_spy: Path) -> Iterator[str]:
     home = Path("/proc") / str(pid)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, IndexError):
         words = (home / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         parent = _status(home, "PPid")
         yield ""

@@ -52,17 +52,17 @@ def inside(system: System, state: State, out: Path, hangdoc: Path) -> None:
             time.sleep(0.1)
         document = json.loads(ready.read_text())
         roles: dict[str, int] = document["roles"]
+
+        def start_client(*arguments: str) -> "subprocess.Popen[bytes]":
+            url = document["url"] + system.path
+            return start(str(system.python), str(PROGRAMS / "client.py"), url, *arguments)
+
+        warm_up = ("--times", "3", "--count", str(work / "warm-up"))
+        if system.warm_up and not state.cold and start_client(system.warm_up, *warm_up).wait():
+            raise RuntimeError(f"{stem.name} did not answer: see {stem}.log")
         counts = [work / f"count-{number}" for number in range(len(state.clients))]
         clients = [
-            start(
-                str(system.python),
-                str(PROGRAMS / "client.py"),
-                document["url"] + system.path,
-                *client,
-                "--count",
-                str(count),
-            )
-            for client, count in zip(state.clients, counts, strict=True)
+            start_client(*client, "--count", str(count)) for client, count in zip(state.clients, counts, strict=True)
         ]
         time.sleep(TRAFFIC_SECONDS)
         if state.signal is not None:
@@ -79,9 +79,10 @@ def inside(system: System, state: State, out: Path, hangdoc: Path) -> None:
         for view, pid in [*views, ("host", None)]:
             looks.append({"view": view, **_look(hangdoc, pid, stem.with_name(f"{stem.name}-{view}.hangdoc"))})
         after = [_read(count) for count in counts]
+        text = facts(roles, hangdoc.with_name("py-spy"))
+        stem.with_suffix(".facts.txt").write_text(text)
         if state.name == "idle":
-            py_spy = hangdoc.with_name("py-spy")
-            (out.parent / f"facts-{system.name}.txt").write_text(facts(roles, py_spy))
+            (out.parent / f"facts-{system.name}.txt").write_text(text)
     stem.with_suffix(".result.json").write_text(
         json.dumps(
             {"roles": roles, "answers_before": before, "answers_after": after, "looks": looks,

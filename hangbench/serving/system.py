@@ -26,6 +26,8 @@ class State:
     clients: tuple[tuple[str, ...], ...] = ()
     signal: tuple[str, str] | None = None
     arguments: tuple[str, ...] = ()
+    cold: bool = False
+    """Whether the state begins without the system's warm-up."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,5 @@ class System:
     environment: dict[str, str] = field(default_factory=dict)
     path: str = ""
     """The path below the URL that clients post to."""
+    warm_up: str = ""
+    """A document that is posted three times, and answered, before the state begins: a first request may compile."""

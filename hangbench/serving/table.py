@@ -47,7 +47,7 @@ MODEL_SERVER = System(
         ),
         State(
             "killed-load",
-            "Rank 1 is killed under load.",
+            "Rank 1 is killed under load. Ranks 0 and 2 end with Gloo's error. The front end waits for answers of dead ranks.",
             HUNG, ("rank 1",), (_ASK,), ("rank 1", "SIGKILL"),
         ),
         State(
@@ -81,6 +81,7 @@ VLLM_SERVER = System(
         "PYTHONPATH": str(PROGRAMS),
     },
     path="/v1/completions",
+    warm_up=_COMPLETE[0],
     states=(
         State("idle", "No request comes. The workers wait in dequeue for the engine, the engine for the API server.", GOING),
         State("load", "A client asks again and again, and is answered.", GOING, clients=(_COMPLETE,)),
@@ -88,6 +89,11 @@ VLLM_SERVER = System(
             "stopped",
             "Worker TP 1 is stopped under load. TP 0 waits for it in a collective, the engine for TP 0.",
             HUNG, ("TP 1",), (_COMPLETE,), ("TP 1", "SIGSTOP"),
+        ),
+        State(
+            "stopped-compiling",
+            "TP 1 is stopped while the workers compile for their first request. TP 0 waits for a file lock that it holds.",
+            HUNG, ("TP 1",), (_COMPLETE,), ("TP 1", "SIGSTOP"), cold=True,
         ),
         State(
             "stopped-idle",
@@ -194,10 +200,11 @@ VLLM_GLOO = System(
     looks=VLLM_SERVER.looks,
     environment={**VLLM_SERVER.environment, "VLLM_TARGET_DEVICE": "cpu"},
     path=VLLM_SERVER.path,
+    warm_up=VLLM_SERVER.warm_up,
     states=tuple(
         replace(state, arguments=())
         for state in VLLM_SERVER.states
-        if not state.name.endswith("killed")
+        if not state.name.endswith("killed") and not state.cold
     ),
 )  # fmt: skip
 

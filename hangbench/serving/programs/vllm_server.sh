@@ -4,5 +4,5 @@
 port=$1 ready=$2 model=$3
 shift 3
 (python "$(dirname "$0")/ready.py" "$ready" $$ "$port" "API server" "engine=VLLM::EngineCore" "TP 0=Worker_TP0" "TP 1=Worker_TP1" &)
-exec vllm serve "$model" --served-model-name tiny --host 127.0.0.1 --port "$port" --tensor-parallel-size 2 --dtype bfloat16 \
+exec python -m vllm.entrypoints.openai.api_server --model "$model" --served-model-name tiny --host 127.0.0.1 --port "$port" --tensor-parallel-size 2 --dtype bfloat16 \
     --enforce-eager --max-model-len 256 --max-num-seqs 4 "$@"
