@@ -26,6 +26,7 @@ def write_table(table: Path, bundles: Path) -> None:
             result = bundles / f"{system.name}-{state.name}.result.json"
             if result.exists():
                 text += rows(system, state, json.loads(result.read_text()))
+    text += "\n## What is real\n\n" + "".join(f"- {system.name}: {system.real}\n" for system in SYSTEMS)
     text += "\n## The states\n\n"
     text += "".join(f"- {system.name}/{state.name}: {state.truth}\n" for system in SYSTEMS for state in system.states)
     table.write_text(text)

@@ -8,6 +8,9 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 HUNG = ("hung",)
 GOING = ("healthy", "waiting")
+ENDED = ("no rank is left",)
+LOOPS = ("waiting", "hung")
+"""An endless loop can't be told from a long one, but who waits for it can."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class System:
     command: tuple[str, ...]
     looks: tuple[tuple[str, str], ...]
     states: tuple[State, ...]
+    real: str
+    """What is other people's code, and what is not."""
     environment: dict[str, str] = field(default_factory=dict)
     path: str = ""
     """The path below the URL that clients post to."""

