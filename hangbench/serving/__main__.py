@@ -1,7 +1,7 @@
 """The command: python -m hangbench.serving [SYSTEM|SYSTEM/STATE]... [--out FOLDER] [--hangdoc COMMAND] [--list].
 
-OUT gets the bundles, the documents, the output and the result of each run. The folder above it gets first_looks.md, and the facts
-about each idle system. A state that has a result there is skipped, because a first look cannot be repeated.
+OUT gets the bundles, the documents, the output and the result of each run. The folder above it gets first_looks.md, and
+the facts about each idle system. A state that has a result there is skipped, because a first look cannot be repeated.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The raw facts about processes as text: stacks, system calls, sockets with their other ends, shared memory, pipes, eventfds."""
+"""The raw facts about processes as text: stacks, system calls, sockets with their other ends, shared memory, pipes."""
 
 import contextlib
 import os
@@ -37,8 +37,8 @@ def _process(pid: int, role: str | None, py_spy: Path) -> Iterator[str]:
         yield f"=== pid {pid} ({role or 'no role'}), parent {parent}: {words[:300]}"
         yield f"state: {_status(home, 'State')}"
         for task in sorted((home / "task").iterdir(), key=lambda entry: int(entry.name)):
-            wait, call = (_read(task / name) for name in ("wchan", "syscall"))
-            yield f"  thread {task.name} {_read(task / 'comm'):<16} state {_status(task, 'State')} wchan {wait} syscall {call}"
+            name, wait, call = (_read(task / file) for file in ("comm", "wchan", "syscall"))
+            yield f"  thread {task.name} {name:<16} state {_status(task, 'State')} wchan {wait} syscall {call}"
         for fd in sorted((home / "fd").iterdir(), key=lambda entry: int(entry.name)):
             target = os.readlink(fd)
             if not target.startswith(("/dev/null", "/dev/urandom")):

@@ -98,9 +98,8 @@ def _read(count: Path) -> str:
 
 def _look(hangdoc: Path, pid: int | None, bundle: Path) -> dict[str, Any]:
     began = time.monotonic()
-    command = [str(hangdoc), "diagnose", "--json", "--save", str(bundle)]
-    look = subprocess.run([*command, *([] if pid is None else ["--pid", str(pid)])], capture_output=True, text=True, timeout=200,
-                          check=False)  # fmt: skip
+    command = [str(hangdoc), "diagnose", "--json", "--save", str(bundle), *([] if pid is None else ["--pid", str(pid)])]
+    look = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     seconds = round(time.monotonic() - began, 1)
     document = json.loads(look.stdout) if look.stdout.strip() else None
     if document is not None:

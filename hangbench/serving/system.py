@@ -17,8 +17,8 @@ LOOPS = ("waiting", "hung")
 class State:
     """A state of a system, and the right answer about it.
 
-    `clients` are arguments of programs/client.py after the URL; they run until the end. `signal` is sent to a role after the
-    clients have got answers for a while: (role, name of the signal). `arguments` go to the system's program.
+    `clients` are arguments of programs/client.py after the URL; they run until the end. `signal` is sent to a role
+    after the clients have got answers for a while: (role, name of the signal). `arguments` go to the system's program.
     `cause` has the roles where the cause lies; () if nothing is wrong.
     """
 
@@ -35,10 +35,10 @@ class State:
 
 @dataclass(frozen=True)
 class System:
-    """A system: the interpreter of its environment, the command that starts it, and the roles whose pids are given to hangdoc.
+    """A system: the interpreter of its environment, the command that starts it, and the roles whose pids hangdoc gets.
 
-    In `command` {python}, {port}, {ready} and {programs} are replaced. `looks` has the name of each look and its role. One look
-    without a pid follows.
+    In `command` {python}, {port}, {ready} and {programs} are replaced. `looks` has the name of each look and its role.
+    One look without a pid follows.
     """
 
     name: str

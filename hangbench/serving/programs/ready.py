@@ -1,4 +1,4 @@
-"""Writes the handshake of a server that has none: waits until its health page answers, and finds its processes by their names.
+"""Writes the handshake of a server that has none: waits for its health page, and finds its processes by their names.
 
 python ready.py READY PID PORT "API server" "EngineCore=EngineCore" "TP 0=Worker_TP0" ...
 PID has the first role. A role of its descendants follows with a part of its command line.

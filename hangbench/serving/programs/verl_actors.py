@@ -1,4 +1,4 @@
-"""Reinforcement learning as verl does it: a driver, two actors in a Gloo group (verl's RayWorkerGroup), and a rollout actor.
+"""Reinforcement learning as verl does it: a driver, two trainers in a Gloo group (RayWorkerGroup), and a rollout actor.
 
 The driver asks the rollout actor for a batch, and the two trainers for an update with it, step after step.
 
