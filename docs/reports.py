@@ -18,7 +18,13 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
 
 FOLDER = Path(__file__).parent / "reports"
-PAGES = (FOLDER.parent.parent / "README.md", FOLDER.parent / "walkthrough.md", FOLDER.parent / "howto/frozen-now.md")
+_DOCS = FOLDER.parent
+PAGES = (
+    _DOCS.parent / "README.md",
+    _DOCS / "walkthrough.md",
+    _DOCS / "howto/frozen-now.md",
+    _DOCS / "howto/serving.md",
+)
 _BLOCK = re.compile(r"(<!-- report (\w+)( [^\n]*?)? -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
 
 

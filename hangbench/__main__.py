@@ -45,13 +45,13 @@ def _alive(pid: int) -> bool:
 
 def missing(case: Case) -> list[str]:
     """Python distributions that a case needs and that are not installed."""
-    found = []
+    absent = []
     for name in case.requires:
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found.append(name)
-    return found
+            absent.append(name)
+    return absent
 
 
 @click.command()
@@ -140,11 +140,11 @@ class Looks:
         alive = tuple(pid for pid in run.launchers if _alive(pid))
         window, native = (0.1, 0.2, 0.4, 1.0)[self.taken % 4], ("auto", "never")[self.taken % 2]
         snapshot = observe(Options(window=window, native=native, pids=alive))
-        found = diagnose(snapshot, patience=self.case.tolerance)
+        diagnosis = diagnose(snapshot, patience=self.case.tolerance)
         self.taken += 1
-        wrong = [f.code for job in found.jobs for f in job.findings if f.severity == "error"]
-        if found.verdict == "hung" or wrong:
-            self.bad.append(f"{found.verdict} {wrong}")
+        wrong = [f.code for job in diagnosis.jobs for f in job.findings if f.severity == "error"]
+        if diagnosis.verdict == "hung" or wrong:
+            self.bad.append(f"{diagnosis.verdict} {wrong}")
             codec.write(snapshot, Path(f"soak-{self.case.name}-{self.taken}.hangdoc"))
 
 

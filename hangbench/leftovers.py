@@ -65,13 +65,13 @@ def _handles(pids: list[int]) -> list[int]:
 
 def _marked(mark: str) -> list[int]:
     """The processes that have inherited the variable. A process that has ended, or is ending, has no environment."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if mark.encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 if __name__ == "__main__":

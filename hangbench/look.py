@@ -28,8 +28,8 @@ class Look:
 
 def judged(case: Case, snapshot: Snapshot, seconds: float = 0.0, undisturbed: tuple[int, int] = (0, 0)) -> Look:
     """Diagnose and score a snapshot of `case`. `undisturbed` comes from the live run."""
-    found = score(case, diagnose(snapshot, patience=case.tolerance), snapshot, seconds)
+    whole = score(case, diagnose(snapshot, patience=case.tolerance), snapshot, seconds)
     processes = tuple(msgspec.structs.replace(p, native=_NEVER) for p in snapshot.hosts[0].processes)
     plain = msgspec.structs.replace(snapshot, hosts=(msgspec.structs.replace(snapshot.hosts[0], processes=processes),))
     without = score(case, diagnose(plain, patience=case.tolerance), plain, seconds)
-    return Look(found, without, undisturbed, naive(snapshot, case.ranks), py_spy(snapshot))
+    return Look(whole, without, undisturbed, naive(snapshot, case.ranks), py_spy(snapshot))

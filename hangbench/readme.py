@@ -56,7 +56,7 @@ def add_up(series: Sequence[Answers]) -> Answers:
 
 def without_false_alarm(series: Sequence[Answers]) -> Sequence[Answers]:
     """The series after the last one with a false alarm."""
-    last = max((place for place, one in enumerate(series) if one.false_alarms.right), default=-1)
+    last = max((place for place, answers in enumerate(series) if answers.false_alarms.right), default=-1)
     return series[last + 1 :]
 
 

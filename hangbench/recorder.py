@@ -121,14 +121,14 @@ class Comparison:
         self.groups += len(theirs)
         self._count("members", ours != {group: ranks for group, ranks in theirs.items() if ranks}, ours, theirs)
 
-    def compare_keys(self, found: dict[str, int], wanted: dict[str, int]) -> None:
+    def compare_keys(self, observed: dict[str, int], wanted: dict[str, int]) -> None:
         """Add for how many ranks each key of a store is awaited."""
         self.keys += len(wanted)
-        self._count("awaited keys", found != wanted, found, wanted)
+        self._count("awaited keys", observed != wanted, observed, wanted)
 
-    def compare_place(self, name: str, found: int, by_symbol: int) -> None:
+    def compare_place(self, name: str, observed: int, by_symbol: int) -> None:
         """Add where the record of a library is."""
-        self._count(f"address in {name}", found != by_symbol, hex(found), hex(by_symbol))
+        self._count(f"address in {name}", observed != by_symbol, hex(observed), hex(by_symbol))
 
     def _count(self, field: str, different: int, ours: object, theirs: object) -> None:
         if different:

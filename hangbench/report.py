@@ -77,10 +77,10 @@ def _same(verdict: str | None, score: Score) -> bool:
 
 def table(looks: Sequence[Look]) -> Table:
     """The table for the terminal."""
-    found = Table("figure", "hangdoc", "naive rule", "py-spy dump", title=f"{len(looks)} cases", title_justify="left")
+    shown = Table("figure", "hangdoc", "naive rule", "py-spy dump", title=f"{len(looks)} cases", title_justify="left")
     for row in rows(looks):
-        found.add_row(*row)
-    return found
+        shown.add_row(*row)
+    return shown
 
 
 def confusion(looks: Sequence[Look]) -> list[str]:
@@ -132,14 +132,14 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
 
 def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
     """Write the table about runs whose ranks have a watchdog."""
-    found = rows(looks)
+    figures = rows(looks)
     lost = [f"{look.score.case.name} ({look.score.complaints()})" for look in looks if not look.score.right]
     text = [
         f"{len(looks)} of the {len(cases())} cases, run live on {datetime.date.today()}.",  # noqa: DTZ011
         "",
         "| | with the watchdog |",
         "| --- | --- |",
-        *(f"| {figure} | {ours} |" for figure, ours, _, _ in found),
+        *(f"| {figure} | {ours} |" for figure, ours, _, _ in figures),
         "",
         f"Not right: {'; '.join(lost) or 'none'}.",
         *(f"Left out: {name}." for name in left_out),

@@ -163,12 +163,12 @@ class Running:
         """Rank to pid, for the processes whose initial environment contains their rank."""
         if self._scenario is not None:
             return self._scenario.rank_pids()
-        found = {}
+        pids = {}
         for pid, environment in self.processes():
             rank = environment.get("RANK", environment.get("OMPI_COMM_WORLD_RANK"))
             if rank is not None and (parent(pid) in (*self.launchers, 1) or pid in self.launchers):
-                found[int(rank)] = pid
-        return found
+                pids[int(rank)] = pid
+        return pids
 
     def vital_signs(self) -> dict[int, tuple[str, ...]]:
         """By rank, what a look must not change: whether the process exists, is stopped or traced, and its pending signals."""

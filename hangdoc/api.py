@@ -159,7 +159,7 @@ def diagnose(
             snapshot = look_at_hosts(options, fleet)
         diagnosis, _ = examine(snapshot, patience=patience, job=job)
         if job is not None and not diagnosis.jobs:
-            raise no_such_job(job, [one.id for one in examine(snapshot, patience=patience)[0].jobs])
+            raise no_such_job(job, [available.id for available in examine(snapshot, patience=patience)[0].jobs])
     except CommandError as error:
         raise DiagnoseError(_with_arguments(str(error)), error.exit_code) from None
     except BundleError as error:

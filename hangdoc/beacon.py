@@ -151,7 +151,7 @@ class Beacon:
         fresh = f"{self._pid}.new"
         self.directory = PrivateDirectory(folder, create=True) if published else None
         """The directory of the beacons, opened; None if this one is not published."""
-        self._map = mmap.mmap(-1, SIZE) if self.directory is None else _mapped(self.directory, fresh)
+        self._map = mmap.mmap(-1, SIZE) if self.directory is None else _map_file(self.directory, fresh)
         who = (_UNKNOWN if rank is None else rank, _UNKNOWN if world_size is None else world_size)
         _LAYOUT.pack_into(self._map, 0, MAGIC, 0, self.last_ns, self._pid, *self._numbers, b"train", b"", 0.0,
                           *who, _fit(run_identity.digest(run) if run else "", 32), *[0] * 8)  # fmt: skip
@@ -245,7 +245,7 @@ class Beacon:
                 self.directory.close()
 
 
-def _mapped(folder: PrivateDirectory, fresh: str) -> mmap.mmap:
+def _map_file(folder: PrivateDirectory, fresh: str) -> mmap.mmap:
     """Map a new file that only this user can read. Raises OSError."""
     file = folder.open_new(fresh)
     try:

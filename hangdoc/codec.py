@@ -85,20 +85,20 @@ def decode(
     except UntrustedError as error:
         raise BundleError(f"{name} {error}. Copy or write it again.") from None
     try:
-        found = untrusted.decode(plain, _Bundle, limit)
+        bundle = untrusted.decode(plain, _Bundle, limit)
     except UntrustedError as error:
         _check_schema(plain, name)
         raise BundleError(f"{name} {error}. Copy or write it again.") from None
-    if found.schema not in _READABLE:
+    if bundle.schema not in _READABLE:
         _check_schema(plain, name)
-    if nonces is not None and found.nonce not in nonces:
+    if nonces is not None and bundle.nonce not in nonces:
         raise BundleError(f"{name} does not answer this request: it was saved earlier. Take a new look.")
-    hosts = tuple(map(bounded, found.hosts))
+    hosts = tuple(map(bounded, bundle.hosts))
     most = _ALWAYS + 2 * len(plain)
     try:
         # Also without a table: then a position in it is damage, which must not be written again.
-        table, parts = bytes(found.table), bytes(found.parts)
-        shared_frames.resolve(hosts, shared_frames.table_of(table) if table else (), found.locals, most)
+        table, parts = bytes(bundle.table), bytes(bundle.parts)
+        shared_frames.resolve(hosts, shared_frames.table_of(table) if table else (), bundle.locals, most)
         shared_parts.resolve(hosts, shared_parts.parts_of(parts) if parts else ())
         shared_ranks.resolve(hosts, most)
     except UntrustedError as error:
@@ -108,7 +108,7 @@ def decode(
     except (MemoryError, RecursionError):
         raise BundleError(f"{name} is damaged: it does not fit into the memory.") from None
     return Snapshot(
-        hangdoc=found.hangdoc, hosts=hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds
+        hangdoc=bundle.hangdoc, hosts=hosts, unreached=bundle.unreached, gathered_seconds=bundle.gathered_seconds
     )
 
 

@@ -46,7 +46,9 @@ def _keep(processes: Sequence[Process], followers: Counter[int], most: int, kept
     """Add the identities of processes of one user to `kept`, so many that these and the ranks that are like them (`followers`, by
     pid) are at most `most`: launchers, then ranks, the oldest first. Returns how many these are."""
     used = 0
-    for process in sorted(processes, key=lambda one: (_ORDER.get(one.role, 2), -one.started_seconds_ago, one.pid)):
+    for process in sorted(
+        processes, key=lambda process: (_ORDER.get(process.role, 2), -process.started_seconds_ago, process.pid)
+    ):
         size = 1 + followers[process.pid]
         if used + size <= most:
             used += size

@@ -53,17 +53,17 @@ def shows_address(value: str) -> bool:
 
 def parsed_statement(text: str) -> ast.Module | None:
     """The syntax tree of a piece of Python source; None for any other text, and for a long or deep one."""
-    tree = _parsed(text, "exec")
+    tree = _parse(text, "exec")
     return tree if isinstance(tree, ast.Module) else None
 
 
 def parsed_expression(text: str) -> ast.expr | None:
     """As `parsed_statement`, of an expression."""
-    tree = _parsed(text, "eval")
+    tree = _parse(text, "eval")
     return tree.body if isinstance(tree, ast.Expression) else None
 
 
-def _parsed(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
+def _parse(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
     if len(text) > _MAX_SOURCE:
         return None
     try:
@@ -95,9 +95,9 @@ def _negated(test: str) -> str:
     return f"not {test}" if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"not ({test})"
 
 
-def are_opposite(one: str, other: str) -> bool:
+def are_opposite(first: str, second: str) -> bool:
     """Whether one of two conditions is the negation of the other."""
-    return negated(one) == other or one == negated(other)
+    return negated(first) == second or first == negated(second)
 
 
 def encodable(text: str) -> str:

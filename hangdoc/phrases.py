@@ -34,10 +34,10 @@ def caller(origin: str) -> str:
 
 def numbers(ranks: Iterable[int]) -> str:
     """`0-2, 5`: ascending, with consecutive ranks as a range."""
-    return _ranges(sorted(set(ranks)))
+    return _join_ranges(sorted(set(ranks)))
 
 
-def _ranges(ordered: Sequence[int]) -> str:
+def _join_ranges(ordered: Sequence[int]) -> str:
     parts: list[str] = []
     index = 0
     while index < len(ordered):
@@ -56,7 +56,7 @@ def verb(which: Iterable[int], singular: str, plural: str) -> str:
 def do(which: Iterable[int], singular: str, plural: str) -> str:
     """`rank 3 waits`, `ranks 0-2 wait`."""
     ordered = sorted(set(which))
-    return f"{_named(ordered)} {singular if len(ordered) == 1 else plural}"
+    return f"{_name_ranks(ordered)} {singular if len(ordered) == 1 else plural}"
 
 
 def duration(seconds: float) -> str:
@@ -79,17 +79,17 @@ def minutes(seconds: float) -> str:
 
 def ranks(which: Iterable[int]) -> str:
     """`rank 1`, `ranks 0-2, 5`, `no rank`."""
-    return _named(sorted(set(which)))
+    return _name_ranks(sorted(set(which)))
 
 
-def _named(ordered: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ordered) != 1)} {_ranges(ordered)}" if ordered else "no rank"
+def _name_ranks(ordered: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ordered) != 1)} {_join_ranges(ordered)}" if ordered else "no rank"
 
 
 def also(which: Iterable[int]) -> str:
     """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
     _, *others = sorted(set(which))
-    return f" (also {_named(others)})" if others else ""
+    return f" (also {_name_ranks(others)})" if others else ""
 
 
 def beginning(report: str) -> str:

@@ -72,13 +72,13 @@ class OwnFiles:
 
     def names(self) -> list[str]:
         """The names of its files, sorted; at most MOST_FILES."""
-        found = []
+        names = []
         with os.scandir(self.descriptor) as entries:
             for entry in entries:
-                found.append(entry.name)
-                if len(found) >= MOST_FILES:
+                names.append(entry.name)
+                if len(names) >= MOST_FILES:
                     break
-        return sorted(found)
+        return sorted(names)
 
     def has(self, name: str) -> bool:
         """Whether it has a file of this name that is trusted."""

@@ -114,13 +114,13 @@ class ProcFS:
             raise _translate(error, f"{self._root}/{name}") from error
         if most is not None and len(names) > most:
             raise ProcError(f"{self._root}/{name} has more than {most} entries")
-        found = {}
+        targets = {}
         for entry in names:
             try:
-                found[entry] = os.readlink(f"{self._root}/{name}/{entry}")
+                targets[entry] = os.readlink(f"{self._root}/{name}/{entry}")
             except OSError:
                 continue
-        return found
+        return targets
 
     def open_descriptor(self, name: str) -> int:
         """A descriptor of the file at `name` below the root (memory, a namespace), for the caller to close. Raises ProcError."""
@@ -177,13 +177,13 @@ class ProcFS:
     def fields(self, task: str, *names: str) -> list[str | None]:
         """Some values of /proc/PID/status; None for a missing one. It takes a tenth of the time of `status`. Raises ProcError."""
         raw = b"\n" + self.read(f"{task}/status")
-        found: list[str | None] = []
+        values: list[str | None] = []
         for name in names:
             at = raw.find(b"\n%s:" % name.encode())
             end = raw.find(b"\n", at + 1)
             value = raw[at + len(name) + 2 : end if end >= 0 else None]
-            found.append(value.decode("utf-8", "replace").strip() if at >= 0 else None)
-        return found
+            values.append(value.decode("utf-8", "replace").strip() if at >= 0 else None)
+        return values
 
     def user(self, pid: int) -> int | None:
         """The real uid of a process; None if it can't be read."""
@@ -208,13 +208,13 @@ class ProcFS:
     def io(self, pid: int) -> dict[str, int]:
         """/proc/PID/io: bytes by the names of proc_pid_io(5). Raises ProcError."""
         try:
-            found = {
+            counts = {
                 name: int(count)
                 for name, _, count in (line.partition(": ") for line in self.text(f"{pid}/io").splitlines())
             }
         except ValueError as error:
             raise ProcError(f"{self.root}/{pid}/io has an unknown format") from error
-        return {"rchar": 0, "wchar": 0, "read_bytes": 0, "write_bytes": 0} | found
+        return {"rchar": 0, "wchar": 0, "read_bytes": 0, "write_bytes": 0} | counts
 
     def words(self, name: str) -> tuple[str, ...]:
         """The words of a NUL-separated file such as cmdline and environ: those in its first 256 KiB. Raises ProcError."""

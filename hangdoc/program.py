@@ -38,18 +38,18 @@ def tests_files(loop: Loop) -> bool:
 
 def positions(frames: Sequence[Frame]) -> tuple[int, ...]:
     """The positions of these frames in the stack."""
-    found: list[int] = []
+    own: list[int] = []
     outside = True
     for at in range(len(frames) - 1, -1, -1):
         frame = frames[at]
         if not frame.library:
             if not frame.native:
-                found.append(at)
-        elif outside and not frame.native and (kind := _kind(frame.file)) is not None:
+                own.append(at)
+        elif outside and not frame.native and (kind := _classify(frame.file)) is not None:
             outside = kind == "package"
             if outside:
-                found.append(at)
-    return tuple(reversed(found))
+                own.append(at)
+    return tuple(reversed(own))
 
 
 def is_entry(frame: Frame) -> bool:
@@ -63,7 +63,7 @@ def is_script(file: str) -> bool:
 
 
 @lru_cache(1024)
-def _kind(file: str) -> Literal["package", "layer"] | None:
+def _classify(file: str) -> Literal["package", "layer"] | None:
     """Whether a library file belongs to a package, to torch below the program ("layer"), or to neither (None)."""
     if file_names.INSTALLED in file:
         return None if any(part in file for part in file_names.CALLS_PROGRAM) else "layer"
@@ -72,7 +72,7 @@ def _kind(file: str) -> Literal["package", "layer"] | None:
 
 def early_exits(loop: Loop) -> tuple[Exit, ...]:
     """What may leave a loop before its data has ended. `except StopIteration` is the end of the data."""
-    return tuple(one for one in loop.exits if "except StopIteration" not in one.conditions)
+    return tuple(exit_ for exit_ in loop.exits if "except StopIteration" not in exit_.conditions)
 
 
 def is_library(file: str) -> bool:

@@ -13,9 +13,9 @@ class _Later(Generic[AnyStr]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # `copy` and others look up special methods
             raise AttributeError(name)
-        found = getattr(re.compile(self._text, self._flags), name)
-        setattr(self, name, found)  # the next access does not come here
-        return found
+        attribute = getattr(re.compile(self._text, self._flags), name)
+        setattr(self, name, attribute)  # the next access does not come here
+        return attribute
 
 
 def regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

@@ -43,15 +43,15 @@ def names(environment: Mapping[str, str], network: str = "") -> Names:
     """All of these names; `network` is as in `name`."""
     run_id = environment.get(RUN_ID)
     # Users reuse ids such as `--rdzv-id job`. The port that the agents agreed on distinguishes two such runs.
-    known = run_id not in (None, "", NO_RUN_ID)
-    torchrun = f"torchrun:{run_id}@{environment.get('MASTER_PORT', '')}" if known else None
+    has_run_id = run_id not in (None, "", NO_RUN_ID)
+    torchrun = f"torchrun:{run_id}@{environment.get('MASTER_PORT', '')}" if has_run_id else None
     return Names(torchrun, _rendezvous(environment, network), _cluster_name(environment))
 
 
-def are_same(one: Names, other: Names) -> bool:
+def are_same(first: Names, second: Names) -> bool:
     """Whether two processes belong to one run, by the most exact name that both have. What a rank sets in `os.environ`, such as
     RANK, gives the processes that it starts another name than its own."""
-    return next((a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None), False)
+    return next((a == b for a, b in zip(first, second, strict=True) if a is not None and b is not None), False)
 
 
 def digest(run: str) -> str:
@@ -116,8 +116,8 @@ def _cluster_name(environment: Mapping[str, str]) -> str | None:
 
 def _several(environment: Mapping[str, str], *names: str) -> bool:
     """Whether the first of these variables that is set is a number above 1."""
-    known = next((environment[name] for name in names if name in environment), "")
-    return known.isdigit() and int(known) > 1
+    value = next((environment[name] for name in names if name in environment), "")
+    return value.isdigit() and int(value) > 1
 
 
 def _rendezvous(environment: Mapping[str, str], network: str) -> str | None:

@@ -22,16 +22,18 @@ def diagnosis_schema() -> dict[str, Any]:
 def published(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
     """The schema (draft 2020-12) of a document whose field `schema` is `name`. It allows unknown fields: later versions of
     hangdoc may add some."""
-    schema = of(kind)
+    schema = struct_schema(kind)
     schema["properties"]["schema"] = {"const": name}
     schema["required"] = [*schema["required"], "schema"]
     return {"$schema": _DRAFT, "title": name, **schema}
 
 
-def of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def struct_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of a struct, with its parts under `$defs`. Docstrings of fields become descriptions."""
     (_,), parts = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
-    texts = {name: text for one in _structs(kind) for name, text in [(one.__name__, _descriptions(one))]}
+    texts = {
+        name: text for struct in _find_structs(kind) for name, text in [(struct.__name__, _read_descriptions(struct))]
+    }
     for name, part in parts.items():
         part.pop("title", None)
         if "description" in part:
@@ -43,36 +45,36 @@ def of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {**root, "$defs": dict(sorted(parts.items()))} if parts else root
 
 
-def _structs(kind: Any) -> set[type[msgspec.Struct]]:
+def _find_structs(kind: Any) -> set[type[msgspec.Struct]]:
     """A struct and all structs in the types of its fields."""
-    found: set[type[msgspec.Struct]] = set()
+    structs: set[type[msgspec.Struct]] = set()
     open_ = [kind]
     while open_:
-        one = open_.pop()
-        if isinstance(one, type) and issubclass(one, msgspec.Struct):
-            if one not in found:
-                found.add(one)
-                open_ += [field.type for field in msgspec.structs.fields(one)]
+        annotation = open_.pop()
+        if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+            if annotation not in structs:
+                structs.add(annotation)
+                open_ += [field.type for field in msgspec.structs.fields(annotation)]
         else:
-            open_ += getattr(one, "__args__", ())
-    return found
+            open_ += getattr(annotation, "__args__", ())
+    return structs
 
 
 @cache
-def _descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
+def _read_descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
     """The docstrings of a struct's own fields; empty if its source is not available."""
     try:
         (body,) = ast.parse(inspect.getsource(kind)).body
     except (OSError, TypeError, SyntaxError):
         return {}
-    found = {}
+    descriptions = {}
     lines = getattr(body, "body", [])
     for field, text in itertools.pairwise(lines):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
             description = ast.literal_eval(text.value) if isinstance(text.value, ast.Constant) else None
             if isinstance(description, str):
-                found[field.target.id] = _in_json(description)
-    return found
+                descriptions[field.target.id] = _in_json(description)
+    return descriptions
 
 
 def _in_json(docstring: str) -> str:

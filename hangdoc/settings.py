@@ -93,9 +93,9 @@ def argument(name: str) -> Setting | None:
 
 def variable(name: str) -> Setting | None:
     """The entry for an environment variable. One that nobody else owns may carry a script's own setting (`GRAD_ACCUM=4`)."""
-    known = next((setting for setting in VARIABLES if re.search(setting.pattern, name)), None)
-    if known is not None or _OWNED.match(name):
-        return known
+    setting = next((setting for setting in VARIABLES if re.search(setting.pattern, name)), None)
+    if setting is not None or _OWNED.match(name):
+        return setting
     own = argument(name)
     return own if own is not None and own.kind == "collectives" else None
 
@@ -107,7 +107,7 @@ def inert(name: str, backend: str | None) -> bool:
 
 def options(argv: tuple[str, ...]) -> dict[str, str]:
     """The options of a command line: `--name value`, `--name=value`, `-x value`, and Hydra's `name=value`."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     words = list(argv)
     for index, word in enumerate(words[1:], 1):
         if word.startswith("-") and len(word) > 1 and not re.fullmatch(r"-[\d.]+.*", word):
@@ -117,8 +117,8 @@ def options(argv: tuple[str, ...]) -> dict[str, str]:
                 value = (
                     following if not following.startswith("-") or re.fullmatch(r"-[\d.e+-]+", following) else "(set)"
                 )
-            found[name] = value
+            values[name] = value
         elif re.fullmatch(r"\+*[A-Za-z_][\w.]*=.*", word):
             name, _, value = word.lstrip("+").partition("=")
-            found[name] = value
-    return found
+            values[name] = value
+    return values

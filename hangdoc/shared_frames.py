@@ -31,10 +31,12 @@ Locals = tuple[Local, ...]
 
 def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
     """The snapshot without frames, and the table and the locals that its threads refer to."""
-    bare = {thread.frames: tuple(without_locals(frame) for frame in thread.frames) for thread in _threads(snapshot)}
-    stacks = sorted(set(bare.values()), key=lambda stack: [_order(frame) for frame in stack])
+    bare = {
+        thread.frames: tuple(without_locals(frame) for frame in thread.frames) for thread in _list_threads(snapshot)
+    }
+    stacks = sorted(set(bare.values()), key=lambda stack: [_encode_frame(frame) for frame in stack])
     # Sorted by frames, so that hosts whose ranks are at the same lines have equal tables.
-    frames = sorted({frame for stack in stacks for frame in stack}, key=_order)
+    frames = sorted({frame for stack in stacks for frame in stack}, key=_encode_frame)
     at = {frame: number for number, frame in enumerate(frames)}
     number = {stack: position for position, stack in enumerate(stacks)}
     variables: dict[Locals, int] = {}
@@ -48,13 +50,17 @@ def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
         return replace(thread, frames=(), stack=number[bare[thread.frames]], locals=own if max(own) >= 0 else ())
 
     table = Table(tuple(frames), tuple(tuple(at[frame] for frame in stack) for stack in stacks))
-    return replace(snapshot, hosts=tuple(_changed(host, shared) for host in snapshot.hosts)), table, tuple(variables)
+    return (
+        replace(snapshot, hosts=tuple(_change_threads(host, shared) for host in snapshot.hosts)),
+        table,
+        tuple(variables),
+    )
 
 
 def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, ...], most: int) -> None:
     """Give the threads of newly decoded hosts their frames. Raises IndexError for a position that does not exist, and
     ValueError for locals of another stack, or for more than `most` frames: a few bytes refer to a long stack."""
-    given = 0
+    frame_count = 0
     for host in hosts:
         for process in host.processes:
             for stack in (process.stack, process.stack_before, process.native):
@@ -68,13 +74,13 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
                 for thread in stack.threads:
                     if thread.stack is not None:
                         frames = table[thread.stack]
-                        given += len(frames)
-                        if given > most:
+                        frame_count += len(frames)
+                        if frame_count > most:
                             raise ValueError(f"its threads have more than {most:,} frames")
                         if thread.locals:
-                            found = zip(frames, thread.locals, strict=True)
+                            pairs = zip(frames, thread.locals, strict=True)
                             frames = tuple(
-                                [replace(frame, locals=variables[at]) if at >= 0 else frame for frame, at in found]
+                                [replace(frame, locals=variables[at]) if at >= 0 else frame for frame, at in pairs]
                             )
                             force_setattr(thread, "locals", ())
                         force_setattr(thread, "frames", frames)  # nothing else refers to it yet
@@ -83,20 +89,20 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
 
 def table_of(raw: bytes) -> Resolved:
     """The stacks of a table that was written as JSON. Raises UntrustedError, and IndexError as `resolve`."""
-    return _kept_table(raw) if len(raw) <= untrusted.KEPT_BYTES else _table(raw)
+    return _kept_table(raw) if len(raw) <= untrusted.KEPT_BYTES else _decode_table(raw)
 
 
 @lru_cache(64)  # the hosts of a run have few different tables
 def _kept_table(raw: bytes) -> Resolved:
-    return _table(raw)
+    return _decode_table(raw)
 
 
-def _table(raw: bytes) -> Resolved:
+def _decode_table(raw: bytes) -> Resolved:
     table = untrusted.decode(raw, Table, len(raw))
     return tuple(tuple(table.frames[at] for at in stack) for stack in table.stacks)
 
 
-def _threads(snapshot: Snapshot) -> Iterator[PythonThread]:
+def _list_threads(snapshot: Snapshot) -> Iterator[PythonThread]:
     for host in snapshot.hosts:
         for process in host.processes:
             for stack in (process.stack, process.stack_before, process.native):
@@ -104,19 +110,19 @@ def _threads(snapshot: Snapshot) -> Iterator[PythonThread]:
                     yield from (thread for thread in stack.threads if thread.frames)
 
 
-def _changed(host: Host, change: Callable[[PythonThread], PythonThread]) -> Host:
-    return replace(host, processes=tuple(_with(process, change) for process in host.processes))
+def _change_threads(host: Host, change: Callable[[PythonThread], PythonThread]) -> Host:
+    return replace(host, processes=tuple(_change_process(process, change) for process in host.processes))
 
 
-def _with(process: Process, change: Callable[[PythonThread], PythonThread]) -> Process:
-    found = {
+def _change_process(process: Process, change: Callable[[PythonThread], PythonThread]) -> Process:
+    stacks = {
         name: replace(stack, threads=tuple(map(change, stack.threads)))
         for name in ("stack", "stack_before", "native")
         if isinstance(stack := getattr(process, name), Stack)
     }
-    if "stack" in found and "stack_before" in found and found["stack"].threads == found["stack_before"].threads:
-        found["stack_before"] = replace(found["stack_before"], threads=(), as_later=True)
-    return replace(process, **found)
+    if "stack" in stacks and "stack_before" in stacks and stacks["stack"].threads == stacks["stack_before"].threads:
+        stacks["stack_before"] = replace(stacks["stack_before"], threads=(), as_later=True)
+    return replace(process, **stacks)
 
 
 def without_locals(frame: Frame) -> Frame:
@@ -124,5 +130,5 @@ def without_locals(frame: Frame) -> Frame:
     return replace(frame, locals=()) if frame.locals else frame
 
 
-def _order(frame: Frame) -> bytes:
+def _encode_frame(frame: Frame) -> bytes:
     return msgspec.json.encode(frame)

@@ -16,11 +16,11 @@ _FIELDS: dict[type, str] = {Runtime: "runtime", Progress: "progress", DataSource
 
 def share(snapshot: Snapshot) -> tuple[Snapshot, tuple[Part, ...]]:
     """The snapshot without these parts, and the parts that its processes refer to."""
-    found = {part for host in snapshot.hosts for process in host.processes for part in _parts(process)}
+    distinct = {part for host in snapshot.hosts for process in host.processes for part in _list_parts(process)}
     # In one order, so that hosts whose ranks have the same parts have equal bytes.
-    parts = tuple(sorted(found, key=msgspec.json.encode))
+    parts = tuple(sorted(distinct, key=msgspec.json.encode))
     at = {part: number for number, part in enumerate(parts)}
-    return replace(snapshot, hosts=tuple(_bare(host, at) for host in snapshot.hosts)), parts
+    return replace(snapshot, hosts=tuple(_strip_host(host, at) for host in snapshot.hosts)), parts
 
 
 def resolve(hosts: tuple[Host, ...], parts: tuple[Part, ...]) -> None:
@@ -35,28 +35,28 @@ def resolve(hosts: tuple[Host, ...], parts: tuple[Part, ...]) -> None:
 
 def parts_of(raw: bytes) -> tuple[Part, ...]:
     """The parts that were written as JSON. Raises UntrustedError."""
-    return _kept_parts(raw) if len(raw) <= untrusted.KEPT_BYTES else _parts_in(raw)
+    return _kept_parts(raw) if len(raw) <= untrusted.KEPT_BYTES else _decode_parts(raw)
 
 
 @lru_cache(64)  # the hosts of a hung run have few different ones
 def _kept_parts(raw: bytes) -> tuple[Part, ...]:
-    return _parts_in(raw)
+    return _decode_parts(raw)
 
 
-def _parts_in(raw: bytes) -> tuple[Part, ...]:
+def _decode_parts(raw: bytes) -> tuple[Part, ...]:
     return untrusted.decode(raw, tuple[Part, ...], len(raw))
 
 
-def _parts(process: Process) -> list[Part]:
+def _list_parts(process: Process) -> list[Part]:
     return [part for name in _FIELDS.values() if isinstance(part := getattr(process, name), Part)]
 
 
-def _bare(host: Host, at: dict[Part, int]) -> Host:
-    return replace(host, processes=tuple(_without(process, at) for process in host.processes))
+def _strip_host(host: Host, at: dict[Part, int]) -> Host:
+    return replace(host, processes=tuple(_strip_process(process, at) for process in host.processes))
 
 
-def _without(process: Process, at: dict[Part, int]) -> Process:
-    parts = _parts(process)
+def _strip_process(process: Process, at: dict[Part, int]) -> Process:
+    parts = _list_parts(process)
     defaults = {_FIELDS[type(part)]: _NOTHING[_FIELDS[type(part)]] for part in parts}
     return replace(process, parts=tuple(at[part] for part in parts), **defaults) if parts else process
 

@@ -43,7 +43,7 @@ class Pattern:
     environment: dict[str, str]
 
     @classmethod
-    def of(cls, first: Process) -> "Pattern":
+    def from_process(cls, first: Process) -> "Pattern":
         """Raises ValueError for a process without identity, environment and clocks."""
         who, clocks, environment = first.identity, first.clocks, first.environment
         if who is None or not isinstance(clocks, Clocks) or not isinstance(environment, Environment):
@@ -82,7 +82,11 @@ def common(process: Process) -> Process:
         groups = tuple(replace(group, address=0) for group in interpreter.groups)
         interpreter = replace(interpreter, globals=(), globals_before=(), groups=groups)
     if isinstance(progress, Progress):
-        changing = (one for one in progress.counters if one.looped or one.advances or one.before != one.after)
+        changing = (
+            counter
+            for counter in progress.counters
+            if counter.looped or counter.advances or counter.before != counter.after
+        )
         beacon = replace(progress.beacon, age_seconds=0.0) if progress.beacon is not None else None
         progress = replace(progress, counters=tuple(changing), beacon=beacon)
     if isinstance(clocks, Clocks):
@@ -137,7 +141,10 @@ def _placeless(communicators: Communicators | Unavailable) -> Communicators | Un
     """What the communicators of a rank have in common with those of another one: which they are, and how far it is in each."""
     if not isinstance(communicators, Communicators):
         return communicators
-    placeless = (replace(one, rank=None, cuda_device=None, bus=None, node=0) for one in communicators.communicators)
+    placeless = (
+        replace(communicator, rank=None, cuda_device=None, bus=None, node=0)
+        for communicator in communicators.communicators
+    )
     return replace(communicators, communicators=tuple(placeless))
 
 
@@ -157,7 +164,7 @@ def _names(process: Process, clocks: Clocks) -> tuple[KernelThread, ...]:
 def _without_variables(stack: Stack | Unavailable) -> Stack | Unavailable:
     if not isinstance(stack, Stack):
         return stack
-    threads = (replace(one, tid=None, frames=tuple(map(without_locals, one.frames))) for one in stack.threads)
+    threads = (replace(thread, tid=None, frames=tuple(map(without_locals, thread.frames))) for thread in stack.threads)
     return Stack(at_seconds=0.0, threads=tuple(threads))
 
 
@@ -170,8 +177,10 @@ def _shared(host: Host) -> Host:
     if all(process.like is None for process in host.processes):
         return host
     first: dict[int | None, Process] = {process.pid: process for process in host.processes if process.like is None}
-    alike = tuple(own_of(one, first[one.like]) for one in host.processes if one.like in first)
-    return replace(host, processes=tuple(one for one in host.processes if one.like not in first), alike=alike)
+    alike = tuple(own_of(process, first[process.like]) for process in host.processes if process.like in first)
+    return replace(
+        host, processes=tuple(process for process in host.processes if process.like not in first), alike=alike
+    )
 
 
 def own_of(process: Process, first: Process) -> Alike:
@@ -180,7 +189,7 @@ def own_of(process: Process, first: Process) -> Alike:
     assert who is not None and isinstance(clocks, Clocks)  # noqa: S101
     theirs = first.environment.variables if isinstance(first.environment, Environment) else {}
     mine = process.environment.variables if isinstance(process.environment, Environment) else {}
-    idle = [one.idle_seconds for one in clocks.threads if one.tid == process.pid]
+    idle = [thread.idle_seconds for thread in clocks.threads if thread.tid == process.pid]
     return Alike(
         pid=process.pid,
         like=first.pid,
@@ -188,7 +197,7 @@ def own_of(process: Process, first: Process) -> Alike:
         rank=who.rank,
         local_rank=who.local_rank,
         started_seconds_ago=process.started_seconds_ago,
-        cpu_ns=sum(one.cpu_ns for one in clocks.threads),
+        cpu_ns=sum(thread.cpu_ns for thread in clocks.threads),
         idle_seconds=idle[0] if idle else None,
         resident_bytes=process.resident_bytes,
         argv=process.argv if process.argv != first.argv else None,
@@ -205,10 +214,10 @@ def resolve(hosts: tuple[Host, ...], most: int) -> None:
         if not host.alike:
             continue
         first = {process.pid: process for process in host.processes}
-        patterns = {pid: Pattern.of(first[pid]) for pid in {one.like for one in host.alike}}
-        copied += sum(len(patterns[one.like].environment) + len(one.variables) for one in host.alike)
+        patterns = {pid: Pattern.from_process(first[pid]) for pid in {alike.like for alike in host.alike}}
+        copied += sum(len(patterns[alike.like].environment) + len(alike.variables) for alike in host.alike)
         if copied > most:
             raise ValueError(f"its ranks have more than {most:,} environment variables")
-        ranks = [patterns[one.like].rank(one) for one in host.alike]
+        ranks = [patterns[alike.like].rank(alike) for alike in host.alike]
         force_setattr(host, "processes", (*host.processes, *ranks))  # nothing else refers to it yet
         force_setattr(host, "alike", ())

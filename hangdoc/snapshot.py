@@ -1155,11 +1155,11 @@ def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
     for snapshot in snapshots:
         for host in snapshot.hosts:
             key = (host.name, host.machine_id or "")
-            known = newest.get(key)
-            if known is None or host.taken_at > known.taken_at:
+            earlier = newest.get(key)
+            if earlier is None or host.taken_at > earlier.taken_at:
                 newest[key] = host
     alike: dict[str, list[Host]] = {}
-    for (name, machine), host in sorted(newest.items(), key=lambda one: one[0]):
+    for (name, machine), host in sorted(newest.items(), key=lambda item: item[0]):
         older = observations[name, machine] - 1
         if older:
             what = f"{older} older observation{'s' * (older > 1)} of this host"
@@ -1173,7 +1173,7 @@ def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
         for number, host in enumerate(group, 1)
     ]
     reached = {host.asked_as for host in hosts} | {host.name for host in hosts}
-    unreached = {one.host: one for snapshot in snapshots for one in snapshot.unreached if one.host not in reached}
+    unreached = {gone.host: gone for snapshot in snapshots for gone in snapshot.unreached if gone.host not in reached}
     return Snapshot(
         hangdoc=snapshots[0].hangdoc,
         hosts=tuple(hosts),

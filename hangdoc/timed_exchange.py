@@ -58,7 +58,7 @@ class TimedConnection(http.client.HTTPConnection):
     def __init__(self, host: str, limit: Limit, **more: Any) -> None:
         more["timeout"] = limit.seconds
         super().__init__(host, **more)
-        self._create_connection = lambda address, *_: _connected(address, limit)
+        self._create_connection = lambda address, *_: _connect(address, limit)
 
 
 class TimedTLSConnection(http.client.HTTPSConnection):
@@ -71,13 +71,13 @@ class TimedTLSConnection(http.client.HTTPSConnection):
         # The handshake has one timeout as a whole, that of the socket below.
         context.sslsocket_class = type("_TimedTLSSocket", (_Timed, ssl.SSLSocket), {"limit": limit})
         super().__init__(host, context=context, **more)
-        self._create_connection = lambda address, *_: _connected(address, limit)
+        self._create_connection = lambda address, *_: _connect(address, limit)
 
 
-def _connected(address: tuple[str, int], limit: Limit) -> TimedSocket:
+def _connect(address: tuple[str, int], limit: Limit) -> TimedSocket:
     """A connection to the first address of a host that accepts one. Raises OSError."""
     problem: OSError = OSError("the host has no address")
-    addresses = _addresses(address, limit)
+    addresses = _resolve_host(address, limit)
     for number, (family, kind, _, _, place) in enumerate(addresses):
         connection = TimedSocket(limit, family, kind)
         try:
@@ -92,14 +92,14 @@ def _connected(address: tuple[str, int], limit: Limit) -> TimedSocket:
     raise problem
 
 
-def _addresses(address: tuple[str, int], limit: Limit) -> list[Any]:
+def _resolve_host(address: tuple[str, int], limit: Limit) -> list[Any]:
     """The addresses of a host. The resolver has no time limit, so it runs in a thread that can be abandoned."""
-    found: list[Any] = []
+    addresses: list[Any] = []
     problems: list[OSError] = []
 
     def resolve() -> None:
         try:
-            found.extend(socket.getaddrinfo(*address, 0, socket.SOCK_STREAM))
+            addresses.extend(socket.getaddrinfo(*address, 0, socket.SOCK_STREAM))
         except OSError as error:
             problems.append(error)
 
@@ -109,4 +109,4 @@ def _addresses(address: tuple[str, int], limit: Limit) -> list[Any]:
     if problems:
         raise problems[0]
     limit.left()
-    return found
+    return addresses

@@ -155,7 +155,7 @@ class Recorder:
             self._before = {}
             self._last_progress = next((poll.seconds for poll in reversed(earlier) if _progresses(poll)), None)
         since = seconds - self._polls[-1].seconds if self._polls else _FIRST_POLL_SECONDS
-        for rank in (*(view.rank for view in job.ranks), *(one.rank for one in job.unseen)):
+        for rank in (*(view.rank for view in job.ranks), *(unseen.rank for unseen in job.unseen)):
             self._position.setdefault(rank, len(self._position))
         codes = bytearray([_UNSEEN]) * len(self._position)
         shares = {view.rank: 1 - view.waited_share for view in job.ranks if view.waited_share is not None}
@@ -251,8 +251,8 @@ def _tally(codes: bytes, shares: bytes | None = None, *, past: bool = False) -> 
     counts = {cell: codes.count(_CODE[cell]) for cell in CELLS}
     most = max(counts, key=lambda cell: (counts[cell], -_MOST_SEVERE_FIRST.index(cell)))
     if past and shares is not None:
-        known = len(codes) - counts["unseen"]
-        return most, sum(shares) / 255 / known if known and most != "unseen" else 0.0
+        observed = len(codes) - counts["unseen"]
+        return most, sum(shares) / 255 / observed if observed and most != "unseen" else 0.0
     progress = sum(shares) / 255 if shares is not None else sum(counts[cell] for cell in PROGRESS)
     return "dead" if counts["dead"] else most, progress / len(codes)
 

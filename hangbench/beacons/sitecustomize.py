@@ -42,10 +42,10 @@ def _record():
     path = Path(_watchdog.beacon_path).with_suffix(FLIGHT_SUFFIX)
     while True:
         with contextlib.suppress(Exception):
-            known = recorder.dump()
-            if known is not None:
+            records = recorder.dump()
+            if records is not None:
                 fresh = path.with_suffix(".new")
-                fresh.write_bytes(known)
+                fresh.write_bytes(records)
                 fresh.replace(path)
         time.sleep(1.0)
 

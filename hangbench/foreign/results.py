@@ -63,7 +63,7 @@ def judged(program: Program, situation: Situation, version: str, seen: dict[str,
     """Compare a look of `run.inside` with the truth. A run is one job; several jobs count as a wrong verdict."""
     document = seen["document"] or {"jobs": [], "verdict": "none", "problems": []}
     nothing: dict[str, Any] = {"verdict": "none", "findings": [], "ranks": []}
-    job: dict[str, Any] = max(document["jobs"], key=lambda found: len(found["ranks"]), default=nothing)
+    job: dict[str, Any] = max(document["jobs"], key=lambda candidate: len(candidate["ranks"]), default=nothing)
     findings = job["findings"]
     leading = findings[0] if findings else None
     world = program.world if situation.world is None else situation.world

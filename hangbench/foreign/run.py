@@ -34,8 +34,8 @@ def isolated(program: Program, situation: Situation, bundle: Path) -> dict[str, 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, stdin=subprocess.DEVNULL)
     if not result.exists():
         raise RuntimeError((done.stdout + done.stderr)[-4000:])
-    found: dict[str, object] = json.loads(result.read_text())
-    return found
+    seen: dict[str, object] = json.loads(result.read_text())
+    return seen
 
 
 def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, object]:
@@ -109,15 +109,15 @@ def _others() -> list[psutil.Process]:
 
 def _ranks() -> dict[str, str]:
     """RANK0, RANK1 ...: the pids of processes with a rank in their environment. Parents precede their workers."""
-    found: dict[str, str] = {}
+    pids: dict[str, str] = {}
     for process in sorted(_others(), key=lambda p: (p.create_time(), p.pid)):
         try:
             environment = process.environ()
         except psutil.Error:
             continue
         if "RANK" in environment and "WORLD_SIZE" in environment:
-            found.setdefault(f"RANK{environment['RANK']}", str(process.pid))
-    return found
+            pids.setdefault(f"RANK{environment['RANK']}", str(process.pid))
+    return pids
 
 
 def settle(log: Path, *, quiet: bool) -> bool:
@@ -142,7 +142,7 @@ def settle(log: Path, *, quiet: bool) -> bool:
 
 def _at_work() -> frozenset[int]:
     """Pids with a thread that runs, wants to run, or waits for a disk."""
-    found = set()
+    pids = set()
     for process in _others():
         for task in Path(f"/proc/{process.pid}/task").glob("*/stat"):
             try:
@@ -150,8 +150,8 @@ def _at_work() -> frozenset[int]:
             except OSError:
                 continue
             if state in "RD":
-                found.add(process.pid)
-    return frozenset(found)
+                pids.add(process.pid)
+    return frozenset(pids)
 
 
 def prepare(program: Program) -> str:

@@ -81,7 +81,7 @@ def main(names: tuple[str, ...], out: Path, limit: float, at_once: int, backend:
     chosen = [case for case in chosen if card or not case.needs_card]
     signal.signal(signal.SIGTERM, _interrupt)
     work = Path(tempfile.mkdtemp(prefix="hangbench-gpu-"))
-    bench = Bench(chosen, work, card=card, limit=limit, say=lambda line: click.echo(line))
+    bench = Bench(chosen, work, card=card, limit=limit, log=lambda line: click.echo(line))
     try:
         bench.run(at_once)
     except KeyboardInterrupt:

@@ -25,15 +25,15 @@ _LARGEST = 8 << 20
 
 
 class Bench:
-    """All cases on this machine. `say` gets a line for each event."""
+    """All cases on this machine. `log` gets a line for each event."""
 
     def __init__(
-        self, cases: Sequence[CardCase], work: Path, *, card: bool, limit: float, say: Callable[[str], None]
+        self, cases: Sequence[CardCase], work: Path, *, card: bool, limit: float, log: Callable[[str], None]
     ) -> None:
         self._waiting = deque(enumerate(cases))
         self._work, self._card, self._limit = work, card, limit
         self._began = time.monotonic()
-        self._say = say
+        self._log = log
         self._attempts: list[Attempt] = []
         self._left_out: list[str] = []
         self._over = threading.Event()
@@ -79,7 +79,7 @@ class Bench:
             worker.join(max(0.0, until - self.clock()))
         late = [attempt.case.name for attempt in self._attempts if attempt.trial.ended is None]
         if late:
-            self._say(f"the limit is over: {', '.join(late)} did not end")
+            self._log(f"the limit is over: {', '.join(late)} did not end")
 
     def _work_off(self, until: float) -> None:
         while not self._over.is_set():
@@ -89,14 +89,14 @@ class Bench:
                 return
             if until - self.clock() < _SHORTEST:
                 self._left_out.append(case.name)
-                self._say(f"{case.name}: not started, no time is left")
+                self._log(f"{case.name}: not started, no time is left")
                 continue
             attempt = Attempt(case, index, self._work / case.name, self._card, self.clock)
             self._attempts.append(attempt)
             attempt.run()
             trial = attempt.trial
             mark = "right" if trial.right else "no answer" if trial.right is None else f"WRONG {trial.complaints}"
-            self._say(f"[{self.clock():5.1f}] {case.name:<22}{trial.verdict or '-':<9}{trial.finding or '-':<7}{mark}"
+            self._log(f"[{self.clock():5.1f}] {case.name:<22}{trial.verdict or '-':<9}{trial.finding or '-':<7}{mark}"
                       + "".join(f"\n        {problem}" for problem in trial.problems))  # fmt: skip
 
     def _phase(self, name: str, action: Callable[[], object]) -> None:

@@ -93,7 +93,11 @@ def main() -> None:
             around.append(launcher)
         elif not options.ci or launcher.in_ci:
             print(f"left out: {launcher.name} ({launcher.program} is not installed)", file=sys.stderr)
-    chosen = [one for one in around if (one.in_ci if options.ci else not options.names or one.name in options.names)]
+    chosen = [
+        launcher
+        for launcher in around
+        if (launcher.in_ci if options.ci else not options.names or launcher.name in options.names)
+    ]
     right = True
     if options.ci or options.together:
         todo = iter([all_at_once(chosen, turn) for turn in ((0,) if options.ci else (0, 1))])

@@ -97,12 +97,12 @@ class Launched:
 
     def ranks(self) -> dict[int, int]:
         """Rank to pid, as the ranks reported them."""
-        found = {}
+        pids = {}
         for rank in range(WORLD):
             note = self.folder / f"rank-{rank}"
             if note.exists() and (text := note.read_text()):
-                found[rank] = int(text)
-        return found
+                pids[rank] = int(text)
+        return pids
 
     def processes(self) -> set[int]:
         """Every process of the run: launcher, ranks and helpers."""
@@ -115,11 +115,11 @@ class Launched:
     def wait_for_report(self, seconds: float = 90.0) -> Path:
         """Wait for the watchdog's report and return its directory. Raises RuntimeError if there is none."""
         until = time.monotonic() + seconds
-        while not (found := [path.parent for path in self.folder.glob("hangdoc-*/report.txt")]):
+        while not (folders := [path.parent for path in self.folder.glob("hangdoc-*/report.txt")]):
             if time.monotonic() > until:
                 raise RuntimeError(f"the watchdog wrote no report. The run printed:\n{self.log()[-2000:]}")
             time.sleep(0.1)
-        return found[0]
+        return folders[0]
 
     def _frozen(self) -> bool:
         steps = [self.folder / f"step-{rank}" for rank in range(WORLD)]

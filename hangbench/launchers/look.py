@@ -69,15 +69,15 @@ def wrong_about(run: Launched, document: Document) -> list[str]:
 
 def strangers(runs: Iterable[Launched], document: Document) -> list[str]:
     """Jobs and ranks of a document that belong to none of these runs."""
-    known = {pid for run in runs for pid in run.processes()}
-    return [f"a job of another run: {summary(job)}" for job in document["jobs"] if not pids_of(job) & known]
+    own_pids = {pid for run in runs for pid in run.processes()}
+    return [f"a job of another run: {summary(job)}" for job in document["jobs"] if not pids_of(job) & own_pids]
 
 
 def wrong_on_the_host(runs: list[Launched], document: Document) -> dict[Launched, list[str]]:
     """What is wrong in a look at the whole host, by run. Jobs of no run count with the first one."""
-    found = {run: wrong_about(run, document) for run in runs}
-    found[runs[0]] += strangers(runs, document)
-    return found
+    wrong_by_run = {run: wrong_about(run, document) for run in runs}
+    wrong_by_run[runs[0]] += strangers(runs, document)
+    return wrong_by_run
 
 
 def jobs_of(run: Launched, document: Document) -> str:

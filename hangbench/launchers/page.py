@@ -13,14 +13,14 @@ _COLUMNS = (
 
 def table(outcomes: Iterable[Outcome]) -> str:
     """A Markdown table with a line per launcher. Each cell has the number of right looks."""
-    known = list(outcomes)
+    all_outcomes = list(outcomes)
     lines = [
         "| launcher | version | runs in | healthy, by host | hung, by host | healthy, by `--pid` | hung, by `--pid` "
         "| healthy, by watchdog | hung, by watchdog |",
         "| --- | --- | --- |" + " --- |" * len(_COLUMNS),
     ]
     for launcher in TABLE:
-        mine = [outcome for outcome in known if outcome.launcher == launcher.name]
+        mine = [outcome for outcome in all_outcomes if outcome.launcher == launcher.name]
         cells = [_cell([o for o in mine if o.kind == kind and _state(o) == state]) for state, kind in _COLUMNS]
         where = "CI" if launcher.in_ci else "by hand"
         lines.append(f"| `{launcher.name}` | {_version(launcher)} | {where} | {' | '.join(cells)} |")

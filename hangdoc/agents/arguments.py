@@ -143,50 +143,52 @@ class CompareLaunchLines(Arguments, frozen=True, kw_only=True):
 A = TypeVar("A", bound=Arguments)
 
 
-def read(kind: type[A], given: dict[str, Any]) -> A:
+def read(kind: type[A], values: dict[str, Any]) -> A:
     """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, and a
     list of one may be its only item, as some clients send them. Null stands for the default."""
-    lists = {field.name for field in msgspec.structs.fields(kind) if get_origin(_plain(field.type)) is tuple}
+    lists = {
+        field.name for field in msgspec.structs.fields(kind) if get_origin(_strip_constraints(field.type)) is tuple
+    }
     try:
-        found = msgspec.convert(
+        request = msgspec.convert(
             {
-                name: _listed(_unwrapped(value)) if name in lists else _unwrapped(value)
-                for name, value in given.items()
+                name: _as_list(_decode_list(value)) if name in lists else _decode_list(value)
+                for name, value in values.items()
                 if value is not None
             },
             kind,
             strict=False,
         )
     except msgspec.ValidationError as error:
-        known = ", ".join(kind.__struct_fields__)
-        raise CommandError(f"{clip(str(error))}. Arguments of this tool: {known}.", USAGE) from None
+        names = ", ".join(kind.__struct_fields__)
+        raise CommandError(f"{clip(str(error))}. Arguments of this tool: {names}.", USAGE) from None
     for name in kind.__struct_fields__:
-        if isinstance(value := getattr(found, name), float) and not math.isfinite(value):
+        if isinstance(value := getattr(request, name), float) and not math.isfinite(value):
             raise CommandError(f"`{name}` must be a finite number.", USAGE)
-    return found
+    return request
 
 
 def schema_of(kind: type[Arguments]) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments. It does not say that an optional argument may be null, because some clients cannot
     read `anyOf`. `read` accepts null."""
-    found = schema.of(kind)
-    for name, described in found["properties"].items():
-        choices = [one for one in described.get("anyOf", ()) if one != {"type": "null"}]
+    document = schema.struct_schema(kind)
+    for name, described in document["properties"].items():
+        choices = [choice for choice in described.get("anyOf", ()) if choice != {"type": "null"}]
         if len(choices) == 1:
-            found["properties"][name] = choices[0]
-    return found
+            document["properties"][name] = choices[0]
+    return document
 
 
-def _plain(kind: Any) -> Any:
+def _strip_constraints(kind: Any) -> Any:
     """A type without its constraints."""
     return kind.__origin__ if hasattr(kind, "__metadata__") else kind
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, (int, str)) else value
 
 
-def _unwrapped(value: Any) -> Any:
+def _decode_list(value: Any) -> Any:
     """Decode a list that a client sent as a string."""
     if isinstance(value, str) and value[:1] == "[" and len(value) < 1 << 20:
         try:

@@ -23,10 +23,10 @@ I = TypeVar("I")  # noqa: E741
 def fitted(build: Callable[[int], T]) -> T:
     """The longest answer within MAX_BYTES. `build` takes the maximum number of items of each list."""
     for most in _MOST:
-        found = build(most)
-        if len(msgspec.json.encode(found)) <= MAX_BYTES:
+        answer = build(most)
+        if len(msgspec.json.encode(answer)) <= MAX_BYTES:
             break
-    return found
+    return answer
 
 
 def first(items: Sequence[I], most: int) -> tuple[tuple[I, ...], int]:

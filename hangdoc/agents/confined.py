@@ -27,10 +27,10 @@ class Confined:
     def read(self, asked: str) -> Snapshot:
         """The snapshot in a bundle, or in all bundles of a directory. Raises CommandError for a path that may not be opened,
         BundleError for a file that is not a bundle."""
-        path = self._inside(asked)
+        path = self._resolve_inside(asked)
         if not path.is_dir():
             return self._read(path)
-        inside = sorted(one for one in path.glob(f"*{_SUFFIX}"))
+        inside = sorted(bundle for bundle in path.glob(f"*{_SUFFIX}"))
         if not inside:
             raise CommandError(f"{path} contains no bundle (*{_SUFFIX}).", USAGE)
         if len(inside) > MAX_FILES:
@@ -38,19 +38,19 @@ class Confined:
                 f"{path} contains {len(inside)} bundles, but at most {MAX_FILES} can be opened together. Name one of them.",
                 USAGE,
             )
-        return merge(tuple(self._read(self._inside(str(one))) for one in inside))
+        return merge(tuple(self._read(self._resolve_inside(str(bundle))) for bundle in inside))
 
     def listed(self) -> list[BundleRow]:
         """The bundles, the newest first."""
-        found: dict[Path, os.stat_result] = {}
+        statuses: dict[Path, os.stat_result] = {}
         for path in self._files():
             try:
-                found[path] = path.lstat()
+                statuses[path] = path.lstat()
             except OSError:
                 continue
-        newest = sorted(found.items(), key=lambda one: (-one[1].st_mtime, one[0]))
+        newest = sorted(statuses.items(), key=lambda item: (-item[1].st_mtime, item[0]))
         return [
-            BundleRow(path=str(path), bytes=status.st_size, written=_iso(status.st_mtime))
+            BundleRow(path=str(path), bytes=status.st_size, written=_format_time(status.st_mtime))
             for path, status in newest
             if stat.S_ISREG(status.st_mode)
         ]
@@ -68,7 +68,7 @@ class Confined:
                 if looked > _LISTED:
                     return
 
-    def _inside(self, asked: str) -> Path:
+    def _resolve_inside(self, asked: str) -> Path:
         if not self.roots:
             raise CommandError(
                 "this server may not open bundles. To allow those of a directory, start it with `hangdoc mcp --bundles DIR`.",
@@ -82,7 +82,7 @@ class Confined:
                 real = Path(os.path.realpath(base / asked, strict=True))
             except OSError:
                 continue
-            if self._below_a_root(real):
+            if self._is_below_a_root(real):
                 return real
         allowed = ", ".join(map(str, self.roots))
         raise CommandError(
@@ -91,7 +91,7 @@ class Confined:
             USAGE,
         )
 
-    def _below_a_root(self, real: Path) -> bool:
+    def _is_below_a_root(self, real: Path) -> bool:
         return any(real == root or real.is_relative_to(root) for root in self.roots)
 
     def _read(self, path: Path) -> Snapshot:
@@ -104,12 +104,12 @@ class Confined:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise CommandError(f"{path} is not a regular file.", USAGE)
-            if not self._below_a_root(Path(os.readlink(f"/proc/self/fd/{handle}"))):
+            if not self._is_below_a_root(Path(os.readlink(f"/proc/self/fd/{handle}"))):
                 raise CommandError(f"{path} was moved while hangdoc opened it. Try again.", USAGE)
             if status.st_size > MAX_FILE_BYTES:
                 raise CommandError(f"{path} has {status.st_size} bytes. A bundle has at most {MAX_FILE_BYTES}.", USAGE)
             return codec.decode(file.read(MAX_FILE_BYTES), str(path))
 
 
-def _iso(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

@@ -45,56 +45,56 @@ def looked(look: Look, looks: Looks, most: int) -> Looked:
     return Looked(
         note=EVIDENCE,
         look=look.number,
-        of=clip(look.of, LINE),
+        of=clip(look.observed, LINE),
         taken_at=look.diagnosis.taken_at,
         seconds_ago=look.seconds_ago(),
         verdict=look.diagnosis.verdict,
-        jobs=tuple(_job(job, look, looks, most) for job in jobs),
+        jobs=tuple(_describe_job(job, look, looks, most) for job in jobs),
         jobs_left_out=more,
         problems=clipped(problems),
         problems_left_out=hidden,
     )
 
 
-def finding(one: Finding, look: Look, looks: Looks, most: int) -> FindingAnswer:
+def describe_finding(finding: Finding, look: Look, looks: Looks, most: int) -> FindingAnswer:
     """One finding."""
-    culprits, blamed = first(one.culprits, most)
-    shown, hidden = first(one.evidence, min(most, _EVIDENCE))
-    first_look = looks.first_seen(one.id)
+    culprits, blamed = first(finding.culprits, most)
+    shown, hidden = first(finding.evidence, min(most, _EVIDENCE))
+    first_look = looks.first_seen(finding.id)
     return FindingAnswer(
-        id=one.id,
-        code=one.code,
-        name=one.name,
-        severity=one.severity,
-        score=one.confidence,
-        summary=clip(one.summary, 2 * TEXT),
+        id=finding.id,
+        code=finding.code,
+        name=finding.name,
+        severity=finding.severity,
+        score=finding.confidence,
+        summary=clip(finding.summary, 2 * TEXT),
         culprits=culprits,
         culprits_left_out=blamed,
-        waiting=clip(numbers(one.victims), LINE),
-        evidence=tuple(map(_fact, shown)),
+        waiting=clip(numbers(finding.victims), LINE),
+        evidence=tuple(map(_describe_evidence, shown)),
         evidence_left_out=hidden,
-        remedy=clip(one.remedy, 2 * TEXT),
-        commands=clipped(one.commands[:most]),
+        remedy=clip(finding.remedy, 2 * TEXT),
+        commands=clipped(finding.commands[:most]),
         first_seen_in_look=first_look if first_look != look.number else None,
     )
 
 
 def row(group: list[RankView]) -> RankRow:
     """A row for equal ranks."""
-    one = group[0]
+    example = group[0]
     hosts = sorted({rank.host for rank in group})
-    total = f"/{one.batches_total}" if one.batches_total is not None else ""
+    total = f"/{example.batches_total}" if example.batches_total is not None else ""
     silent = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
     cpu = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
     return RankRow(
         ranks=clip(numbers(rank.rank for rank in group), LINE),
-        state=f"{one.label or 'unknown'}: {one.state}",
+        state=f"{example.label or 'unknown'}: {example.state}",
         host=clip(hosts[0], LINE) if len(hosts) == 1 else f"{len(hosts)} hosts",
-        pid=one.pid,
-        operation=clip(words.operation(one.operation), LINE),
-        where=clip(words.place(one.where), LINE),
-        source=clip(one.where.source, LINE) if one.where is not None else "",
-        batches=f"{one.batches_done}{total}" if one.batches_done is not None else "",
+        pid=example.pid,
+        operation=clip(words.operation(example.operation), LINE),
+        where=clip(words.place(example.where), LINE),
+        source=clip(example.where.source, LINE) if example.where is not None else "",
+        batches=f"{example.batches_done}{total}" if example.batches_done is not None else "",
         cpu_percent=round(sum(cpu) / len(cpu), 1) if cpu else None,
         silent_seconds=min(silent, default=None),
     )
@@ -104,7 +104,9 @@ def not_seen(look: Look, most: int) -> NotSeenAnswer:
     """What could not be observed, and why."""
     problems, hidden = first(look.diagnosis.problems, most)
     gaps = [
-        _gaps(job, run, most) for job, run in zip(look.diagnosis.jobs, look.runs, strict=True) if _incomplete(job, run)
+        _list_gaps(job, run, most)
+        for job, run in zip(look.diagnosis.jobs, look.runs, strict=True)
+        if _is_incomplete(job, run)
     ]
     return NotSeenAnswer(
         note=EVIDENCE,
@@ -118,20 +120,21 @@ def not_seen(look: Look, most: int) -> NotSeenAnswer:
 
 def unread(run: Run, ranks: Iterable[int]) -> list[Gap]:
     """Sources of these ranks that could not be read."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    ranks_by_source: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number in ranks:
         process = run.ranks[number].process
         for source in _UNREAD if process is not None else ():
             value = getattr(process, source)
             if isinstance(value, Unavailable) and value.reason not in _NO_LOSS:
-                found[source, value.reason].append(number)
+                ranks_by_source[source, value.reason].append(number)
     gaps = [
-        Gap(source=source, why=clip(why), ranks=clip(numbers(which), LINE)) for (source, why), which in found.items()
+        Gap(source=source, why=clip(why), ranks=clip(numbers(which), LINE))
+        for (source, why), which in ranks_by_source.items()
     ]
     return gaps + [Gap(source="sockets", why=clip(why), ranks=f"all of {host}") for host, why in run.blind_hosts()]
 
 
-def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
+def _describe_job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
     findings, hidden = first(job.findings, min(most, 8))
     rows, more = first(words.classes(job), most)
     return JobAnswer(
@@ -143,24 +146,26 @@ def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
         backend=clip(job.backend, LINE) or None,
         world_size=job.world_size,
         hung_for_seconds=job.hung_for_seconds,
-        findings=tuple(finding(one, look, looks, most) for one in findings),
+        findings=tuple(describe_finding(finding, look, looks, most) for finding in findings),
         findings_left_out=hidden,
         ranks=tuple(map(row, rows)),
         ranks_left_out=more,
-        unseen=_unseen(job)[:most],
+        unseen=_group_unseen_ranks(job)[:most],
     )
 
 
-def _fact(evidence: Evidence) -> Fact:
+def _describe_evidence(evidence: Evidence) -> Fact:
     return Fact(rank=evidence.rank, probe=evidence.probe, text=clip(evidence.text))
 
 
-def _unseen(job: Job) -> tuple[Gap, ...]:
+def _group_unseen_ranks(job: Job) -> tuple[Gap, ...]:
     """Ranks that were not observed, by the reason."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for one in job.unseen:
-        found[one.why.replace(f"RANK={one.rank}", "its RANK")].append(one.rank)
-    return tuple(Gap(why=clip(_in_scope(why)), ranks=clip(numbers(which), LINE)) for why, which in found.items())
+    ranks_by_reason: dict[str, list[int]] = defaultdict(list)
+    for unseen in job.unseen:
+        ranks_by_reason[unseen.why.replace(f"RANK={unseen.rank}", "its RANK")].append(unseen.rank)
+    return tuple(
+        Gap(why=clip(_in_scope(why)), ranks=clip(numbers(which), LINE)) for why, which in ranks_by_reason.items()
+    )
 
 
 def _in_scope(why: str) -> str:
@@ -171,12 +176,12 @@ def _in_scope(why: str) -> str:
     )
 
 
-def _incomplete(job: Job, run: Run) -> bool:
+def _is_incomplete(job: Job, run: Run) -> bool:
     return bool(job.unseen or unread(run, run.ranks))
 
 
-def _gaps(job: Job, run: Run, most: int) -> JobGaps:
-    hidden, (shown, left) = _unseen(job), first(unread(run, run.ranks), most)
+def _list_gaps(job: Job, run: Run, most: int) -> JobGaps:
+    hidden, (shown, left) = _group_unseen_ranks(job), first(unread(run, run.ranks), most)
     return JobGaps(
         job=clip(job.id, LINE), verdict=job.verdict, unseen=hidden[:most], unread=shown,
         left_out=left + max(0, len(hidden) - most),

@@ -42,7 +42,7 @@ class Look:
     """One look: the evidence and its diagnosis."""
 
     number: int
-    of: str
+    observed: str
     snapshot: Snapshot
     diagnosis: Diagnosis
     runs: tuple[Run, ...]
@@ -71,15 +71,15 @@ class Look:
         hung = [pair for pair in pairs if pair[0].verdict == "hung"]
         if name is not None:
             wanted = {run.id for run in select_runs(self.runs, name)}
-            found = [pair for pair in pairs if pair[0].id in wanted]
+            chosen = [pair for pair in pairs if pair[0].id in wanted]
         else:
-            found = hung if len(hung) == 1 else pairs
-        if len(found) == 1:
-            return found[0]
-        known = _listed(self.diagnosis)
-        if name is not None and not found:
-            raise CommandError(f"look {self.number} has no job {name[:100]!r}. Its jobs are: {known}.", USAGE)
-        raise CommandError(f"look {self.number} has {len(pairs)} jobs. Name one of them as `job`: {known}.", USAGE)
+            chosen = hung if len(hung) == 1 else pairs
+        if len(chosen) == 1:
+            return chosen[0]
+        jobs = _list_jobs(self.diagnosis)
+        if name is not None and not chosen:
+            raise CommandError(f"look {self.number} has no job {name[:100]!r}. Its jobs are: {jobs}.", USAGE)
+        raise CommandError(f"look {self.number} has {len(pairs)} jobs. Name one of them as `job`: {jobs}.", USAGE)
 
     def rank(self, number: int, run: Run) -> Rank:
         """A rank of this look. Raises CommandError if it was not observed or does not exist."""
@@ -146,26 +146,28 @@ class Looks:
                 )
         return asked
 
-    def keep(self, snapshot: Snapshot, of: str, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Look:
+    def keep(
+        self, snapshot: Snapshot, observed: str, patience: float = DEFAULT_PATIENCE, job: str | None = None
+    ) -> Look:
         """Diagnose a snapshot and keep the look. Raises CommandError for a job that does not exist."""
         diagnosis, runs = examine(snapshot, patience=patience)
         if job is not None:
             wanted = [run.id for run in select_runs(runs, job)]
             if len(wanted) != 1:
                 many = f"{len(wanted)} users have a job {job[:100]!r}" if wanted else f"there is no job {job[:100]!r}"
-                raise CommandError(f"{many}. The jobs are: {_listed(diagnosis)}.", USAGE)
+                raise CommandError(f"{many}. The jobs are: {_list_jobs(diagnosis)}.", USAGE)
             at = [run.id for run in runs].index(wanted[0])
             only = diagnosis.jobs[at]
             diagnosis = msgspec.structs.replace(diagnosis, jobs=(only,), verdict=only.verdict)
             runs = (runs[at],)
         with self._memory:
             self._taken += 1
-            look = Look(self._taken, of, snapshot, diagnosis, runs)
+            look = Look(self._taken, observed, snapshot, diagnosis, runs)
             self._kept.append(look)
-            while len(self._kept) > 1 and sum(map(_size, self._kept)) > KEPT_PROCESSES:
+            while len(self._kept) > 1 and sum(map(_count_processes, self._kept)) > KEPT_PROCESSES:
                 self._kept.popleft()
-            for one in diagnosis.jobs:
-                for finding in one.findings:
+            for diagnosed in diagnosis.jobs:
+                for finding in diagnosed.findings:
                     self._first.setdefault(finding.id, look.number)
         return look
 
@@ -189,14 +191,14 @@ class Looks:
             raise CommandError("there is no look yet. Call `diagnose` or `open_bundle` first.", USAGE)
         if number is None:
             return kept[-1]
-        found = next((look for look in kept if look.number == number), None)
-        if found is None:
-            known = ", ".join(str(look.number) for look in kept)
+        look = next((look for look in kept if look.number == number), None)
+        if look is None:
+            kept_numbers = ", ".join(str(look.number) for look in kept)
             raise CommandError(
-                f"look {number} is no longer in memory. The looks in memory are: {known}. Call `diagnose` for a new one.",
+                f"look {number} is no longer in memory. The looks in memory are: {kept_numbers}. Call `diagnose` for a new one.",
                 USAGE,
             )
-        return found
+        return look
 
     def first_seen(self, finding: str) -> int | None:
         """The number of the first look with this finding."""
@@ -204,11 +206,11 @@ class Looks:
             return self._first.get(finding)
 
 
-def _listed(diagnosis: Diagnosis) -> str:
+def _list_jobs(diagnosis: Diagnosis) -> str:
     """The ids of the jobs, with their names."""
     names = job_names(diagnosis.jobs[:_LISTED])
     return ", ".join(f"{clip(job, LINE)} ({clip(name, LINE)})" for job, name in names.items()) or "none"
 
 
-def _size(look: Look) -> int:
+def _count_processes(look: Look) -> int:
     return sum(len(host.processes) for host in look.snapshot.hosts)

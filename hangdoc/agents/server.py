@@ -67,32 +67,32 @@ def build(looks: Looks) -> Server[Any]:
     turn, waiting = anyio.Lock(), _Waiting()
 
     async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in TOOLS])
 
     async def call_tool(_: Any, request: types.CallToolRequestParams) -> types.CallToolResult:
         try:
             tool = tools.find(request.name)
             arguments = read(tool.takes, request.arguments or {})
             if not tool.looks:
-                return _answered(await _in_thread(lambda: tool.run(looks, arguments)))
+                return _make_result(await _run_in_thread(lambda: tool.run(looks, arguments)))
             with waiting:
                 async with turn:
-                    return _answered(await _in_thread(lambda: tool.run(looks, arguments)))
+                    return _make_result(await _run_in_thread(lambda: tool.run(looks, arguments)))
         except (CommandError, BundleError) as error:
-            return _failed(clip(in_tool_terms(str(error)) + _no_verdict(error), _SENTENCE))
+            return _make_error(clip(in_tool_terms(str(error)) + _no_verdict(error), _SENTENCE))
         except Exception as error:
             traceback.print_exc()
             why = clip(f"{type(error).__name__}: {error}")
-            return _failed(f"hangdoc failed ({why}). Please report it. Other calls still work.")
+            return _make_error(f"hangdoc failed ({why}). Please report it. Other calls still work.")
 
     async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(
-            resources=[one for look in looks.kept() for one in _resources(look)] + [_SCHEMA]
+            resources=[resource for look in looks.kept() for resource in _list_resources(look)] + [_SCHEMA]
         )
 
     async def read_resource(_: Any, request: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            kind, text = await _in_thread(lambda: resource(request.uri, looks))
+            kind, text = await _run_in_thread(lambda: resource(request.uri, looks))
         except CommandError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
         return types.ReadResourceResult(
@@ -127,7 +127,7 @@ def resource(uri: str, looks: Looks) -> tuple[str, str]:
     raise CommandError(f"there is no resource {uri[:200]!r}. resources/list shows those of the last looks.", 2)
 
 
-def _page(look: Look) -> str:
+def _render_page(look: Look) -> str:
     from hangdoc.reasoning.views.detail import details
     from hangdoc.render.html import page
 
@@ -136,7 +136,7 @@ def _page(look: Look) -> str:
 
 _WRITTEN: dict[str, tuple[str, Callable[[Look], str]]] = {
     "diagnosis.json": ("application/json", lambda look: documents.text(look.diagnosis)),
-    "report.html": ("text/html", _page),
+    "report.html": ("text/html", _render_page),
 }
 _SCHEMA = types.Resource(
     uri=_SCHEMA_URI, name="diagnosis.schema.json", mime_type="application/json",
@@ -148,21 +148,21 @@ def _uri(look: Look, name: str) -> str:
     return f"hangdoc://looks/{look.number}/{name}"
 
 
-def _resources(look: Look) -> list[types.Resource]:
-    description = f"Look {look.number} at {look.of}, {look.diagnosis.taken_at}: {look.diagnosis.verdict}"
+def _list_resources(look: Look) -> list[types.Resource]:
+    description = f"Look {look.number} at {look.observed}, {look.diagnosis.taken_at}: {look.diagnosis.verdict}"
     return [
         types.Resource(uri=_uri(look, name), name=f"look-{look.number}-{name}", mime_type=kind, description=description)
         for name, (kind, _) in _WRITTEN.items()
     ]
 
 
-def _described(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,
         description=tool.about,
         input_schema=schema_of(tool.takes),
-        output_schema=schema.of(tool.gives),
+        output_schema=schema.struct_schema(tool.gives),
         annotations=types.ToolAnnotations(
             title=tool.title, read_only_hint=True, destructive_hint=False, idempotent_hint=True,
             open_world_hint=tool.reaches_out,
@@ -170,7 +170,7 @@ def _described(tool: Tool) -> types.Tool:
     )  # fmt: skip
 
 
-def _answered(answer: Answer) -> types.CallToolResult:
+def _make_result(answer: Answer) -> types.CallToolResult:
     text = msgspec.json.encode(answer).decode()
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=msgspec.to_builtins(answer)
@@ -183,11 +183,11 @@ def _no_verdict(error: Exception) -> str:
     return " There is no verdict: the run may be healthy or hung." if seen_little else ""
 
 
-def _failed(why: str) -> types.CallToolResult:
+def _make_error(why: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+async def _run_in_thread(work: Callable[[], Any]) -> Any:
     """Run it in a thread, so that the protocol stays responsive. It is abandoned when the client is gone."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 

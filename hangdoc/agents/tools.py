@@ -73,14 +73,14 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
         saved, more = first(bundles, min(most, 20))
         return answers.Runs(
             note=answers.EVIDENCE,
-            runs=tuple(_run(run, min(most, 16)) for run in shown),
+            runs=tuple(_describe_run(run, min(most, 16)) for run in shown),
             runs_left_out=hidden,
             looks=tuple(
                 answers.LookRow(
-                    look=one.number, of=clip(one.of, LINE), taken_at=one.diagnosis.taken_at,
-                    seconds_ago=one.seconds_ago(), verdict=one.diagnosis.verdict,
+                    look=look.number, of=clip(look.observed, LINE), taken_at=look.diagnosis.taken_at,
+                    seconds_ago=look.seconds_ago(), verdict=look.diagnosis.verdict,
                 )
-                for one in looks.kept()
+                for look in looks.kept()
             ),
             bundles=saved,
             bundles_left_out=more,
@@ -90,7 +90,7 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
     return fitted(build)
 
 
-def _run(run: Run, most: int) -> answers.RunRow:
+def _describe_run(run: Run, most: int) -> answers.RunRow:
     first_rank = min(
         (rank for rank in run.ranks.values() if rank.process is not None), key=lambda r: r.rank, default=None
     )
@@ -114,8 +114,8 @@ def diagnose(looks: Looks, request: arguments.Diagnose) -> answers.Looked:
     `waiting`, `healthy` or `unknown`), the ranks at fault, the cause, evidence, and a remedy. Only `hung` is a hang: do not
     stop a `waiting` run. It attaches from outside, only reads, pauses each rank for some milliseconds, and takes `window` plus
     about a second. For a run on several hosts, name all of them in `hosts`; ranks on other hosts are not observed."""
-    snapshot, of = looks.observe(request.pids, request.hosts, request.window)
-    look = looks.keep(snapshot, of, request.patience, request.job)
+    snapshot, observed = looks.observe(request.pids, request.hosts, request.window)
+    look = looks.keep(snapshot, observed, request.patience, request.job)
     return fitted(lambda most: diagnoses.looked(look, looks, most))
 
 
@@ -154,24 +154,28 @@ def what_was_not_seen(looks: Looks, request: arguments.NotSeen) -> answers.NotSe
 def explain_finding(looks: Looks, request: arguments.ExplainFinding) -> answers.Explained:
     """The page of a finding: what it means, why the run hangs, how hangdoc knows, what to do, and when it can be wrong. Read it
     before you change code because of a finding."""
-    found = None
+    finding_and_look = None
     for look in looks.kept():
         for job in look.diagnosis.jobs:
-            for one in job.findings:
-                if one.id == request.finding.strip():
-                    found = one, look
+            for finding in job.findings:
+                if finding.id == request.finding.strip():
+                    finding_and_look = finding, look
     try:
-        page = rules.page(found[0].code if found is not None else request.finding)
+        page = rules.page(finding_and_look[0].code if finding_and_look is not None else request.finding)
     except CommandError as error:
-        known = ", ".join(f"{rule.code} {rule.name}" for rule in rules.catalogue().rules)
-        raise CommandError(f"there is no finding {request.finding[:60]!r}. The rules are: {known}.", USAGE) from error
+        known_rules = ", ".join(f"{rule.code} {rule.name}" for rule in rules.catalogue().rules)
+        raise CommandError(
+            f"there is no finding {request.finding[:60]!r}. The rules are: {known_rules}.", USAGE
+        ) from error
     return fitted(
         lambda most: answers.Explained(
             note=answers.EVIDENCE,
             code=page.code,
             name=page.name,
             page=page.page or page.says,
-            finding=diagnoses.finding(found[0], found[1], looks, most) if found is not None else None,
+            finding=diagnoses.describe_finding(finding_and_look[0], finding_and_look[1], looks, most)
+            if finding_and_look is not None
+            else None,
         )
     )
 
@@ -211,21 +215,21 @@ def preflight(looks: Looks, request: arguments.Preflight) -> answers.Checked:
 def compare_launch_lines(looks: Looks, request: arguments.CompareLaunchLines) -> answers.LinesCompared:
     """Compare the launch commands or scripts of the nodes of one run, given as text: settings that must agree and do
     not, that must differ, that are suspicious, or that do nothing. Nothing is executed."""
-    named = [one for text in request.lines for one in launches.parsed(text)]
+    named = [launch for text in request.lines for launch in launches.parsed(text)]
     if len(named) > _MOST_LAUNCHES:
         raise CommandError(
             f"these lines contain {len(named)} launches, but at most {_MOST_LAUNCHES} can be compared. Give fewer lines.",
             USAGE,
         )
-    found = launches.compared(named)
+    comparison = launches.compared(named)
     width = max(_NARROWEST, _VALUES // len(named))
-    telling = [row for row in found.rows if row.wrong or row.differs or row.standing == "suspicious"]
+    telling = [row for row in comparison.rows if row.wrong or row.differs or row.standing == "suspicious"]
 
     def build(most: int) -> answers.LinesCompared:
         shown, hidden = first(telling, most)
         return answers.LinesCompared(
-            lines=clipped(found.lines, width),
-            can_work=not any(row.wrong for row in found.rows),
+            lines=clipped(comparison.lines, width),
+            can_work=not any(row.wrong for row in comparison.rows),
             rows=tuple(
                 answers.SettingRow(
                     name=clip(row.name, LINE), standing=row.standing, wrong=row.wrong, why=clip(row.why),
@@ -234,8 +238,8 @@ def compare_launch_lines(looks: Looks, request: arguments.CompareLaunchLines) ->
                 for row in shown
             ),
             rows_left_out=hidden,
-            alike=len(found.rows) - len(telling),
-            derived={clip(name, LINE): clip(value) for name, value in list(found.derived.items())[:most]},
+            alike=len(comparison.rows) - len(telling),
+            derived={clip(name, LINE): clip(value) for name, value in list(comparison.derived.items())[:most]},
         )  # fmt: skip
 
     return fitted(build)

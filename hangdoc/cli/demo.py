@@ -48,7 +48,7 @@ def command(name: str, list_them: bool, hold: bool) -> int:
         raise CommandError(f"the demo needs {missing}. In a checkout of hangdoc: pip install '.[trainer]'.", USAGE)
     scenario = SCENARIOS[name]
     tell(f"{name}: {scenario.summary}")
-    tell(f"starting torchrun and waiting until the run {_awaited(scenario.frozen)} ...")
+    tell(f"starting torchrun and waiting until the run {_describe_state(scenario.frozen)} ...")
     _end_once()
     try:
         with Started(scenario) as run:
@@ -69,7 +69,7 @@ def command(name: str, list_them: bool, hold: bool) -> int:
     return exit_code(diagnosis)
 
 
-def _awaited(frozen: bool) -> str:
+def _describe_state(frozen: bool) -> str:
     return "is frozen" if frozen else "trains"
 
 
@@ -81,19 +81,19 @@ def _end_once() -> None:
         ending.append(signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for one in ending:
-            signal.signal(one, lambda *_: None)
+        for signal_number in ending:
+            signal.signal(signal_number, lambda *_: None)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         sys.exit(128 + number)
 
-    for one in ending:
-        signal.signal(one, end)
+    for signal_number in ending:
+        signal.signal(signal_number, end)
 
 
 def _hold(run: "Started") -> int:
     """Keep the run until Ctrl-C (exit code 0), another signal, or its own end."""
-    for line in _hold_text(run, _program):
+    for line in _hold_text(run, _find_program):
         show(line)
     try:
         while run.launchers():
@@ -116,7 +116,7 @@ def _hold_text(run: "Started", program: Callable[[str], str]) -> list[str]:
     # py-spy can't pause a process that is already stopped.
     spied = [f"{pid} --nonblocking" if _is_stopped(pid) else str(pid) for _, pid in sorted(ranks.items())]
     return [
-        f"The run {_awaited(run.scenario.frozen)}:",
+        f"The run {_describe_state(run.scenario.frozen)}:",
         *shown,
         "",
         "Try in another terminal:",
@@ -128,7 +128,7 @@ def _hold_text(run: "Started", program: Callable[[str], str]) -> list[str]:
     ]
 
 
-def _program(name: str) -> str:
+def _find_program(name: str) -> str:
     """The name of a program of this environment if PATH has it, else its path."""
     return name if shutil.which(name) is not None else str(Path(sys.executable).with_name(name))
 

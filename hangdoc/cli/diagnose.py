@@ -64,10 +64,10 @@ def command(
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(bundles, dumps, options, fleet, reports=not as_json)
+        snapshot = _read_evidence(bundles, dumps, options, fleet, reports=not as_json)
     except CommandError as error:
         if as_json:  # scripts always get a document
-            _print_json(_nothing(str(error)))
+            _print_json(_make_empty_diagnosis(str(error)))
         raise
     if save is not None:
         codec.write(snapshot, save)
@@ -78,7 +78,7 @@ def command(
         from hangdoc.render.words import job_names
 
         names = job_names(diagnose(snapshot).jobs)
-        raise no_such_job(job, [f"{one} ({name})" for one, name in names.items()])
+        raise no_such_job(job, [f"{job_id} ({name})" for job_id, name in names.items()])
     try:
         _show(diagnosis, as_json, verbose=verbose)
     finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
@@ -92,7 +92,7 @@ def command(
     return exit_code(diagnosis)
 
 
-def _evidence(
+def _read_evidence(
     bundles: tuple[Path, ...], dumps: Path | None, options: Options, fleet: Hosts, *, reports: bool
 ) -> Snapshot:
     """What is saved, if the caller names that; else what is observed now."""
@@ -103,7 +103,7 @@ def _evidence(
     return evidence(bundles) if bundles else look(options, fleet, reports=reports)
 
 
-def _nothing(why: str) -> Diagnosis:
+def _make_empty_diagnosis(why: str) -> Diagnosis:
     """The document if nothing could be observed."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return Diagnosis(

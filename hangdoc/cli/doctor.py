@@ -12,14 +12,14 @@ def command(as_json: bool) -> int:
     """Check what hangdoc can access here.
 
     It also shows how to fix what is missing."""
-    missing, found = 0, []
+    missing, abilities = 0, []
     for ability in check_all():
         missing += not ability.works
-        found.append(ability)
+        abilities.append(ability)
         if not as_json:
             _show(ability)
     if as_json:
-        _as_json(found, missing)
+        _print_json(abilities, missing)
     else:
         show(
             "hangdoc can access all it needs here."
@@ -35,12 +35,14 @@ def _show(ability: Ability) -> None:
         show(f"      {ability.remedy}")
 
 
-def _as_json(found: list[Ability], missing: int) -> None:
+def _print_json(abilities: list[Ability], missing: int) -> None:
     from hangdoc.commands import documents
     from hangdoc.version import __version__
 
-    abilities = tuple(
-        documents.Able(name=one.name, works=one.works, found=one.found, remedy="" if one.works else one.remedy)
-        for one in found
+    described = tuple(
+        documents.Able(
+            name=ability.name, works=ability.works, found=ability.found, remedy="" if ability.works else ability.remedy
+        )
+        for ability in abilities
     )
-    show(documents.text(documents.Doctor(hangdoc=__version__, abilities=abilities, missing=missing)))
+    show(documents.text(documents.Doctor(hangdoc=__version__, abilities=described, missing=missing)))

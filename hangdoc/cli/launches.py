@@ -19,15 +19,15 @@ def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
     from hangdoc.commands import documents
     from hangdoc.commands.launches import compared, read
 
-    found = compared([one for text in lines for one in read(text)])
+    differences = compared([launch for text in lines for launch in read(text)])
     if as_json:
-        show(documents.text(found))
+        show(documents.text(differences))
     else:
         from hangdoc.render.console import make_console
         from hangdoc.render.launch import comparison
 
-        comparison(found.lines, found.rows, tuple(found.derived.items()), make_console(), whole)
-    return int(any(row.wrong for row in found.rows))
+        comparison(differences.lines, differences.rows, tuple(differences.derived.items()), make_console(), whole)
+    return int(any(row.wrong for row in differences.rows))
 
 
 @click.command("launch-explain")
@@ -41,8 +41,8 @@ def explain(line: str) -> int:
     from hangdoc.render.launch import explanation
 
     console = make_console()
-    for at, (_, found) in enumerate(read(line)):
+    for at, (_, launch_line) in enumerate(read(line)):
         if at:
             console.print()
-        explanation(found, derived([found]), compare([found]), console)
+        explanation(launch_line, derived([launch_line]), compare([launch_line]), console)
     return 0

@@ -27,7 +27,7 @@ def look(
     observe. `reports`: a text report follows. `summary`: whether the hosts of the fleet send only a summary; None: if they are
     many."""
     with ExitStack() as stack:
-        progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
+        progress = _start_spinner(stack) if sys.stderr.isatty() else lambda text: None
         if fleet is not None and fleet.hosts is not None:
             return look_at_hosts(options, fleet, progress, summary=summary)
         bounded = msgspec.structs.replace(options, timeout=left(options.timeout))
@@ -57,7 +57,7 @@ def _preload_rules() -> None:
     all_rules()
 
 
-def _spinner(stack: ExitStack) -> Callable[[str], None]:
+def _start_spinner(stack: ExitStack) -> Callable[[str], None]:
     from rich.text import Text
 
     from hangdoc.render.console import make_console

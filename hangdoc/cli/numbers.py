@@ -38,8 +38,8 @@ class ByteSize(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d{1,20}(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE | re.ASCII)
-        size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found is not None else -1
+        match = re.fullmatch(r"(\d{1,20}(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE | re.ASCII)
+        size = int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")) if match is not None else -1
         if not 0 <= size <= _MAX_BYTES:
             self.fail(
                 f"{str(value)[:40]!r} is not a size. Give a number of bytes, for example 500M or 20G.", param, ctx

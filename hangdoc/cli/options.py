@@ -76,16 +76,16 @@ def refuse_look_options(evidence: str, remedy: str, *, also: Collection[str] = (
     """Raise CommandError if the caller gave an option that only a look at running ranks uses: one of these or of `also`, but not
     of `but` (names of parameters). `evidence` names what is read instead, and `remedy` what to leave out for a look."""
     context = click.get_current_context()
-    given = [
+    look_options = [
         parameter.opts[0]
         for parameter in context.command.params
         if parameter.name is not None
         and parameter.name in (_OF_A_LOOK | set(also)) - set(but)
         and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     ]
-    if given:
-        names = " and ".join(given)
-        are = "is" if len(given) == 1 else "are"
+    if look_options:
+        names = " and ".join(look_options)
+        are = "is" if len(look_options) == 1 else "are"
         raise CommandError(
             f"{names} {are} for a look at running ranks, but {evidence} is saved evidence. Leave out {names}, or {remedy}.",
             USAGE,

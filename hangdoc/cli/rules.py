@@ -14,17 +14,17 @@ def command(name: str | None, as_json: bool) -> int:
     """List all findings, or explain one.
 
     With a NAME or code, print the page of that finding."""
-    found = rules.catalogue() if name is None else Rules(rules=(rules.page(name),))
+    catalogue = rules.catalogue() if name is None else Rules(rules=(rules.page(name),))
     if as_json:
-        show(documents.text(found))
+        show(documents.text(catalogue))
     elif name is None:
-        _list(found)
+        _print_list(catalogue)
     else:
-        _page(found.rules[0].page or "")
+        _print_page(catalogue.rules[0].page or "")
     return 0
 
 
-def _page(page: str) -> None:
+def _print_page(page: str) -> None:
     from rich.markdown import Markdown
 
     from hangdoc.render.console import make_console
@@ -36,7 +36,7 @@ def _page(page: str) -> None:
         show(page)
 
 
-def _list(found: Rules) -> None:
+def _print_list(catalogue: Rules) -> None:
     """Print one line per rule, wrapped on a terminal."""
     from rich.table import Table
 
@@ -44,13 +44,13 @@ def _list(found: Rules) -> None:
 
     console = make_console(highlight=False)
     if not console.is_terminal:
-        for rule in found.rules:
+        for rule in catalogue.rules:
             show(f"{rule.code}  {rule.name:24} {rule.says}")
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for rule in found.rules:
+    for rule in catalogue.rules:
         table.add_row(rule.code, rule.name, rule.says)
     console.print(table)

@@ -110,7 +110,7 @@ def command(
         transport=fleet.transport(timeout) if fleet.hosts is not None else None,
     )  # fmt: skip
     try:
-        return passthrough.run(command_line, lambda pid, lifeline: _observe(pid, lifeline, settings), grace, _say)
+        return passthrough.run(command_line, lambda pid, lifeline: _observe(pid, lifeline, settings), grace, _log)
     except passthrough.StartError as error:
         raise CommandError(str(error), error.exit_code) from None
 
@@ -128,7 +128,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
 
     give_back_memory()
     if sys.stderr.isatty():
-        _say(f"watching pid {pid}; a hang that lasts {settings.patience:g} s is reported here and in {settings.output}")
+        _log(f"watching pid {pid}; a hang that lasts {settings.patience:g} s is reported here and in {settings.output}")
     _report_missing_permissions()
     options = Options(
         window=settings.window,
@@ -139,20 +139,20 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
         locals=settings.locals,
     )
     alone = watch_of(Polling(options).look, settings.interval, settings.patience)
-    nodes = Nodes(pid, alone.look, alone.diagnose, settings.output, _say, _reach(options, settings))
+    nodes = Nodes(pid, alone.look, alone.diagnose, settings.output, _log, _reach(options, settings))
     watch = alone._replace(
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
     pages = Pages(settings.patience)
     reaction = Reaction(
         EvidenceDirectory(settings.output, pages.page, closing=_STOPS if settings.stop else None),
-        Ledger(None, _say),
+        Ledger(None, _log),
         settings.targets,
-        _say,
+        _log,
         _show,
     )
     if (better := _ELSEWHERE.get(os.path.basename(settings.program))) is not None:
-        _say(f"{settings.program} starts the ranks where hangdoc does not observe them. {better}")
+        _log(f"{settings.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
     reporter = _Reporter(nodes, reaction, pages, settings.patience)
     try:
@@ -186,10 +186,10 @@ class _Reporter:
             if end.hang.id in self._reported:
                 self._reaction.act(seen.snapshot, seen.diagnosis, (), (end,))
             elif end.ending == "goes-on":
-                _say(f"job {end.hang.job} is making progress again")
+                _log(f"job {end.hang.job} is making progress again")
         if (where := nodes.announced()) is not None:
             self._deferred = None
-            _say(f"HUNG: {where}")
+            _log(f"HUNG: {where}")
             return True
         self._report_missing_nodes(seen, now)
         hung = changes.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
@@ -198,20 +198,20 @@ class _Reporter:
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
                 self._deferred = now
-                _say("HUNG: the node of rank 0 writes the report, because it has the bundles of all nodes")
+                _log("HUNG: the node of rank 0 writes the report, because it has the bundles of all nodes")
             if now - self._deferred < _DEFER_SECONDS:
                 return False
-            _say(
+            _log(
                 f"the node of rank 0 has not reported within {_DEFER_SECONDS:g} s, so {nodes.host} reports its own ranks"
             )
         self._deferred = None
         with lifeline.held():
-            confirmed = _confirmed_hangs(hung, seen)
-            self._reported |= {one.hang.id for one in confirmed}
+            confirmed = _confirm_hangs(hung, seen)
+            self._reported |= {confirmation.hang.id for confirmation in confirmed}
             kept = self._reaction.act(seen.snapshot, seen.diagnosis, confirmed)
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
-                _say(text)
+                _log(text)
             nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept and kept[0].report else ""))
         return True
 
@@ -223,20 +223,20 @@ class _Reporter:
             if missing is not None:
                 since = unclear[job.id] = self._unclear.get(job.id, now)
                 if now - since >= self._patience:
-                    _say(f"job {job.id} makes no progress on {self._nodes.host}, and the verdict is unknown: {missing}")
+                    _log(f"job {job.id} makes no progress on {self._nodes.host}, and the verdict is unknown: {missing}")
                     unclear[job.id] = math.inf
         self._unclear = unclear
 
 
-def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
+def _confirm_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     """The hangs of these jobs. A report that another node did not write may be several looks late."""
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of, observed_in
 
-    known = {hang.job: hang for hang in seen.hangs if not hang.looks_without}
+    hangs = {hang.job: hang for hang in seen.hangs if not hang.looks_without}
     now = time.monotonic()
     observed = observed_in(seen.snapshot, now)
-    return [Confirmed(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at, observed), job) for job in jobs]
+    return [Confirmed(hangs.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at, observed), job) for job in jobs]
 
 
 def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] | None":
@@ -257,15 +257,15 @@ def _report_missing_permissions() -> None:
 
     missing = [ability for ability in check_all() if not ability.works]
     if missing:
-        found = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
-        _say(f"hangdoc cannot read everything here, so it may miss hangs ({found}). {missing[0].remedy}")
+        problems = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
+        _log(f"hangdoc cannot read everything here, so it may miss hangs ({problems}). {missing[0].remedy}")
 
 
 def _show(kept: "Kept") -> None:
-    _say(beginning(kept.text))
+    _log(beginning(kept.text))
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     """Print lines on stderr with one write, because the command writes there too."""
     from hangdoc.render.words import clean
 

@@ -7,8 +7,8 @@ from hangdoc.commands.errors import USAGE, CommandError
 
 
 @click.command("schema")
-@click.argument("of", metavar="[COMMAND]", default="diagnose")
-def command(of: str) -> int:
+@click.argument("name", metavar="[COMMAND]", default="diagnose")
+def command(name: str) -> int:
     """Print the JSON Schema of --json.
 
     COMMAND is diagnose (default), preflight, launch-diff, doctor or rules.
@@ -16,11 +16,11 @@ def command(of: str) -> int:
     from hangdoc.commands import documents
     from hangdoc.schema import diagnosis_schema, published
 
-    if of == "diagnose":
+    if name == "diagnose":
         show(documents.text(diagnosis_schema()))
         return 0
-    if (kind := documents.BY_COMMAND.get(of)) is None:
-        known = ", ".join(("diagnose", *documents.BY_COMMAND))
-        raise CommandError(f"{of!r} has no JSON document. Commands with one: {known}.", USAGE)
+    if (kind := documents.BY_COMMAND.get(name)) is None:
+        commands = ", ".join(("diagnose", *documents.BY_COMMAND))
+        raise CommandError(f"{name!r} has no JSON document. Commands with one: {commands}.", USAGE)
     show(documents.text(published(kind, kind.__struct_defaults__[-1])))
     return 0

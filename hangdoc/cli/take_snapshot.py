@@ -58,13 +58,13 @@ def command(output: Path | None, as_text: bool, nonce: str, summary: bool, optio
         return _save_fleet(output, options, fleet, summary=summary)
     check_writable(output)
     snapshot = look(options, fleet, reports=False)
-    codec.write(_shortened(snapshot, summary=summary), output)
+    codec.write(_shorten(snapshot, summary=summary), output)
     ranks = sum(process.role == "rank" for host in snapshot.hosts for process in host.processes)
     tell(f"{output}: {ranks} rank{'s' * (ranks != 1)} of {snapshot.hosts[0].name}")
     return 0
 
 
-def _shortened(snapshot: Snapshot, *, summary: bool) -> Snapshot:
+def _shorten(snapshot: Snapshot, *, summary: bool) -> Snapshot:
     if not summary:
         return snapshot
     from hangdoc.reasoning.summary import summarized  # a bundle with all evidence needs no reasoning
@@ -77,7 +77,7 @@ def _print(options: Options, nonce: str, *, summary: bool) -> int:
     show(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout), of_fleet=bool(nonce))
-    for line in bundle_text.lines(codec.encode(_shortened(observe(options), summary=summary), nonce)):
+    for line in bundle_text.lines(codec.encode(_shorten(observe(options), summary=summary), nonce)):
         show(line)
     return 0
 
@@ -94,7 +94,7 @@ def _save_fleet(folder: Path, options: Options, fleet: Hosts, *, summary: bool) 
     for host in snapshot.hosts:
         name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"
         codec.write(msgspec.structs.replace(snapshot, hosts=(host,)), folder / f"{name}.hangdoc")
-    for one in snapshot.unreached:
-        tell(f"{one.host}: {one.why}")
+    for unreached in snapshot.unreached:
+        tell(f"{unreached.host}: {unreached.why}")
     tell(f"{folder}: {len(snapshot.hosts)} bundles")
     return 0 if snapshot.hosts else NO_RANK

@@ -108,14 +108,14 @@ def command(
     make_directory(output)
     look = looker(options, fleet)
     try:
-        ledger = Ledger(state, say)
+        ledger = Ledger(state, log)
     except StateError as error:
         raise CommandError(str(error), USAGE) from None
     exposed = _expose(metrics)
     os.nice(19)  # give way to the run
-    say(f"watching {described(options, fleet)}")
+    log(f"watching {described(options, fleet)}")
     pages = Pages(patience)
-    reaction = Reaction(EvidenceDirectory(output, pages.page, keep_bytes), ledger, targets, say, _show)
+    reaction = Reaction(EvidenceDirectory(output, pages.page, keep_bytes), ledger, targets, log, _show)
     watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
     return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
@@ -173,7 +173,7 @@ def _show(kept: "Kept") -> None:
     try:
         show(kept.text)
     except OutputLost as lost:  # the report is in --output, too
-        say(str(lost))
+        log(str(lost))
 
 
 def _gone(options: "Options") -> Callable[[], bool]:
@@ -191,8 +191,8 @@ def _watch(
         state = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if state != last:
             last = state
-            for line in _lines(seen.diagnosis):
-                say(line)
+            for line in _describe_jobs(seen.diagnosis):
+                log(line)
         reaction.ledger.counts.looks += 1
         if seen.changes.began or seen.changes.over:
             reaction.act(seen.snapshot, seen.diagnosis, seen.changes.began, seen.changes.over, seen.hangs)
@@ -204,13 +204,13 @@ def _watch(
             reaction.finish()
             return 1
         if not seen.hangs and not seen.diagnosis.jobs and gone():
-            say("the watched processes have ended")
+            log("the watched processes have ended")
             reaction.finish()
             return 0
     return 0
 
 
-def _lines(diagnosis: "Diagnosis") -> list[str]:
+def _describe_jobs(diagnosis: "Diagnosis") -> list[str]:
     if not diagnosis.jobs:
         return [" ".join(("no torch.distributed rank found", *diagnosis.problems[:2]))]
     from hangdoc.render.words import job_names
@@ -223,7 +223,7 @@ def _lines(diagnosis: "Diagnosis") -> list[str]:
     ]
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print a line with its time (UTC) on stderr."""
     from hangdoc.render.words import clean
 

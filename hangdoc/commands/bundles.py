@@ -15,16 +15,16 @@ MOST_FILES = 200_000
 
 def files(bundles: tuple[Path, ...]) -> list[Path]:
     """The bundles. A directory, as a watchdog writes it, means all bundles in it. Raises CommandError for one without bundles."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in bundles:
-        inside = _inside(path) if path.is_dir() else [path]
+        inside = _list_bundles(path) if path.is_dir() else [path]
         if not inside:
             raise CommandError(f"{path} contains no bundle (*.hangdoc).", USAGE)
-        found += inside
-    return found
+        paths += inside
+    return paths
 
 
-def _inside(folder: Path) -> list[Path]:
+def _list_bundles(folder: Path) -> list[Path]:
     """The bundles in a directory. Raises CommandError if it is too large or can't be read."""
     try:
         names = list(itertools.islice(os.scandir(folder), MOST_FILES + 1))
@@ -32,7 +32,7 @@ def _inside(folder: Path) -> list[Path]:
         raise CommandError(f"cannot read {folder}: {error.strerror}.", USAGE) from None
     if len(names) > MOST_FILES:
         raise CommandError(f"{folder} contains more than {MOST_FILES:,} files. Name the bundles.", USAGE)
-    return sorted(folder / one.name for one in names if one.name.endswith(".hangdoc"))
+    return sorted(folder / entry.name for entry in names if entry.name.endswith(".hangdoc"))
 
 
 def evidence(bundles: tuple[Path, ...]) -> Snapshot:

@@ -87,10 +87,10 @@ BY_COMMAND: dict[str, type[Document]] = {
 def text(document: object) -> str:
     """A document as indented JSON in ASCII, which every standard output can write. Other characters are `\\uXXXX`, so that a
     process cannot make a terminal show another text with bidi controls."""
-    return _NOT_ASCII.sub(_escape, msgspec.json.format(_encoded(document), indent=2).decode())
+    return _NOT_ASCII.sub(_escape, msgspec.json.format(_encode(document), indent=2).decode())
 
 
-def _encoded(document: object) -> bytes:
+def _encode(document: object) -> bytes:
     try:
         return msgspec.json.encode(document)
     except (

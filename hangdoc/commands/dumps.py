@@ -22,6 +22,6 @@ def dumps_evidence(path: Path, seconds: float) -> Snapshot:
             f"{path} {error}. Name the directory with torch's dumps, one for each rank.", USAGE
         ) from None
     if not any(host.processes for host in snapshot.hosts):
-        found = "; ".join(problem for host in snapshot.hosts for problem in host.problems) or "it is empty"
-        raise CommandError(f"no dump of torch's flight recorder is in {path}: {found}. {_PLACES}.", NO_RANK)
+        problems = "; ".join(problem for host in snapshot.hosts for problem in host.problems) or "it is empty"
+        raise CommandError(f"no dump of torch's flight recorder is in {path}: {problems}. {_PLACES}.", NO_RANK)
     return snapshot

@@ -14,8 +14,8 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
-def no_such_job(asked: str, known: Sequence[str]) -> CommandError:
-    """The error for a job that a diagnosis does not have. `known` are the ids of its jobs, or ids with names."""
-    shown = ", ".join(known[:_MOST_JOBS]) or "none"
-    more = f", and {len(known) - _MOST_JOBS} more" if len(known) > _MOST_JOBS else ""
+def no_such_job(asked: str, jobs: Sequence[str]) -> CommandError:
+    """The error for a job that a diagnosis does not have. `jobs` are the ids of its jobs, or ids with names."""
+    shown = ", ".join(jobs[:_MOST_JOBS]) or "none"
+    more = f", and {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
     return CommandError(f"there is no job {asked[:100]!r}. The jobs are: {shown}{more}.", USAGE)

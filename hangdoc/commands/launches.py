@@ -40,15 +40,15 @@ def parsed(content: str, name: str = "") -> list[Named]:
     if not name and " " not in content.strip():
         raise CommandError(f"{content[:80]!r} is neither a file nor a launch line.", USAGE)
     try:
-        found = [_without_secrets(line) for line in launches(content)]
+        lines = [_without_secrets(line) for line in launches(content)]
     except ShellError as error:
         raise CommandError(f"{name or 'the command'} cannot be read: {error}.", USAGE) from None
-    if not found:
+    if not lines:
         what = name or content.strip()[:60]
         raise CommandError(
             f"{what!r} contains no launch line (torchrun, accelerate, srun, mpirun, or python with RANK).", USAGE
         )
-    return [(_column(name, line, number if len(found) > 1 else 0), line) for number, line in enumerate(found, 1)]
+    return [(_name_column(name, line, number if len(lines) > 1 else 0), line) for number, line in enumerate(lines, 1)]
 
 
 def compared(named: Sequence[Named]) -> Comparison:
@@ -58,8 +58,8 @@ def compared(named: Sequence[Named]) -> Comparison:
             "only one launch line was given. Give the lines of at least two nodes, or use `hangdoc launch-explain`.",
             USAGE,
         )
-    found = [line for _, line in named]
-    return Comparison(lines=tuple(name for name, _ in named), rows=tuple(compare(found)), derived=dict(derived(found)))
+    lines = [line for _, line in named]
+    return Comparison(lines=tuple(name for name, _ in named), rows=tuple(compare(lines)), derived=dict(derived(lines)))
 
 
 def _without_secrets(line: LaunchLine) -> LaunchLine:
@@ -77,7 +77,7 @@ def _without_secrets(line: LaunchLine) -> LaunchLine:
     return replace(line, launched=shown, environment=variables, layers=layers)
 
 
-def _column(name: str, line: "LaunchLine", number: int) -> str:
+def _name_column(name: str, line: "LaunchLine", number: int) -> str:
     """The name of a line: its host, file or node rank."""
     if line.host is not None:
         return line.host

@@ -29,12 +29,12 @@ def look_at_hosts(
     `hangdoc.fleet.gather.gather`."""
     from hangdoc.fleet.gather import gather
 
-    _no_pids(options)
+    _refuse_pids(options)
     of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
     snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress, summary=summary)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
-    why = [f"{one.host}: {one.why}" for one in snapshot.unreached]
+    why = [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
     why += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in host.problems]
     shown = "; ".join(why[:5]) + (f"; and {len(why) - 5} more" if len(why) > 5 else "")
     asked = len(snapshot.hosts) + len(snapshot.unreached)
@@ -55,7 +55,7 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
         return Polling(options).look
     from hangdoc.fleet.gather import gather
 
-    _no_pids(options)
+    _refuse_pids(options)
     hosts, transport = fleet.names(), fleet.transport(options.timeout)
     of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
     return lambda: gather(hosts, of_job, transport)
@@ -72,7 +72,7 @@ def described(options: Options, fleet: Hosts) -> str:
     return f"Slurm job {options.slurm_job}" if options.slurm_job is not None else "this host"
 
 
-def _no_pids(options: Options) -> None:
+def _refuse_pids(options: Options) -> None:
     if options.pids or options.run_of is not None:
         raise CommandError(
             "--pid and --run-of name processes of this host. They cannot be combined with --hosts.", USAGE

@@ -68,7 +68,7 @@ def checked(plan: Plan, fleet: Hosts, timeout: float, more: Sequence[Check] = ()
         reports, links = session.drive(session.conduct(plan), lambda message: {"this host": node.answer(message)})
         node.close()
     else:
-        reports, links, silent = _over(fleet, plan, timeout)
+        reports, links, silent = _check_hosts(fleet, plan, timeout)
         plan = msgspec.structs.replace(plan, nodes=len(reports) + len(silent))
     return concluded(reports, links, plan, silent, more)
 
@@ -92,22 +92,25 @@ def concluded(
     link = slowest(links)
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports)) if link is not None and link.mbit else None
     return Preflight(
-        nodes=tuple(one.node for one in reports), checks=(*checks, *more), all_reduce_seconds=seconds, links=tuple(links),
+        nodes=tuple(report.node for report in reports),
+        checks=(*checks, *more),
+        all_reduce_seconds=seconds,
+        links=tuple(links),
         reports=tuple(reports),
-    )  # fmt: skip
+    )
 
 
-def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
+def _check_hosts(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
     from hangdoc.fleet.session import run_session
 
     refused: dict[str, str] = {}
-    script = _script(plan, refused)
+    script = _conduct_session(plan, refused)
     result, silent = run_session(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), script)
     reports, links = result if result is not None else ([], [])
-    return [one for one in reports if one.node not in refused], links, refused | silent
+    return [report for report in reports if report.node not in refused], links, refused | silent
 
 
-def _script(
+def _conduct_session(
     plan: Plan, refused: dict[str, str]
 ) -> Generator[bytes, Mapping[str, bytes], tuple[list[NodeReport], list[Link]]]:
     """`session.conduct` as lines of JSON. Answers are untrusted: those that do not match the schema, or that do not repeat the

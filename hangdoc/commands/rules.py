@@ -9,7 +9,7 @@ from hangdoc.reasoning.rules import Rule, all_rules
 
 def catalogue() -> Rules:
     """All rules, without their pages."""
-    return Rules(rules=tuple(_of(rule) for rule in all_rules()))
+    return Rules(rules=tuple(_describe_rule(rule) for rule in all_rules()))
 
 
 def page(name: str) -> RulePage:
@@ -17,9 +17,9 @@ def page(name: str) -> RulePage:
     wanted = name.strip().lower()
     for rule in all_rules():
         if wanted in (rule.name, rule.code.lower()):
-            return msgspec.structs.replace(_of(rule), page=rule.titled_page)
+            return msgspec.structs.replace(_describe_rule(rule), page=rule.titled_page)
     raise CommandError(f"there is no rule {name[:60]!r}. `hangdoc rules` lists them.", USAGE)
 
 
-def _of(rule: Rule) -> RulePage:
+def _describe_rule(rule: Rule) -> RulePage:
     return RulePage(code=rule.code, name=rule.name, says=rule.says)

@@ -40,66 +40,70 @@ def read_dumps(path: Path, seconds: float) -> Snapshot:
     say what was found instead. Raises FolderError."""
     began = time.monotonic()
     listed = list_dumps(path, lambda: time.monotonic() - began < seconds)
-    found: list[RankDump] = []
+    rank_dumps: list[RankDump] = []
     for file in listed.candidates:
         try:
-            found.append(read_rank(file))
+            rank_dumps.append(read_rank(file))
         except NoDumpError:
             listed.skipped.setdefault(NO_DUMP, []).append(file.name)
-    runs, left_out = _without_strays(group_by_run(_real_ones(found, listed.skipped)))
+    runs, left_out = _without_strays(group_by_run(_keep_real_ones(rank_dumps, listed.skipped)))
     surplus = [f"{dump.name} ({run.dumps[dump.rank].name} is of the same rank)" for run in runs for dump in run.surplus]
     dumps = [[run.dumps[rank] for rank in sorted(run.dumps)] for run in runs]
-    problems = [*_problems((dump for run in dumps for dump in run), surplus), *_skipped(listed.skipped), *left_out]
+    problems = [
+        *_describe_problems((dump for run in dumps for dump in run), surplus),
+        *_describe_skipped(listed.skipped),
+        *left_out,
+    ]
     name = encodable(path.resolve().name or str(path))
     hosts = [
         host
         for number, run in enumerate(dumps, 1)
-        for host in _hosts(f"{name}#{number}" if len(runs) > 1 else name, path, run, time.monotonic() - began)
-    ] or [_host(name, path, (), None, time.monotonic() - began)]
-    problems += _about_runs(runs)
+        for host in _make_hosts(f"{name}#{number}" if len(runs) > 1 else name, path, run, time.monotonic() - began)
+    ] or [_make_host(name, path, (), None, time.monotonic() - began)]
+    problems += _describe_runs(runs)
     if any(find_time_of_writing(run) is None and any(dump.last_us for dump in run) for run in dumps):
         problems.append(_UNDATED)
     hosts[0] = replace(hosts[0], problems=tuple(dict.fromkeys(problems)))
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=tuple(hosts)))
 
 
-def _real_ones(found: Sequence[RankDump], skipped: dict[str, list[str]]) -> list[RankDump]:
+def _keep_real_ones(dumps: Sequence[RankDump], skipped: dict[str, list[str]]) -> list[RankDump]:
     """Without files that can't be read and are not called like a dump, and those whose number is no rank."""
-    readable = [dump for dump in found if isinstance(dump.recorder, FlightRecorder)]
+    readable = [dump for dump in dumps if isinstance(dump.recorder, FlightRecorder)]
     prefixes = {dump.prefix for dump in readable}
     largest = max((dump.size for dump in readable if dump.size is not None), default=None)
     kept = []
-    for dump in found:
-        known = isinstance(dump.recorder, FlightRecorder)
-        size = dump.size if known else largest
+    for dump in dumps:
+        is_readable = isinstance(dump.recorder, FlightRecorder)
+        size = dump.size if is_readable else largest
         if size is not None and dump.rank >= size:
             skipped.setdefault(_NO_RANK, []).append(dump.name)
-        elif known or dump.prefix in prefixes or dump.prefix.endswith(_KNOWN_PREFIXES):
+        elif is_readable or dump.prefix in prefixes or dump.prefix.endswith(_KNOWN_PREFIXES):
             kept.append(dump)
         else:
             skipped.setdefault(NO_DUMP, []).append(dump.name)
     return kept
 
 
-def _problems(dumps: Iterable[RankDump], used_otherwise: Sequence[str]) -> list[str]:
+def _describe_problems(dumps: Iterable[RankDump], used_otherwise: Sequence[str]) -> list[str]:
     by_problem: dict[str, list[str]] = {}
     for dump in dumps:
         if dump.problem is not None:
             by_problem.setdefault(dump.problem, []).append(dump.name)
-    found = [
+    problems = [
         f"{encodable(names[0])} {problem}"
         if len(names) == 1
         else _listing(len(names), f"of which each {problem}", names)
         for problem, names in by_problem.items()
     ]
-    if len(found) > _SHOWN:
-        found[_SHOWN:] = [f"{len(found) - _SHOWN} more files have problems of their own"]
+    if len(problems) > _SHOWN:
+        problems[_SHOWN:] = [f"{len(problems) - _SHOWN} more files have problems of their own"]
     if used_otherwise:
-        found.append(_listing(len(used_otherwise), "not used", used_otherwise))
-    return found
+        problems.append(_listing(len(used_otherwise), "not used", used_otherwise))
+    return problems
 
 
-def _skipped(skipped: dict[str, list[str]]) -> list[str]:
+def _describe_skipped(skipped: dict[str, list[str]]) -> list[str]:
     return [_listing(len(names), why, names) for why, names in skipped.items()]
 
 
@@ -130,13 +134,14 @@ def _without_strays(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return kept, texts
 
 
-def _about_runs(runs: Sequence[Run]) -> list[str]:
+def _describe_runs(runs: Sequence[Run]) -> list[str]:
     """That there are files of several runs, which one directory should not have; and where the files of one leave that open."""
     texts = []
     if len(runs) > 1:
         largest = max(runs, key=lambda run: len(run.dumps))
         parts = [
-            f"{ranks(run.dumps)}{_size(run)}{_before(run, runs[0].last_us)}{_misfit(run, largest)}" for run in runs
+            f"{ranks(run.dumps)}{_size(run)}{_before(run, runs[0].last_us)}{_describe_misfit(run, largest)}"
+            for run in runs
         ]
         texts.append(f"the files are of {len(runs)} runs: {'; '.join(parts)}. Files of an earlier run can be removed")
     for run in runs:
@@ -153,7 +158,7 @@ def _about_runs(runs: Sequence[Run]) -> list[str]:
     return texts
 
 
-def _misfit(run: Run, others: Run) -> str:
+def _describe_misfit(run: Run, others: Run) -> str:
     """Why the files of a run are not of the other one: what one of them says."""
     fits = ((dump, others.fit(dump).misfit) for dump in run.dumps.values()) if run is not others else ()
     return next((f" ({encodable(dump.name)[:200]}: {misfit})" for dump, misfit in fits if misfit), "")
@@ -168,19 +173,19 @@ def _before(run: Run, newest_us: int) -> str:
     return f", which ended {duration(before / _US)} before" if run.last_us and before >= _US else ""
 
 
-def _hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> list[Host]:
+def _make_hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> list[Host]:
     """The hosts of one run. A host has a limited number of processes, so a large run has several."""
-    world = _world_size(run)
+    world = _find_world_size(run)
     wall_us = find_time_of_writing(run)
     identity = RankIdentity(rank=0, source=SOURCE, world_size=world, run=f"dumps:{name}")
     members: dict[tuple[str, bool], tuple[int, ...]] = {}
     for dump in run:
         for (group, about), ranks_of_group in dump.members.items():
             members.setdefault((group, about == "default_pg"), ranks_of_group)
-    processes = [_process(dump, identity, members, wall_us) for dump in run]
+    processes = [_make_process(dump, identity, members, wall_us) for dump in run]
     newest = wall_us or max((dump.last_us for dump in run), default=0)
     return [
-        _host(
+        _make_host(
             name if not first else f"{name}-{1 + first // MOST_PROCESSES}",
             path,
             tuple(processes[first : first + MOST_PROCESSES]),
@@ -192,7 +197,7 @@ def _hosts(name: str, path: Path, run: Sequence[RankDump], elapsed: float) -> li
     ]
 
 
-def _world_size(run: Iterable[RankDump]) -> int:
+def _find_world_size(run: Iterable[RankDump]) -> int:
     sizes = [dump.size for dump in run if dump.size is not None]
     if sizes:
         return max(sizes)
@@ -200,7 +205,7 @@ def _world_size(run: Iterable[RankDump]) -> int:
     return 1 + max([*listed, *(dump.rank for dump in run)])
 
 
-def _process(
+def _make_process(
     dump: RankDump,
     identity: RankIdentity,
     members: dict[tuple[str, bool], tuple[int, ...]],
@@ -233,7 +238,7 @@ def _with_untouched(
     return replace(recorder, groups=(*recorder.groups, *more)) if more else recorder
 
 
-def _host(
+def _make_host(
     name: str, path: Path, processes: tuple[Process, ...], wall_us: int | None, elapsed: float, newest_us: int = 0
 ) -> Host:
     try:

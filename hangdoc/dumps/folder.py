@@ -65,23 +65,25 @@ def list_dumps(path: Path, may_go_on: Callable[[], bool]) -> Listed:
     except (OSError, ValueError) as error:
         raise FolderError(f"cannot be read: {getattr(error, 'strerror', error)}") from None
     skipped: dict[str, list[str]] = {}
-    return Listed(_candidates(folder, skipped, may_go_on), skipped)
+    return Listed(_list_candidates(folder, skipped, may_go_on), skipped)
 
 
-def _candidates(folder: int, skipped: dict[str, list[str]], may_go_on: Callable[[], bool]) -> Iterator[Candidate]:
+def _list_candidates(folder: int, skipped: dict[str, list[str]], may_go_on: Callable[[], bool]) -> Iterator[Candidate]:
     with _closing(folder):
-        files, folders = _names(folder, skipped)
-        found = False
-        for candidate in _in_folder(folder, "", files, skipped, may_go_on):
-            found = True
+        files, folders = _list_names(folder, skipped)
+        has_candidates = False
+        for candidate in _list_in_folder(folder, "", files, skipped, may_go_on):
+            has_candidates = True
             yield candidate
-        if found and folders:
+        if has_candidates and folders:
             skipped.setdefault("skipped (directories; name one of them to read its dumps)", []).extend(folders)
-        for name in () if found else folders[:_MOST_FOLDERS]:
+        for name in () if has_candidates else folders[:_MOST_FOLDERS]:
             with contextlib.suppress(OSError):
                 inner = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
                 with _closing(inner):
-                    yield from _in_folder(inner, f"{name}/", _names(inner, skipped, f"{name}/")[0], skipped, may_go_on)
+                    yield from _list_in_folder(
+                        inner, f"{name}/", _list_names(inner, skipped, f"{name}/")[0], skipped, may_go_on
+                    )
 
 
 @contextlib.contextmanager
@@ -92,7 +94,7 @@ def _closing(descriptor: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _names(folder: int, skipped: dict[str, list[str]], above: str = "") -> tuple[list[str], list[str]]:
+def _list_names(folder: int, skipped: dict[str, list[str]], above: str = "") -> tuple[list[str], list[str]]:
     """(files with a number at the end, directories), by name."""
     files, folders = [], []
     with os.scandir(folder) as entries:
@@ -115,7 +117,7 @@ def _by_rank(name: str) -> tuple[int, str]:
     return (int(match["rank"]) if match else 0, name)
 
 
-def _in_folder(
+def _list_in_folder(
     folder: int, above: str, names: list[str], skipped: dict[str, list[str]], may_go_on: Callable[[], bool]
 ) -> Iterator[Candidate]:
     for name in names:

@@ -140,7 +140,7 @@ def _with_calls(file: Candidate, dump: Dump) -> RankDump:
     if len(dump.calls) > _MOST_CALLS:
         raise UntrustedError(f"has more than {_MOST_CALLS:,} calls")
     last_us = max(dump.times_ns, default=0) // 1000
-    timeout_us, members = _first_timeout(dump), dump_format.members_of(dump)
+    timeout_us, members = _find_first_timeout(dump), dump_format.members_of(dump)
     longest_us = 1000 * max((entry.timeout_ms for entry in dump.calls), default=0)
     recorder = dump_format.recorder_in(dump, SOURCE, 0.0, 1000 * max(last_us, file.written_us))
     problem = None
@@ -196,7 +196,7 @@ def _group_calls(entries: Sequence[dump_format.Entry], truncated: bool) -> Group
     return GroupCalls(made_us, finished_us, None if truncated else max(made_us))
 
 
-def _first_timeout(dump: Dump) -> int | None:
+def _find_first_timeout(dump: Dump) -> int | None:
     """When torch's watchdog first has a reason to write a dump and to end the process."""
     batches = {(entry.pg_id, entry.p2p_seq_id) for entry in dump.calls if entry.profiling_name.endswith(_BATCH)}
     timeouts = (

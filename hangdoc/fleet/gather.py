@@ -46,11 +46,11 @@ def gather(
     began = time.monotonic()
     short = len(hosts) > MOST_WHOLE if summary is None else summary
     nonce = secrets.token_hex(_NONCE_BYTES)
-    replies = run(hosts, _arguments(options, transport, nonce, summary=short), transport, done)
+    replies = run(hosts, _make_arguments(options, transport, nonce, summary=short), transport, done)
     return combine(replies, time.monotonic() - began, nonce)
 
 
-def _arguments(options: Options, transport: Transport, nonce: str, *, summary: bool) -> tuple[str, ...]:
+def _make_arguments(options: Options, transport: Transport, nonce: str, *, summary: bool) -> tuple[str, ...]:
     timeout = max(1.0, min(options.timeout, transport.host_timeout - _TRAVEL_SECONDS))
     pids = (word for pid in options.pids for word in ("--pid", str(pid)))
     slurm = ("--slurm-job", options.slurm_job) if options.slurm_job is not None else ()
@@ -63,35 +63,35 @@ def _arguments(options: Options, transport: Transport, nonce: str, *, summary: b
 def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapshot:
     """One snapshot of all replies to the request with this nonce. A machine that was reached under two names counts once. If two
     replies claim to be one machine but contradict each other, both are kept, and both say so."""
-    found: dict[str, Host] = {}
+    hosts: dict[str, Host] = {}
     unreached: list[Unreached] = []
     claims: dict[str, list[str]] = {}
     for reply in replies:
-        host, why = _host_of(reply, nonce)
+        host, why = _read_host(reply, nonce)
         if host is None:
             unreached.append(Unreached(host=reply.host, why=why))
             continue
         claimed = claims.setdefault(host.machine_id, []) if host.machine_id is not None else []
-        same = next((name for name in claimed if _agree(found[name], host)), None)
+        same = next((name for name in claimed if _agree(hosts[name], host)), None)
         if same is not None:
             unreached.append(Unreached(host=reply.host, why=f"it is the same machine as {same}"))
             continue
         claimed.append(reply.host)
-        found[reply.host] = host
+        hosts[reply.host] = host
     for claimed in claims.values():
         if len(claimed) > 1:
-            found |= {name: _contradicted(found[name], claimed) for name in claimed}
-    names = Counter(host.name for host in found.values())
+            hosts |= {name: _mark_contradicted(hosts[name], claimed) for name in claimed}
+    names = Counter(host.name for host in hosts.values())
     # A host may call itself as it likes: nobody's name changes another's, or is one by which another was reached.
-    unclear = {h.name for name, h in found.items() if names[h.name] > 1 or (h.name != name and h.name in found)}
+    unclear = {h.name for name, h in hosts.items() if names[h.name] > 1 or (h.name != name and h.name in hosts)}
     renamed = (
-        msgspec.structs.replace(h, name=h.asked_as or h.name) if h.name in unclear else h for h in found.values()
+        msgspec.structs.replace(h, name=h.asked_as or h.name) if h.name in unclear else h for h in hosts.values()
     )
     merged = merge((Snapshot(hangdoc=__version__, hosts=tuple(renamed)),))
     return msgspec.structs.replace(merged, unreached=tuple(unreached), gathered_seconds=round(elapsed, 3))
 
 
-def _contradicted(host: Host, names: list[str]) -> Host:
+def _mark_contradicted(host: Host, names: list[str]) -> Host:
     """A host that claims the machine id of others. The id no longer identifies it, so that nothing merges them."""
     shown = ", ".join(names[:8])
     text = f"{shown} claim to be one machine but sent different processes: log in and find out which of them is right"
@@ -100,24 +100,24 @@ def _contradicted(host: Host, names: list[str]) -> Host:
     )
 
 
-def _agree(one: Host, other: Host) -> bool:
+def _agree(host: Host, other: Host) -> bool:
     """Whether two looks can be at one machine at about the same time: they have mostly the same ranks, with the same start. Who
     only copies the id of a machine does not know these."""
-    ranks, others = _starts(one), _starts(other)
+    ranks, others = _read_starts(host), _read_starts(other)
     shared = [pid for pid in ranks.keys() & others.keys() if abs(ranks[pid] - others[pid]) < _SAME_SECONDS]
     return 2 * len(shared) >= max(len(ranks), len(others))  # a rank may have ended in between
 
 
-def _starts(host: Host) -> dict[int, float]:
+def _read_starts(host: Host) -> dict[int, float]:
     """When each rank started, in seconds since 1970, by pid."""
     try:
         taken = datetime.datetime.fromisoformat(host.taken_at).timestamp()
     except (ValueError, OverflowError):
         taken = 0.0
-    return {one.pid: taken - one.started_seconds_ago for one in host.processes if one.role == "rank"}
+    return {process.pid: taken - process.started_seconds_ago for process in host.processes if process.role == "rank"}
 
 
-def _host_of(reply: HostReply, nonce: str) -> tuple[Host | None, str]:
+def _read_host(reply: HostReply, nonce: str) -> tuple[Host | None, str]:
     """The host in a reply, or None and why there is none."""
     raw, reply.reader.raw = reply.raw, None
     if raw is None:

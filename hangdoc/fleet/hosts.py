@@ -27,8 +27,8 @@ class HostsError(Exception):
 def expand(text: str) -> tuple[str, ...]:
     """The hosts of `node[0-63],@group`, or of `slurm:JOBID`, that the user has written; raises HostsError."""
     if text.startswith("slurm:"):
-        return _names(_nodes_of_job(text.removeprefix("slurm:")), groups=False)
-    return _names(text, groups=True)
+        return _expand_names(_list_nodes_of_job(text.removeprefix("slurm:")), groups=False)
+    return _expand_names(text, groups=True)
 
 
 def expand_plain(text: str) -> tuple[str, ...]:
@@ -38,10 +38,10 @@ def expand_plain(text: str) -> tuple[str, ...]:
             f"hosts {text[:60]!r}: only names and ranges are allowed here, for example node[0-63]. Groups and Slurm jobs can be "
             "given with --hosts when the server is started."
         )
-    return _names(text, groups=False)
+    return _expand_names(text, groups=False)
 
 
-def _names(text: str, *, groups: bool) -> tuple[str, ...]:
+def _expand_names(text: str, *, groups: bool) -> tuple[str, ...]:
     _check_ranges(text)
     try:
         nodes = NodeSet(text, resolver=None if groups else RESOLVER_NOGROUP)
@@ -69,7 +69,7 @@ def _check_ranges(text: str) -> None:
             raise HostsError(f"--hosts {text[:60]} has a range of more than {MAX_HOSTS} hosts, which is the limit.")
 
 
-def _nodes_of_job(job: str) -> str:
+def _list_nodes_of_job(job: str) -> str:
     if not re.fullmatch(r"[0-9]+([_.+][0-9]+)?", job):
         raise HostsError(f"--hosts slurm:{job[:40]}: give the number of a Slurm job, as squeue shows it.")
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%N"]

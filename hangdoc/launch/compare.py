@@ -43,23 +43,26 @@ def compare(lines: list[LaunchLine]) -> list[Row]:
     backend = "gloo" if _on_cpu(lines) else None
     tools = {line.launched.tool for line in lines}
     rows = [
-        *_places(lines),
-        *_launcher(lines),
-        *(_argument(name, values) for name, values in _columns(_arguments(line) for line in lines)),
-        *(_variable(name, values, backend, tools) for name, values in _columns(line.environment for line in lines)),
+        *_compare_places(lines),
+        *_compare_launcher_options(lines),
+        *(_compare_argument(name, values) for name, values in _align_by_name(_read_arguments(line) for line in lines)),
+        *(
+            _compare_variable(name, values, backend, tools)
+            for name, values in _align_by_name(line.environment for line in lines)
+        ),
     ]
     return sorted(
         rows, key=lambda row: (not row.wrong, not row.differs, ORDER.index(row.standing), row.origin, row.name)
     )
 
 
-def _columns(given: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str | None, ...]]]:
-    known = list(given)
-    names = sorted({name for one in known for name in one})
-    return [(name, tuple(one.get(name) for one in known)) for name in names]
+def _align_by_name(lines: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str | None, ...]]]:
+    values_by_line = list(lines)
+    names = sorted({name for values in values_by_line for name in values})
+    return [(name, tuple(values.get(name) for values in values_by_line)) for name in names]
 
 
-def _arguments(line: LaunchLine) -> dict[str, str]:
+def _read_arguments(line: LaunchLine) -> dict[str, str]:
     words = tuple(word for word in line.launched.arguments if word != "--")
     return settings.options(("", *words))
 
@@ -73,7 +76,7 @@ def _on_cpu(lines: list[LaunchLine]) -> bool:
     )
 
 
-def _places(lines: list[LaunchLine]) -> list[Row]:
+def _compare_places(lines: list[LaunchLine]) -> list[Row]:
     hosts = tuple(line.host for line in lines)
     folders = tuple(line.folder or None for line in lines)
     programs = tuple(line.launched.program or None for line in lines)
@@ -85,30 +88,30 @@ def _places(lines: list[LaunchLine]) -> list[Row]:
         Row(name="launcher", origin="launcher", standing="must agree", values=tools,
             why="different launchers use different rendezvous", wrong=len(set(tools)) > 1),
         Row(name="program", origin="program", standing="must agree", values=programs,
-            why="different programs call different collectives", wrong=len({_plain(p) for p in programs}) > 1),
+            why="different programs call different collectives", wrong=len({_strip_folder(p) for p in programs}) > 1),
     ]  # fmt: skip
 
 
-def _plain(program: str | None) -> str:
+def _strip_folder(program: str | None) -> str:
     return (program or "").rpartition("/")[2]
 
 
-def _launcher(lines: list[LaunchLine]) -> list[Row]:
+def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
     rows = []
-    for name, values in _columns(line.launched.options for line in lines):
+    for name, values in _align_by_name(line.launched.options for line in lines):
         standing, why = _OPTIONS.get(name, ("cosmetic", ""))
         wrong = False
         if standing == "must differ":
-            given = [value for value in values if value is not None]
-            wrong = len(set(given)) < len(given) and len(lines) > 1
+            set_values = [value for value in values if value is not None]
+            wrong = len(set(set_values)) < len(set_values) and len(lines) > 1
             why = f"two nodes have the same value: {why}" if wrong else why
         elif standing == "must agree":
             wrong = len(set(values)) > 1
         rows.append(Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong))
-    return [*rows, *_rendezvous(lines)]
+    return [*rows, *_check_rendezvous(lines)]
 
 
-def _rendezvous(lines: list[LaunchLine]) -> list[Row]:
+def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     nodes = [natural((line.launched.options.get("nnodes") or "1").partition(":")[0]) for line in lines]
     rows = []
     addresses = tuple((launchers.endpoint(line.launched.options) or "").rpartition(":")[0] or None for line in lines)
@@ -124,11 +127,11 @@ def _rendezvous(lines: list[LaunchLine]) -> list[Row]:
     return rows
 
 
-def _argument(name: str, values: tuple[str | None, ...]) -> Row:
-    known = settings.argument(name)
-    standing = _STANDINGS[known.kind] if known is not None else "unknown"
+def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:
+    setting = settings.argument(name)
+    standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
     differs = len(set(values)) > 1
-    why = known.why if known is not None else ("hangdoc does not know this argument" if differs else "")
+    why = setting.why if setting is not None else ("hangdoc does not know this argument" if differs else "")
     wrong = differs and standing == "must agree"
     if differs and standing in ("unknown", "should agree"):
         standing, why = "suspicious", f"training arguments differ: {why}"
@@ -146,7 +149,7 @@ _TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
 }
 
 
-def _meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str]) -> Row:
+def _compare_meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str]) -> Row:
     """A variable of the rendezvous. A node that does not set it in its line may have it from elsewhere."""
     if tools == {
         "torchrun"
@@ -156,17 +159,17 @@ def _meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str
     return Row(name=name, origin="variable", standing="must agree", values=values, why=why, wrong=wrong)
 
 
-def _variable(name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str]) -> Row:
-    known = settings.variable(name)
+def _compare_variable(name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str]) -> Row:
+    setting = settings.variable(name)
     differs = len(set(values)) > 1
-    if known is not None and known.kind == "meeting":
-        return _meeting(name, values, known.why, tools)
+    if setting is not None and setting.kind == "meeting":
+        return _compare_meeting(name, values, setting.why, tools)
     if name.endswith(INTERFACE_ENDING):
-        return _interface(name, values, backend)
+        return _compare_interface(name, values, backend)
     if settings.inert(name, backend):
         return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
-    standing: Standing = _STANDINGS[known.kind] if known is not None else "unknown"
-    why = known.why if known is not None else ""
+    standing: Standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
+    why = setting.why if setting is not None else ""
     wrong = differs and standing == "must agree"
     if name in _TUNING:
         why = _TUNING[name](values)
@@ -180,18 +183,18 @@ def _variable(name: str, values: tuple[str | None, ...], backend: str | None, to
     return Row(name=name, origin="variable", standing=standing, values=values, why=why, wrong=wrong)
 
 
-def _interface(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:
+def _compare_interface(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:
     if settings.inert(name, backend):
         return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
-    given = [value or "" for value in values]
-    wireless = [bool(_WIRELESS.match(value)) for value in given if value]
+    interfaces = [value or "" for value in values]
+    wireless = [bool(_WIRELESS.match(value)) for value in interfaces if value]
     if any(wireless) and not all(wireless):
         why = "some links are wireless: every step waits for the slowest link"
     elif any(wireless):
         why = "a wireless link: every step waits for it"
-    elif any(value in ("lo", "docker0") or value.startswith(("br-", "virbr", "tun", "wg")) for value in given):
+    elif any(value in ("lo", "docker0") or value.startswith(("br-", "virbr", "tun", "wg")) for value in interfaces):
         why = "other hosts can rarely reach such an interface (HD404)"
-    elif "" in given and any(given):
+    elif "" in interfaces and any(interfaces):
         why = "nodes without it use the interface of the address that their host name resolves to (HD405)"
     else:
         why = "the network interface of the node; it may differ if the interfaces have different names"

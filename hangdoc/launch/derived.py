@@ -12,7 +12,7 @@ _ASPECT_RATIO, _HEAD_DIM, _SEQUENCE = 64, 128, 2048
 
 def derived(lines: list[LaunchLine]) -> list[tuple[str, str]]:
     """(name, value) of each number that the lines determine."""
-    return [*_world(lines), *_model(lines[0]), *_tokens(lines)]
+    return [*_derive_world(lines), *_derive_model(lines[0]), *_derive_tokens(lines)]
 
 
 def world_size(lines: list[LaunchLine]) -> int | None:
@@ -24,11 +24,11 @@ def world_size(lines: list[LaunchLine]) -> int | None:
     nodes = natural((first.get("nnodes") or "1").partition(":")[0])
     if nodes is None or None in per_node:
         return None
-    known = [count for count in per_node if count is not None]
-    return sum(known) if len(lines) == nodes else nodes * known[0]
+    counts = [count for count in per_node if count is not None]
+    return sum(counts) if len(lines) == nodes else nodes * counts[0]
 
 
-def _world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
+def _derive_world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
     world = world_size(lines)
     if world is None:
         yield "world size", "depends on the nodes (--nproc-per-node is not a number)"
@@ -37,38 +37,38 @@ def _world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
     yield "world size", f"{world} ranks" + (f" ({parts})" if len(lines) > 1 else "")
 
 
-def _number(line: LaunchLine, *names: str) -> int | None:
-    given = settings.options(("", *(word for word in line.launched.arguments if word != "--")))
-    plain = {name.replace("-", "_"): value for name, value in given.items()}
+def _read_number(line: LaunchLine, *names: str) -> int | None:
+    options = settings.options(("", *(word for word in line.launched.arguments if word != "--")))
+    plain = {name.replace("-", "_"): value for name, value in options.items()}
     return next((number for name in names if (number := natural(plain.get(name))) is not None), None)
 
 
-def _model(line: LaunchLine) -> Iterator[tuple[str, str]]:
-    depth = _number(line, "depth")
+def _derive_model(line: LaunchLine) -> Iterator[tuple[str, str]]:
+    depth = _read_number(line, "depth")
     if depth is None:
         return
-    aspect, head = _number(line, "aspect_ratio"), _number(line, "head_dim")
+    aspect, head = _read_number(line, "aspect_ratio"), _read_number(line, "head_dim")
     dim = depth * (aspect or _ASPECT_RATIO)
     heads = max(1, -(-dim // (head or _HEAD_DIM)))
     assumed = [
         f"{name} {value}, nanochat's default"
-        for name, value, given in (("aspect ratio", _ASPECT_RATIO, aspect), ("head dim", _HEAD_DIM, head))
-        if given is None
+        for name, value, argument in (("aspect ratio", _ASPECT_RATIO, aspect), ("head dim", _HEAD_DIM, head))
+        if argument is None
     ]
     note = f" ({'; '.join(assumed)})" if assumed else ""
     yield "model", f"depth {depth}: dim {dim}, {heads} heads{note}"
 
 
-def _tokens(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
-    batch = _number(lines[0], "device_batch_size", "micro_batch_size", "per_device_train_batch_size", "batch_size")
-    sequence = _number(lines[0], "max_seq_len", "seq_len", "sequence_length", "block_size")
+def _derive_tokens(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
+    batch = _read_number(lines[0], "device_batch_size", "micro_batch_size", "per_device_train_batch_size", "batch_size")
+    sequence = _read_number(lines[0], "max_seq_len", "seq_len", "sequence_length", "block_size")
     world = world_size(lines)
     if batch is None or world is None:
         return
     assumed = "" if sequence is not None else f" (sequence length {_SEQUENCE}, nanochat's default)"
     micro = batch * (sequence or _SEQUENCE) * world
     yield "tokens per micro-step", f"{batch} × {sequence or _SEQUENCE} × {world} ranks = {micro:,}{assumed}"
-    total = _number(lines[0], "total_batch_size")
+    total = _read_number(lines[0], "total_batch_size")
     if total is None or total <= 0:
         return
     if total % micro:

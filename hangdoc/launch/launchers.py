@@ -103,11 +103,11 @@ def _name(tool: str, word: str, name: str) -> str:
 def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     """The options of a launcher by the names that torchrun has for them."""
     names = IN_TORCHRUN.get(tool, {})
-    found = {names.get(name, name): value for name, value in options.items()}
-    ranks, nodes = natural(found.pop("ranks", None)), natural(found.get("nnodes", "1"))
+    renamed = {names.get(name, name): value for name, value in options.items()}
+    ranks, nodes = natural(renamed.pop("ranks", None)), natural(renamed.get("nnodes", "1"))
     if ranks is not None and nodes:
-        found["nproc-per-node"] = str(ranks // nodes)
-    return found
+        renamed["nproc-per-node"] = str(ranks // nodes)
+    return renamed
 
 
 def endpoint(options: dict[str, str]) -> str | None:
@@ -121,10 +121,10 @@ def endpoint(options: dict[str, str]) -> str | None:
 
 def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
     """The options in a launcher's command line; None for any other process. `name` is the kernel's short name."""
-    found = split(name, argv)
-    if found is None:
+    tool_and_words = split(name, argv)
+    if tool_and_words is None:
         return None
-    tool, words = found
+    tool, words = tool_and_words
     options = in_torchrun(tool, read(tool, words).options)
     return Launch(
         tool=tool,

@@ -68,14 +68,14 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
     while cursor.words and depth < _MAX_LAYERS:
         depth += 1
         name = PurePath(cursor.words[0]).name
-        if (inner := _nested(name, cursor)) is not None:
+        if (inner := _find_nested(name, cursor)) is not None:
             scope = (
                 Scope(expansion=simple.scope.expansion)
                 if cursor.host != host
                 else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder, simple.scope.expansion)
             )
-            for one in commands(inner, scope):
-                yield from _unwrap(one, cursor.host, tuple(cursor.layers), depth)
+            for inner_command in commands(inner, scope):
+                yield from _unwrap(inner_command, cursor.host, tuple(cursor.layers), depth)
             return
         if name in _WRAPPERS:
             _WRAPPERS[name](cursor)
@@ -91,12 +91,12 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
             )
             cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
             continue
-        cursor.environment |= _exported(launched)
+        cursor.environment |= _list_exported(launched)
         yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
         return
 
 
-def _exported(launched: Launched) -> dict[str, str]:
+def _list_exported(launched: Launched) -> dict[str, str]:
     """The variables that `mpirun -x NAME=value` exports."""
     name, equals, value = launched.options.get("x", "").partition("=") if launched.tool == "mpirun" else ("", "", "")
     return {name: value} if equals else {}
@@ -143,7 +143,7 @@ _SSH_VALUES = set("BbcDEeFIiJLlmOoPpQRSWw")
 _TMUX_VALUES = {"-s", "-n", "-c", "-x", "-y", "-t", "-F", "-e", "-f", "-L", "-S"}
 
 
-def _nested(name: str, cursor: _Cursor) -> str | None:
+def _find_nested(name: str, cursor: _Cursor) -> str | None:
     """The shell text in a command, after adding a layer for the words before it; None if there is none."""
     words = cursor.words
     if name == "ssh":
@@ -228,7 +228,7 @@ def _wrapper(why: str, values: Set[str] = frozenset(), positional: int = 0) -> C
 
 def _env(cursor: _Cursor) -> None:
     index, cleared = 1, False
-    found: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     gone = set()
     while index < len(cursor.words):
         word = cursor.words[index]
@@ -244,12 +244,12 @@ def _env(cursor: _Cursor) -> None:
             index += 1
         elif "=" in word:
             name, _, value = word.partition("=")
-            found[name] = value
+            assigned[name] = value
             index += 1
         else:
             break
     kept = {} if cleared else {name: value for name, value in cursor.environment.items() if name not in gone}
-    cursor.environment = {**kept, **found}
+    cursor.environment = {**kept, **assigned}
     cursor.peel(index, "sets variables for the command")
 
 

@@ -102,27 +102,27 @@ def _walk(node: Node, scope: Scope, redirection: str, depth: int) -> Iterator[Si
         raise ShellError("it is nested too deeply")
     kind = node.type
     if kind == "command":
-        yield from _command(node, scope, redirection)
+        yield from _read_command(node, scope, redirection)
     elif kind == "declaration_command":
         _declare(node, scope)
     elif kind == "variable_assignment":
-        name, value = _assignment(node, scope)
+        name, value = _read_assignment(node, scope)
         scope.variables[name] = value
     elif kind == "unset_command":
         for child in node.named_children:
-            scope.variables.pop(_word(child, scope), None)
+            scope.variables.pop(_expand_word(child, scope), None)
     elif kind == "subshell":
         inner = scope.copy()
         for child in node.named_children:
             yield from _walk(child, inner, redirection, depth + 1)
     elif kind == "redirected_statement":
-        redirects = [_raw(child) for child in node.named_children if child.type.endswith("redirect")]
+        redirects = [_read_raw(child) for child in node.named_children if child.type.endswith("redirect")]
         for child in node.named_children:
             if not child.type.endswith("redirect"):
                 yield from _walk(child, scope, " ".join((*redirects, redirection)).strip(), depth + 1)
     elif kind == "pipeline":
         first, *others = [child for child in node.named_children if child.type != "comment"]
-        pipe = " ".join("| " + _raw(other) for other in others)
+        pipe = " ".join("| " + _read_raw(other) for other in others)
         yield from _walk(first, scope, f"{pipe} {redirection}".strip(), depth + 1)
         for other in others:
             yield from _walk(other, scope, "", depth + 1)
@@ -131,19 +131,19 @@ def _walk(node: Node, scope: Scope, redirection: str, depth: int) -> Iterator[Si
             yield from _walk(child, scope, redirection, depth + 1)
 
 
-def _command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple]:
+def _read_command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple]:
     words: list[str] = []
     own: dict[str, str] = {}
     for child in node.named_children:
         if child.type == "variable_assignment":
-            name, value = _assignment(child, scope)
+            name, value = _read_assignment(child, scope)
             own[name] = value
         elif child.type == "command_name":
-            words.append(_word(child.named_children[0], scope) if child.named_children else _raw(child))
+            words.append(_expand_word(child.named_children[0], scope) if child.named_children else _read_raw(child))
         elif child.type.endswith("redirect"):
-            redirection = f"{_raw(child)} {redirection}".strip()
+            redirection = f"{_read_raw(child)} {redirection}".strip()
         elif child.type != "comment":
-            words += _words(child, scope)
+            words += _expand_words(child, scope)
     if not words:
         scope.variables |= own
     elif words[0] == "cd":
@@ -157,84 +157,89 @@ def _command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple]:
         yield Simple(tuple(words), own, scope.copy(), redirection)
 
 
-def _words(node: Node, scope: Scope) -> list[str]:
+def _expand_words(node: Node, scope: Scope) -> list[str]:
     """The words of a node: an unquoted variable may expand to several."""
-    text = _word(node, scope)
-    if node.type == "simple_expansion" and _variable(node) in scope.variables:
+    text = _expand_word(node, scope)
+    if node.type == "simple_expansion" and _read_variable_name(node) in scope.variables:
         return text.split()
     return [text]
 
 
 def _declare(node: Node, scope: Scope) -> None:
-    exports = _raw(node).split(None, 1)[0] == "export" or any(
-        child.type == "word" and "x" in _raw(child) and _raw(child).startswith("-") for child in node.named_children
+    exports = _read_raw(node).split(None, 1)[0] == "export" or any(
+        child.type == "word" and "x" in _read_raw(child) and _read_raw(child).startswith("-")
+        for child in node.named_children
     )
     for child in node.named_children:
         if child.type == "variable_assignment":
-            name, value = _assignment(child, scope)
+            name, value = _read_assignment(child, scope)
             scope.variables[name] = value
-        elif child.type in ("variable_name", "word") and not _raw(child).startswith("-"):
-            name = _raw(child)
+        elif child.type in ("variable_name", "word") and not _read_raw(child).startswith("-"):
+            name = _read_raw(child)
         else:
             continue
         if exports:
             scope.exported.add(name)
 
 
-def _assignment(node: Node, scope: Scope) -> tuple[str, str]:
+def _read_assignment(node: Node, scope: Scope) -> tuple[str, str]:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-    return (_raw(name) if name is not None else "", _word(value, scope) if value is not None else "")
+    return (_read_raw(name) if name is not None else "", _expand_word(value, scope) if value is not None else "")
 
 
-def _raw(node: Node) -> str:
+def _read_raw(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _variable(node: Node) -> str:
-    found = next(
+def _read_variable_name(node: Node) -> str:
+    name_node = next(
         (child for child in node.named_children if child.type in ("variable_name", "special_variable_name")), None
     )
-    return _raw(found) if found is not None else ""
+    return _read_raw(name_node) if name_node is not None else ""
 
 
-def _word(node: Node, scope: Scope) -> str:
+def _expand_word(node: Node, scope: Scope) -> str:
     """The word as the shell would pass it to a command. Raises ShellError for a huge one."""
     scope.expansion.begin_word()
-    return _text(node, scope)
+    return _expand_text(node, scope)
 
 
-def _text(node: Node, scope: Scope) -> str:
+def _expand_text(node: Node, scope: Scope) -> str:
     """A word or a part of one."""
     kind = node.type
     if kind == "raw_string":
-        return _raw(node)[1:-1]
+        return _read_raw(node)[1:-1]
     if kind == "ansi_c_string":
-        return _raw(node)[2:-1].encode("latin-1", "backslashreplace").decode("unicode_escape", "replace")
+        return _read_raw(node)[2:-1].encode("latin-1", "backslashreplace").decode("unicode_escape", "replace")
     if kind == "word":
-        return _unescaped(_raw(node), everything=True)
+        return _unescape(_read_raw(node), everything=True)
     if kind == "string":
-        return _string(node, scope)
+        return _expand_string(node, scope)
     if kind == "concatenation":
-        return "".join(_text(child, scope) for child in node.children)
+        return "".join(_expand_text(child, scope) for child in node.children)
     if kind in ("simple_expansion", "expansion"):
         plain = kind == "simple_expansion" or len(node.named_children) == 1
-        value = scope.variables.get(_variable(node)) if plain else None
-        return scope.expansion.take(value) if value is not None else _raw(node)
-    return _raw(node)
+        value = scope.variables.get(_read_variable_name(node)) if plain else None
+        return scope.expansion.take(value) if value is not None else _read_raw(node)
+    return _read_raw(node)
 
 
-def _string(node: Node, scope: Scope) -> str:
+def _expand_string(node: Node, scope: Scope) -> str:
     """The content of a string in double quotes, including the text between its child nodes."""
     source = node.text or b""
     at, out = node.start_byte + 1, ""
     for child in node.named_children:
         out += source[at - node.start_byte : child.start_byte - node.start_byte].decode("utf-8", "replace")
-        out += _unescaped(_raw(child), everything=False) if child.type == "string_content" else _text(child, scope)
+        out += (
+            _unescape(_read_raw(child), everything=False)
+            if child.type == "string_content"
+            else _expand_text(child, scope)
+        )
         at = child.end_byte
     return out + source[at - node.start_byte : len(source) - 1].decode("utf-8", "replace")
 
 
-def _unescaped(text: str, everything: bool) -> str:
+def _unescape(text: str, everything: bool) -> str:
     out, index = "", 0
     while index < len(text):
         if text[index] == "\\" and index + 1 < len(text):

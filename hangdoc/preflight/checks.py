@@ -15,4 +15,4 @@ _CHECKS: tuple[Callable[[Sequence[NodeReport], Sequence[Link], Plan], Iterator[C
 
 def all_checks(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> list[Check]:
     """The results of all checks."""
-    return [check for one in _CHECKS for check in one(reports, links, plan)]
+    return [check for run_check in _CHECKS for check in run_check(reports, links, plan)]

@@ -62,11 +62,11 @@ def _answer(accepted: socket.socket) -> None:
 def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
     """Connect to all peers (name, address, port) in parallel. Each connection may take CONNECT_SECONDS."""
     wanted = list(peers)
-    found: list[Link | None] = [None] * len(wanted)
+    links: list[Link | None] = [None] * len(wanted)
 
     def connect_to(index: int) -> None:
         name, address, port = wanted[index]
-        found[index] = _connect(caller, name, address, port)
+        links[index] = _connect(caller, name, address, port)
 
     threads = [threading.Thread(target=connect_to, args=(index,), daemon=True) for index in range(len(wanted))]
     for thread in threads:
@@ -76,7 +76,7 @@ def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
         thread.join(max(0.0, until - time.monotonic()))
     return [
         link or Link(caller=caller, called=name, target=f"{address}:{port}", outcome="timeout")
-        for link, (name, address, port) in zip(found, wanted, strict=True)
+        for link, (name, address, port) in zip(links, wanted, strict=True)
     ]
 
 

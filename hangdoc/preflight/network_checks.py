@@ -32,17 +32,20 @@ _VIRTUAL = (
 def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The master's name resolves on all nodes, to the same address."""
     master = (plan.master or "").rpartition(":")[0]
-    for one in reports:
-        found = one.resolved.get(master)
-        if master and not isinstance(found, tuple):
-            why = found.reason if found is not None else "not resolved"
-            yield Check(name="master's name", status="fail", nodes=(one.node,), text=f"{one.node}: {why}",
+    for report in reports:
+        addresses = report.resolved.get(master)
+        if master and not isinstance(addresses, tuple):
+            why = addresses.reason if addresses is not None else "not resolved"
+            yield Check(name="master's name", status="fail", nodes=(report.node,), text=f"{report.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
-        elif isinstance(found, tuple) and all(loopback(a) for a in found) and len(reports) > 1:
-            yield Check(name="master's name", status="fail", nodes=(one.node,),
-                        text=f"{one.node} resolves {master} to itself ({', '.join(found)})",
+        elif isinstance(addresses, tuple) and all(loopback(a) for a in addresses) and len(reports) > 1:
+            yield Check(name="master's name", status="fail", nodes=(report.node,),
+                        text=f"{report.node} resolves {master} to itself ({', '.join(addresses)})",
                         remedy="Use the master's address in the nodes' network.")  # fmt: skip
-    answers = {one.node: ", ".join(f) if isinstance(f := one.resolved.get(master), tuple) else None for one in reports}
+    answers = {
+        report.node: ", ".join(answer) if isinstance(answer := report.resolved.get(master), tuple) else None
+        for report in reports
+    }
     if master and None not in answers.values():
         yield agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()},
                      "Nodes that resolve it differently connect to different machines. Use an address.", "warn")  # fmt: skip
@@ -50,33 +53,33 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
 
 def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The address that Gloo publishes of each node can be reached from the others."""
-    for one in reports:
-        own = one.resolved.get(one.name)
-        named = one.environment.get(GLOO_INTERFACE)
+    for report in reports:
+        own = report.resolved.get(report.name)
+        named = report.environment.get(GLOO_INTERFACE)
         alone = max(len(reports), plan.nodes) == 1
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
-            yield Check(name="own name", status="pass", text=f"{one.node}: {one.name} is {', '.join(own)}")
+            yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
         elif named or alone:
             reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this node"
             yield Check(
                 name="own name",
                 status="pass",
-                text=f"{one.node}: {one.name} does not resolve to a network address, but {reason}",
+                text=f"{report.node}: {report.name} does not resolve to a network address, but {reason}",
             )
         else:
             what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
-            harmless = _all_lower(one, reports)
-            text = f"{one.node}: {one.name} is {what}, so the other nodes would connect to themselves (HD405)"
-            yield Check(name="own name", status="warn" if harmless else "fail", nodes=(one.node,),
+            harmless = _all_lower(report, reports)
+            text = f"{report.node}: {report.name} is {what}, so the other nodes would connect to themselves (HD405)"
+            yield Check(name="own name", status="warn" if harmless else "fail", nodes=(report.node,),
                         text=text + (". This is harmless while this node only connects to others" if harmless else ""),
                         remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
 
 
-def _all_lower(one: NodeReport, reports: Sequence[NodeReport]) -> bool:
+def _all_lower(report: NodeReport, reports: Sequence[NodeReport]) -> bool:
     """Whether all other nodes have lower addresses than this one. With Gloo, the rank with the lower address listens."""
     try:
-        mine = ipaddress.ip_address(one.address or "")
-        others = [ipaddress.ip_address(other.address or "") for other in reports if other is not one]
+        mine = ipaddress.ip_address(report.address or "")
+        others = [ipaddress.ip_address(other.address or "") for other in reports if other is not report]
     except ValueError:
         return False
     return bool(others) and all(other.version == mine.version and int(other) < int(mine) for other in others)
@@ -87,8 +90,8 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
     if plan.master is None:
         return
     origin = f" ({plan.master_origin})" if plan.master_origin is not None else ""
-    for one in reports:
-        if (holder := one.holder) is not None:
+    for report in reports:
+        if (holder := report.holder) is not None:
             old = (
                 f", started {duration(holder.started_seconds_ago)} ago"
                 if holder.started_seconds_ago is not None
@@ -99,16 +102,16 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             who = (
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )
-            yield Check(name="master port", status="fail", nodes=(one.node,),
-                        text=f"{holder.port}{origin} on {one.node} belongs to {who} (HD402)",
+            yield Check(name="master port", status="fail", nodes=(report.node,),
+                        text=f"{holder.port}{origin} on {report.node} belongs to {who} (HD402)",
                         remedy="End that process if it belongs to an earlier run, or use another --master-port.")  # fmt: skip
             return
-        if one.port_error is not None:
-            yield Check(name="master port", status="fail", nodes=(one.node,),
-                        text=f"{plan.master}{origin} cannot be bound on {one.node}: {one.port_error}",
+        if report.port_error is not None:
+            yield Check(name="master port", status="fail", nodes=(report.node,),
+                        text=f"{plan.master}{origin} cannot be bound on {report.node}: {report.port_error}",
                         remedy="Use another --master-port.")  # fmt: skip
             return
-    if not any(one.is_master for one in reports):
+    if not any(report.is_master for report in reports):
         alone = len(reports) == 1
         who = f"no interface of {reports[0].node}" if alone else "no node"
         yield Check(name="master port", status="unknown" if alone else "fail",
@@ -128,29 +131,30 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
 
 def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The interfaces in SOCKET_IFNAME variables exist, are up, and are in a network that all nodes share."""
-    shared = _shared([one for one in reports if isinstance(one.machine, Machine)])
-    for one in reports:
-        if not isinstance(one.machine, Machine):
+    shared = _find_shared_networks([report for report in reports if isinstance(report.machine, Machine)])
+    for report in reports:
+        if not isinstance(report.machine, Machine):
             continue
-        interfaces = one.machine.interfaces
+        interfaces = report.machine.interfaces
         for variable in (GLOO_INTERFACE, NCCL_INTERFACE):
-            name = one.environment.get(variable)
+            name = report.environment.get(variable)
             if name and not any(c in name for c in ",^="):
-                yield _named(one, variable, name, interfaces, shared)
-        used = next((i for i in interfaces if one.address in i.addresses), None)
+                yield _check_named_interface(report, variable, name, interfaces, shared)
+        used = next((i for i in interfaces if report.address in i.addresses), None)
         if used is None:
             continue
-        card = next((card for card in one.cards if card.name == used.name), None)
+        card = next((card for card in report.cards if card.name == used.name), None)
         if card is not None:
             speed = f", {card.speed_mbit:,} Mbit/s" if card.speed_mbit is not None else ""
-            text = f"{one.node} uses {used.name}: {'wireless' if card.wireless else 'wired'}{speed}, MTU {card.mtu or 'unknown'}"
+            kind = "wireless" if card.wireless else "wired"
+            text = f"{report.node} uses {used.name}: {kind}{speed}, MTU {card.mtu or 'unknown'}"
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
-                        nodes=(one.node,) if card.wireless else (),
+                        nodes=(report.node,) if card.wireless else (),
                         remedy="Use a cable. Every step waits for the slowest link." if card.wireless else "")  # fmt: skip
-        if used.name.startswith(_VIRTUAL) and not one.environment.get(GLOO_INTERFACE):
-            yield Check(name="interface", status="warn", nodes=(one.node,),
-                        text=f"{one.node} will use {used.name} ({one.address}), which is a bridge, a tunnel, or a container's "
-                        "interface",
+        if used.name.startswith(_VIRTUAL) and not report.environment.get(GLOO_INTERFACE):
+            yield Check(name="interface", status="warn", nodes=(report.node,),
+                        text=f"{report.node} will use {used.name} ({report.address}), which is a bridge, a tunnel, "
+                        "or a container's interface",
                         remedy="Set GLOO_SOCKET_IFNAME to the interface that the nodes share.")  # fmt: skip
     sizes = {link.mtu for link in links if link.mtu}
     if len(sizes) > 1:
@@ -158,38 +162,40 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
                     remedy="Set the same MTU on all nodes. Otherwise connections open, but large packets get lost.")  # fmt: skip
 
 
-def _shared(reports: Sequence[NodeReport]) -> set[str]:
+def _find_shared_networks(reports: Sequence[NodeReport]) -> set[str]:
     """The networks that all nodes are in."""
     each = [
-        {n for i in one.machine.interfaces for n in i.networks if not loopback(n)}
-        for one in reports
-        if isinstance(one.machine, Machine)
+        {n for i in report.machine.interfaces for n in i.networks if not loopback(n)}
+        for report in reports
+        if isinstance(report.machine, Machine)
     ]
     return set.intersection(*each) if each else set()
 
 
-def _named(one: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]) -> Check:
-    found = next((i for i in interfaces if i.name == name), None)
+def _check_named_interface(
+    report: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]
+) -> Check:
+    interface = next((i for i in interfaces if i.name == name), None)
     have = ", ".join(i.name for i in interfaces)
-    remedy = f"Set {variable} on {one.node} to the interface that the nodes share."
+    remedy = f"Set {variable} on {report.node} to the interface that the nodes share."
     why = None
-    if found is None:
+    if interface is None:
         why = f"does not exist there (it has {have})"
-    elif not found.up:
+    elif not interface.up:
         why = "is down"
-    elif not any(":" not in a for a in found.addresses):
+    elif not any(":" not in a for a in interface.addresses):
         why = "has no address"
-    elif all(loopback(a) for a in found.addresses):
+    elif all(loopback(a) for a in interface.addresses):
         why = "is loopback"
     if why is not None:
-        return Check(name="interface", status="fail", nodes=(one.node,), remedy=remedy,
-                     text=f"{one.node}: {variable}={name}, but {name} {why} (HD404)")  # fmt: skip
-    assert found is not None  # noqa: S101
-    if shared and not any(within(a, network) for a in found.addresses for network in shared):
-        return Check(name="interface", status="fail", nodes=(one.node,), remedy=remedy,
-                     text=f"{one.node}: {variable}={name} ({found.addresses[0]}) is in no network that all nodes share "
-                     f"({', '.join(sorted(shared))}) (HD404)")  # fmt: skip
-    return Check(name="interface", status="pass", text=f"{one.node}: {name} is up, {found.addresses[0]}")
+        return Check(name="interface", status="fail", nodes=(report.node,), remedy=remedy,
+                     text=f"{report.node}: {variable}={name}, but {name} {why} (HD404)")  # fmt: skip
+    assert interface is not None  # noqa: S101
+    if shared and not any(within(a, network) for a in interface.addresses for network in shared):
+        return Check(name="interface", status="fail", nodes=(report.node,), remedy=remedy,
+                     text=f"{report.node}: {variable}={name} ({interface.addresses[0]}) is in no network that all nodes "
+                     f"share ({', '.join(sorted(shared))}) (HD404)")  # fmt: skip
+    return Check(name="interface", status="pass", text=f"{report.node}: {name} is up, {interface.addresses[0]}")
 
 
 def pairs(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -221,12 +227,14 @@ def speed(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
     link = slowest(links)
     if link is None or link.mbit is None:
         return
-    rtts = [one.rtt_ms for one in links if one.rtt_ms is not None]
+    rtts = [link.rtt_ms for link in links if link.rtt_ms is not None]
     text = f"slowest {link.mbit:,.0f} Mbit/s ({link.caller} to {link.called}), round trip up to {max(rtts, default=0):.2f} ms"
     status = "warn" if link.mbit < _LOW_BANDWIDTH else "pass"
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports))
     if seconds is not None:
-        text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} per step"
+        text += (
+            f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_describe_time(seconds)} per step"
+        )
         text += f", so {len(reports)} nodes are faster than one only if each computes much longer than that per step"
     slow = status == "warn"
     yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
@@ -246,5 +254,5 @@ def all_reduce_seconds(parameters: int | None, mbit: float, nodes: int) -> float
     return 2 * (nodes - 1) / nodes * parameters * 4 * 8 / (mbit * 1e6)
 
 
-def _time(seconds: float) -> str:
+def _describe_time(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)

@@ -18,7 +18,7 @@ _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
 def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """All nodes have the same versions."""
     for name in ("torch", "Python", "hangdoc"):
-        values = {one.node: one.versions.get(name) for one in reports}
+        values = {report.node: report.versions.get(name) for report in reports}
         if name == "torch" and None in values.values():
             without = [node for node, value in values.items() if value is None]
             yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {shorten(without)}",
@@ -30,20 +30,20 @@ def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -
 
 def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """All nodes have the same data."""
-    for one in reports:
-        for problem in one.problems:
+    for report in reports:
+        for problem in report.problems:
             yield Check(
                 name="data",
                 status="fail",
-                nodes=(one.node,),
-                text=f"{one.node}: {problem}",
+                nodes=(report.node,),
+                text=f"{report.node}: {problem}",
                 remedy="Mount or copy the data there.",
             )
-    origins = dict.fromkeys(source.origin for one in reports for source in one.data)
+    origins = dict.fromkeys(source.origin for report in reports for source in report.data)
     for origin in origins:
-        found = {one.node: next((s for s in one.data if s.origin == origin), None) for one in reports}
-        missing = [node for node, source in found.items() if source is None]
-        seen = {node: source for node, source in found.items() if source is not None}
+        sources = {report.node: next((s for s in report.data if s.origin == origin), None) for report in reports}
+        missing = [node for node, source in sources.items() if source is None]
+        seen = {node: source for node, source in sources.items() if source is not None}
         counts = {node: f"{source.files} files" for node, source in seen.items()}
         where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
         if missing and len(reports) > 1:
@@ -75,17 +75,17 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     if len(reports) < 2:
         return
     wrong = 0
-    given = {one.node: settings.options(("", *one.arguments)) for one in reports}
-    for name in sorted({name for options in given.values() for name in options}):
-        known = settings.argument(name)
-        values = {node: options.get(name) for node, options in given.items()}
-        if len(set(values.values())) > 1 and known is not None and known.kind in ("collectives", "numbers"):
+    arguments = {report.node: settings.options(("", *report.arguments)) for report in reports}
+    for name in sorted({name for options in arguments.values() for name in options}):
+        argument = settings.argument(name)
+        values = {node: options.get(name) for node, options in arguments.items()}
+        if len(set(values.values())) > 1 and argument is not None and argument.kind in ("collectives", "numbers"):
             wrong += 1
-            why = f"{known.why} (HD501). Launch all nodes with the same value."
-            yield agree(f"--{name}", values, why, "fail" if known.kind == "collectives" else "warn")
-    for name in sorted({name for one in reports for name in one.environment}):
+            why = f"{argument.why} (HD501). Launch all nodes with the same value."
+            yield agree(f"--{name}", values, why, "fail" if argument.kind == "collectives" else "warn")
+    for name in sorted({name for report in reports for name in report.environment}):
         setting = settings.variable(name)
-        values = {one.node: one.environment.get(name) for one in reports}
+        values = {report.node: report.environment.get(name) for report in reports}
         if (
             len(set(values.values())) > 1
             and setting is not None
@@ -101,49 +101,57 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
 
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """No rank of an earlier run is still running."""
-    for one in reports:
-        for text in one.left_over[:4]:
-            yield Check(name="left-overs", status="warn", nodes=(one.node,), text=f"{one.node}: {text}",
+    for report in reports:
+        for text in report.left_over[:4]:
+            yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
-    if not any(one.left_over for one in reports):
+    if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank of an earlier run is running")
 
 
 def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """Cores, memory, disk space and CPU instructions are sufficient."""
-    for one in reports:
-        machine = one.machine
+    for report in reports:
+        machine = report.machine
         if not isinstance(machine, Machine):
             continue
-        threads = natural(one.environment.get("OMP_NUM_THREADS")) or (1 if plan.ranks_per_node > 1 else machine.cores)
+        threads = natural(report.environment.get("OMP_NUM_THREADS")) or (
+            1 if plan.ranks_per_node > 1 else machine.cores
+        )
         if threads * plan.ranks_per_node > machine.cores:
-            yield Check(name="cores", status="warn", nodes=(one.node,),
-                        text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores (HD505)",
+            yield Check(name="cores", status="warn", nodes=(report.node,),
+                        text=f"{report.node}: {plan.ranks_per_node} ranks × {threads} threads "
+                        f"on {machine.cores} cores (HD505)",
                         remedy=f"Set OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}.")  # fmt: skip
         else:
-            yield Check(name="cores", status="pass",
-                        text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores")  # fmt: skip
+            yield Check(
+                name="cores",
+                status="pass",
+                text=f"{report.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores",
+            )
         if plan.parameters:
             need = plan.parameters * _BYTES_PER_PARAMETER * plan.ranks_per_node
             enough = need < machine.memory_available_bytes
-            yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (one.node,),
-                        text=f"{one.node}: weights, gradients and Adam of {plan.ranks_per_node} ranks take {need / 1e9:.1f} GB, "
-                        f"{machine.memory_available_bytes / 1e9:.1f} GB are available",
+            yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,),
+                        text=f"{report.node}: weights, gradients and Adam of {plan.ranks_per_node} ranks "
+                        f"take {need / 1e9:.1f} GB, {machine.memory_available_bytes / 1e9:.1f} GB are available",
                         remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
-            if one.free_bytes is not None:
+            if report.free_bytes is not None:
                 kept = plan.parameters * _BYTES_KEPT
-                status = "fail" if kept > one.free_bytes else "warn" if 3 * kept > one.free_bytes else "pass"
-                yield Check(name="disk", status=status, nodes=() if status == "pass" else (one.node,),
-                            text=f"{one.node}: a checkpoint takes {kept / 1e9:.1f} GB, {one.free_bytes / 1e9:.1f} GB are free",
+                status = "fail" if kept > report.free_bytes else "warn" if 3 * kept > report.free_bytes else "pass"
+                yield Check(name="disk", status=status, nodes=() if status == "pass" else (report.node,),
+                            text=f"{report.node}: a checkpoint takes {kept / 1e9:.1f} GB, "
+                            f"{report.free_bytes / 1e9:.1f} GB are free",
                             remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
         if plan.dtype in ("bfloat16", "bf16") and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
-            yield Check(name="dtype", status="warn", nodes=(one.node,), text=f"{one.node} has no CPU instructions for bf16",
+            yield Check(name="dtype", status="warn", nodes=(report.node,),
+                        text=f"{report.node} has no CPU instructions for bf16",
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip
 
 
 def attach(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """hangdoc is able to observe the ranks on all nodes."""
-    bad = [(one.node, ability) for one in reports for ability in one.attach if not ability.works]
+    bad = [(report.node, ability) for report in reports for ability in report.attach if not ability.works]
     for node, ability in bad[:8]:
         yield Check(
             name="hangdoc",

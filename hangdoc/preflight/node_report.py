@@ -41,26 +41,26 @@ def gather(plan: Plan) -> NodeReport:
     variables = redact.environment(dict(os.environ))
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has_address(host, resolved.get(master))
-    holder = _holder(plan) if is_master else None
-    found = NodeReport(
+    holder = _find_port_holder(plan) if is_master else None
+    report = NodeReport(
         name=own,
         machine=host,
-        cards=tuple(_cards()),
-        versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _torch()},
+        cards=tuple(_list_cards()),
+        versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _read_torch_version()},
         resolved=resolved,
         is_master=is_master,
         holder=holder,
-        port_error=_port_error(plan) if is_master and holder is None else None,
+        port_error=_find_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
-        data=tuple(_data(plan, problems)),
-        left_over=tuple(_left_over(proc)),
+        data=tuple(_list_data(plan, problems)),
+        left_over=tuple(_list_left_over_ranks(proc)),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
-        free_bytes=_free(plan.checkpoints or "."),
+        free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), os.environ),
         problems=tuple(problems),
     )
-    return redact.node_report(found, os.environ, plan.arguments)
+    return redact.node_report(report, os.environ, plan.arguments)
 
 
 def published(
@@ -71,8 +71,8 @@ def published(
     named = environment.get(environment_names.GLOO_INTERFACE)
     if named and isinstance(host, Machine):
         wanted = named.split(",")[0]
-        found = next((one for one in host.interfaces if one.name == wanted), None)
-        return next((a for a in found.addresses if ":" not in a), None) if found is not None else None
+        interface = next((interface for interface in host.interfaces if interface.name == wanted), None)
+        return next((a for a in interface.addresses if ":" not in a), None) if interface is not None else None
     return own[0] if isinstance(own, tuple) and own else None
 
 
@@ -84,14 +84,14 @@ def _matters(name: str) -> bool:
     )
 
 
-def _torch() -> str | None:
+def _read_torch_version() -> str | None:
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
 
 
-def _cards() -> Iterator[Card]:
+def _list_cards() -> Iterator[Card]:
     """Network cards, from ioctl and /proc/net: these show our own network namespace. /sys shows that of the process that mounted
     it."""
     import psutil
@@ -111,24 +111,24 @@ def _cards() -> Iterator[Card]:
 
 
 def _has_address(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
-    mine = {a for one in host.interfaces for a in one.addresses} if isinstance(host, Machine) else set()
+    mine = {a for interface in host.interfaces for a in interface.addresses} if isinstance(host, Machine) else set()
     # On Debian, a host's own name is 127.0.1.1, which is not an address of any interface.
     return isinstance(addresses, tuple) and any(a in mine or loopback(a) for a in addresses)
 
 
-def _holder(plan: Plan) -> Listener | None:
+def _find_port_holder(plan: Plan) -> Listener | None:
     """The process that listens on the master port."""
     port = int((plan.master or "").rpartition(":")[2] or 0)
     import psutil
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            found = describe_listener(ProcFS(), port, "", c.pid)
-            return replace(found, argv=redact.command(found.argv))
+            listener = describe_listener(ProcFS(), port, "", c.pid)
+            return replace(listener, argv=redact.command(listener.argv))
     return None
 
 
-def _port_error(plan: Plan) -> str | None:
+def _find_port_error(plan: Plan) -> str | None:
     """Why the run's store could not listen on the master port; None if it could. Binds and listens on all addresses, like
     TCPStore."""
     port = int((plan.master or "").rpartition(":")[2] or 0)
@@ -142,14 +142,14 @@ def _port_error(plan: Plan) -> str | None:
     return None
 
 
-def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
+def _list_data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments."""
-    found = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
-    found |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
+    origins = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
+    origins |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
     pool, root = ThreadPoolExecutor(4), own_root()
     waiting = [
         (path, origin, pool.submit(list_shards, root, path, any_suffix=names_data(origin)))
-        for path, origin in list(found.items())[:8]
+        for path, origin in list(origins.items())[:8]
     ]
     for path, origin, job in waiting:
         try:
@@ -157,7 +157,7 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
         except FutureTimeout:
             problems.append(f"data directory {path} could not be listed within {_LIST_SECONDS:g} s (a dead mount?)")
             continue
-        meant = origin == "--data" or ((known := settings.variable(origin)) is not None and known.kind == "data")
+        meant = origin == "--data" or ((setting := settings.variable(origin)) is not None and setting.kind == "data")
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
@@ -166,7 +166,7 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _left_over(proc: ProcFS) -> Iterator[str]:
+def _list_left_over_ranks(proc: ProcFS) -> Iterator[str]:
     """Ranks that already run on this node, one clause each. The processes of this preflight do not count."""
     mine = {os.getpid(), os.getppid()}
     launcher = os.environ.get(environment_names.RUN_ID) is not None
@@ -179,7 +179,7 @@ def _left_over(proc: ProcFS) -> Iterator[str]:
         yield f"{who}, pid {pid}{orphan}, started {duration(age(proc, target.start_ticks))} ago: {command}"
 
 
-def _free(folder: str) -> int | None:
+def _measure_free_space(folder: str) -> int | None:
     path = Path(folder).expanduser().absolute()
     while not path.exists() and path != path.parent:
         path = path.parent

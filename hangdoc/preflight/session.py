@@ -99,31 +99,33 @@ def peers_of(index: int, count: int) -> list[int]:
     """The positions of the nodes to which the node at `index` connects, of `count` nodes."""
     if count <= ALL_PAIRS:
         return [other for other in range(count) if other != index]
-    found, step = set[int](), 1
+    peers, step = set[int](), 1
     while step < count:
-        found |= {(index + step) % count, (index - step) % count}
+        peers |= {(index + step) % count, (index - step) % count}
         step *= 2
-    return sorted(found - {index})
+    return sorted(peers - {index})
 
 
 def conduct(plan: Plan) -> Conducting:
     """The messages of a session. Returns the reports of all nodes that answered, and the links between them."""
     first = yield Message("reports", plan=plan)
-    known = [
+    reports = [
         msgspec.structs.replace(answer.reports, node=name) for name, answer in sorted(first.items()) if answer.reports
     ]
     nodes = tuple(
-        (one.node, one.address, one.port, one.token) for one in known if one.address and not _loopback(one.address)
+        (report.node, report.address, report.port, report.token)
+        for report in reports
+        if report.address and not _is_loopback(report.address)
     )
     if len(nodes) < 2:
         yield Message("end")
-        return known, []
+        return reports, []
     reached = yield Message("reach", nodes=nodes)
     links = [link for answer in reached.values() for link in answer.links]
     sent = yield Message("send", nodes=nodes)
     rates = {(link.caller, link.called): link.mbit for answer in sent.values() for link in answer.links}
     yield Message("end")
-    return known, [msgspec.structs.replace(link, mbit=rates.get((link.caller, link.called))) for link in links]
+    return reports, [msgspec.structs.replace(link, mbit=rates.get((link.caller, link.called))) for link in links]
 
 
 def drive(
@@ -139,5 +141,5 @@ def drive(
             return result
 
 
-def _loopback(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"

@@ -133,7 +133,7 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
             facts = [finding(rule.code, rule.name, draft, run) for draft in rule.check(run)]
             identified += [(ids.name_fact(instance, fact), fact) for fact in facts]
     unique = ids.number_repeated(name for name, _ in identified)
-    findings = [msgspec.structs.replace(found, id=name) for name, (_, found) in zip(unique, identified, strict=True)]
+    findings = [msgspec.structs.replace(fact, id=name) for name, (_, fact) in zip(unique, identified, strict=True)]
     return sorted(findings, key=lambda f: (_SEVERITY[f.severity], -f.confidence, f.code, f.culprits))
 
 

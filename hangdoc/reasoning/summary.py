@@ -38,7 +38,7 @@ def _summary(host: Host, like: _Like) -> Host:
     for process in host.processes:
         if (host.name, process.pid) in like:
             first, rank = like[host.name, process.pid]
-            pattern = patterns.get(first.pid) or patterns.setdefault(first.pid, Pattern.of(first))
+            pattern = patterns.get(first.pid) or patterns.setdefault(first.pid, Pattern.from_process(first))
             ranks.append(pattern.rank(replace(own_of(process, first), idle_seconds=rank.idle_seconds)))
         elif process.role != "helper" or process.state != "S" or (host.name, process.owner) not in like:
             whole.append(process)
@@ -70,9 +70,9 @@ def _is_comparable(process: Process) -> bool:
     return read and process.identity is not None and process.like is None
 
 
-def _agree(run: Run, one: Rank, other: Rank) -> bool:
+def _agree(run: Run, first: Rank, other: Rank) -> bool:
     """Whether two ranks agree in what the steps after the classes compare. Another host may have another common loop, so they
     must be at the same point of every loop."""
-    mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (one, other))
+    mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (first, other))
     names = [variables.variables.keys() for variables in (mine, theirs) if isinstance(variables, Environment)]
-    return names[0] == names[-1] and positions(one) == positions(other) and disagreements.agree(one, other)
+    return names[0] == names[-1] and positions(first) == positions(other) and disagreements.agree(first, other)

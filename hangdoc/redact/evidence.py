@@ -56,16 +56,16 @@ def node_report(report: T, variables: Mapping[str, str], words: tuple[str, ...])
 
 
 @lru_cache(2)
-def _filter(known: tuple[str, ...], keep_all: bool) -> "_Filter":
+def _filter(secrets: tuple[str, ...], keep_all: bool) -> "_Filter":
     """A cached filter: between polls, most texts are the same."""
-    return _Filter(known, keep_all)
+    return _Filter(secrets, keep_all)
 
 
 class _Filter:
     """Filters snapshots, and caches the results by text."""
 
-    def __init__(self, known: tuple[str, ...], keep_all: bool, other: Kind = "words") -> None:
-        self._known, self._keep_all = known, keep_all
+    def __init__(self, secrets: tuple[str, ...], keep_all: bool, other: Kind = "words") -> None:
+        self._secrets, self._keep_all = secrets, keep_all
         self._texts: dict[tuple[Any, ...], str] = {}
         self._clean: set[tuple[Any, ...]] = set()
         """Structs with only short texts (thousands of connections) that contained no secret."""
@@ -98,9 +98,11 @@ class _Filter:
         the values of changing variables would fill the memory of a watch."""
         self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
         self._texts, self._clean, self._locals = {}, set(), {}
-        self._tested = _tested(evidence)
+        self._tested = _tested_variables(evidence)
         runs = ("rank", "launcher")
-        self._lines = frozenset(one.argv for host in evidence.hosts for one in host.processes if one.role in runs)
+        self._lines = frozenset(
+            process.argv for host in evidence.hosts for process in host.processes if process.role in runs
+        )
 
     def value(self, value: Any) -> Any:
         """Any value of a snapshot, filtered; the same object if nothing was removed."""
@@ -128,7 +130,7 @@ class _Filter:
         texts = _text_getter(kind)
         if texts is None:
             return False
-        keys = {(kind, found) for found in set(map(texts, values))}
+        keys = {(kind, own_texts) for own_texts in set(map(texts, values))}
         if any(key not in self._clean and key not in self._clean_before for key in keys):
             return False
         self._clean |= keys
@@ -204,40 +206,40 @@ class _Filter:
         if isinstance(value, str):
             return self._filtered(how, value)
         if isinstance(value, tuple):
-            new = tuple([self._filtered(how, one) if isinstance(one, str) else self.value(one) for one in value])
+            new = tuple([self._filtered(how, item) if isinstance(item, str) else self.value(item) for item in value])
             return value if all(a is b for a, b in zip(new, value, strict=True)) else new
         if isinstance(value, dict):
-            return {self._filtered(how, key): self._filtered(how, one) for key, one in value.items()}
+            return {self._filtered(how, key): self._filtered(how, item) for key, item in value.items()}
         return self.value(value)
 
     def _argv(self, words: tuple[str, ...]) -> tuple[str, ...]:
         new = _command_line(words, words in self._lines)
-        shown = tuple(map(self._without_known, new))
+        shown = tuple(map(self._without_secrets, new))
         return words if shown == words else shown
 
     def _environment(self, variables: dict[str, str]) -> dict[str, str]:
-        return {name: self._without_known(value) for name, value in environment(variables).items()}
+        return {name: self._without_secrets(value) for name, value in environment(variables).items()}
 
     def _filtered(self, how: Callable[..., str], value: str, *more: Any) -> str:
         key = (how, value, *more)
-        known = self._texts.get(key)
-        if known is None:
-            known = self._texts_before.get(key)
-            if known is None:
-                known = self._apply(how, value, *more)
-            self._texts[key] = known
-        return value if known == value else known
+        filtered = self._texts.get(key)
+        if filtered is None:
+            filtered = self._texts_before.get(key)
+            if filtered is None:
+                filtered = self._apply(how, value, *more)
+            self._texts[key] = filtered
+        return value if filtered == value else filtered
 
     def _apply(self, how: Callable[..., str], value: str, *more: Any) -> str:
         value = encodable(value)
         try:
-            kept = self._without_known(how(*more[:1], value, *more[1:]))
+            kept = self._without_secrets(how(*more[:1], value, *more[1:]))
         except Exception:  # a text on which the filter fails must not be kept
             return REDACTED
         return value if kept == value else kept
 
-    def _without_known(self, value: str) -> str:
-        for secret in self._known:
+    def _without_secrets(self, value: str) -> str:
+        for secret in self._secrets:
             if secret in value:
                 value = value.replace(secret, REDACTED)
         return value
@@ -260,7 +262,7 @@ def _function(value: str) -> str:
     return text(value, digests=True) if _FUNCTION.fullmatch(value) else NOT_STORED
 
 
-def _tested(evidence: Snapshot) -> frozenset[str]:
+def _tested_variables(evidence: Snapshot) -> frozenset[str]:
     """The variables that conditions, loops and contexts around the frames' lines read, and those of remote calls."""
     texts: set[str] = set()
     for process in (process for host in evidence.hosts for process in host.processes):
@@ -273,7 +275,7 @@ def _tested(evidence: Snapshot) -> frozenset[str]:
                         texts.update(test for exit_ in loop.exits for test in exit_.conditions)
                     if frame.source is not None and ("rpc" in frame.source or "remote" in frame.source):
                         texts.add(frame.source)
-    return frozenset(name for one in texts for name in _names_of(one))
+    return frozenset(name for code in texts for name in _names_of(code))
 
 
 def _is_counter(counter: Counter) -> bool:
@@ -300,10 +302,12 @@ def _numbers_of_threads(process: Process, stacks: Mapping[str, Any]) -> dict[str
 
 def _hints(kind: type) -> dict[str, Any]:
     """The types of a struct's fields. For all structs, typing.get_type_hints takes 6 ms and msgspec.inspect 15 ms."""
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        found |= get_annotations(base)
-    return get_type_hints(kind) if any(isinstance(one, str) for one in found.values()) else found
+        annotations |= get_annotations(base)
+    return (
+        get_type_hints(kind) if any(isinstance(annotation, str) for annotation in annotations.values()) else annotations
+    )
 
 
 @cache
@@ -326,5 +330,5 @@ def _text_getter(kind: type) -> Callable[[Any], Any] | None:
 def _has_text(kind: Any) -> bool:
     """Whether a type can contain text. True for every type that is not certainly numeric."""
     if isinstance(kind, UnionType) or get_origin(kind) in (tuple, Union):
-        return any(_has_text(one) for one in get_args(kind) if one is not ...)
+        return any(_has_text(argument) for argument in get_args(kind) if argument is not ...)
     return kind not in _NO_TEXT

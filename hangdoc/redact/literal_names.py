@@ -47,7 +47,7 @@ def _names_before(before: str) -> list[str]:
         return [_quoted(plain[:-1].rstrip())]
     if plain.endswith(","):  # `"--api-key", "x"`, `("PASSWORD", "x")`
         return [*_name_in_literal(_quoted(plain[:-1].rstrip())), *_target(plain, HARD)]
-    operator = next((one for one in _OPERATORS if plain.endswith(one)), None)
+    operator = next((sign for sign in _OPERATORS if plain.endswith(sign)), None)
     if operator is None:
         return []
     names = _target(plain) if operator in (" or", " else") else []

@@ -13,12 +13,12 @@ _SHORTEST, _LONGEST = 8, 4096
 
 def known_secrets(evidence: Snapshot) -> tuple[str, ...]:
     """Values whose names indicate a secret."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for process in (process for host in evidence.hosts for process in host.processes):
         started = process.environment.variables if isinstance(process.environment, Environment) else {}
         changed = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-        found |= secrets_of(started, process.argv) | secrets_of(changed, ()) | set(_secrets_in_variables(process))
-    return with_spellings(found)
+        secrets |= secrets_of(started, process.argv) | secrets_of(changed, ()) | set(_secrets_in_variables(process))
+    return with_spellings(secrets)
 
 
 def _secrets_in_variables(process: Process) -> Iterator[str]:
@@ -27,11 +27,11 @@ def _secrets_in_variables(process: Process) -> Iterator[str]:
     frames = (frame.locals for stack in stacks for thread in stack.threads for frame in thread.frames)
     scopes = (process.interpreter.globals, *frames) if isinstance(process.interpreter, Interpreter) else frames
     for scope in scopes:
-        for one in scope:
+        for variable in scope:
             if (
-                one.text[:1] in ("'", '"')
-                and secrecy(one.name) == HARD
-                and _is_distinctive(one.name, value := one.text.strip("'\""))
+                variable.text[:1] in ("'", '"')
+                and secrecy(variable.name) == HARD
+                and _is_distinctive(variable.name, value := variable.text.strip("'\""))
             ):
                 yield value
 
@@ -44,16 +44,16 @@ def with_spellings(secrets: set[str]) -> tuple[str, ...]:
 
 def secrets_of(variables: Mapping[str, str], words: tuple[str, ...]) -> set[str]:
     """Values of an environment and a command line whose names indicate a secret."""
-    found = {value for name, value in variables.items() if _is_distinctive(name, value)}
+    secrets = {value for name, value in variables.items() if _is_distinctive(name, value)}
     for before, word in zip(("", *words), words, strict=False):
         name, equals, value = word.partition("=")
         if equals and _is_distinctive(name, value):
-            found.add(value)
+            secrets.add(value)
         elif (
             before.startswith("-") and "=" not in before and not word.startswith("-") and _is_distinctive(before, word)
         ):
-            found.add(word)
-    return found
+            secrets.add(word)
+    return secrets
 
 
 def _is_distinctive(name: str, value: str) -> bool:

@@ -218,15 +218,15 @@ def _pairs(value: str, prose: bool) -> str:
     while (named := _NAMED.search(value, at)) is not None:
         at = named.end()
         level = secrecy(named["name"])
-        if level == NONE or (found := _VALUE.match(value, at)) is None:
+        if level == NONE or (match := _VALUE.match(value, at)) is None:
             continue
-        bare = found["bare"]
-        plain = found["escaped"] or found["quoted"] or bare or ""
+        bare = match["bare"]
+        plain = match["escaped"] or match["quoted"] or bare or ""
         if harmless(plain, level):
             continue
-        if prose and bare and ":" in named[0] and bare.isalpha() and _MORE_WORDS.match(value, found.end()):
+        if prose and bare and ":" in named[0] and bare.isalpha() and _MORE_WORDS.match(value, match.end()):
             continue
-        start, end = found.span("bare" if bare is not None else "quoted" if found["mark"] else "escaped")
+        start, end = match.span("bare" if bare is not None else "quoted" if match["mark"] else "escaped")
         kept += [value[done:start], REDACTED, "\n" * value.count("\n", start, end)]
         done = at = end
     return "".join([*kept, value[done:]]) if kept else value

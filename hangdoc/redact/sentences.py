@@ -53,7 +53,7 @@ def _plain(word: str) -> str:
         and not random_looking(word)
         and word.isascii()
         and not word[0].isdigit()
-        and len([one for one in word if not one.isalnum()]) <= 4
+        and len([character for character in word if not character.isalnum()]) <= 4
         and sum(map(str.isdigit, word)) <= 3
         else kept(word, 1)
     )

@@ -240,13 +240,13 @@ def _digest(run: str) -> str:
 
 def without_odd_words(value: str) -> str:
     """A text without words that mix letters and digits as passwords do and names do not."""
-    return _ODD_WORD.sub(lambda found: found[0] if _is_no_password(found[0]) else REDACTED, value)
+    return _ODD_WORD.sub(lambda match: match[0] if _is_no_password(match[0]) else REDACTED, value)
 
 
-def _is_no_password(found: str) -> bool:
-    if len(found) < 8 or not any(map(str.isdigit, found)) or not any(map(str.isalpha, found)):
+def _is_no_password(word: str) -> bool:
+    if len(word) < 8 or not any(map(str.isdigit, word)) or not any(map(str.isalpha, word)):
         return True
-    return is_plain(found.strip("_.-+=&!$%*#"), 2) or "<redacted" in found
+    return is_plain(word.strip("_.-+=&!$%*#"), 2) or "<redacted" in word
 
 
 def _address(url: re.Match[str], strangers: int) -> str:

@@ -78,26 +78,26 @@ class _Source:
         sequence = continued = NONE
         in_key = compared = False
         key_level = NONE
-        while (found := _LITERAL.search(code, at)) is not None:
-            start = found.start()
+        while (literal := _LITERAL.search(code, at)) is not None:
+            start = literal.start()
             between = code[done:start]
             out.append(self._plain_code(between, key_level))
             gap = between.strip("\\ \t\r\n")
             in_key = in_key and gap in ("", ",", "+")  # a private key with one literal or comment per line
-            done = at = found.end()
+            done = at = literal.end()
             key_level = NONE
-            if found.lastgroup == "comment":
+            if literal.lastgroup == "comment":
                 out[-1] = out[-1].rstrip(" \t")
-                in_key = _in_key(found[0], in_key)
+                in_key = _in_key(literal[0], in_key)
                 continue
-            if found["prefix"] is not None and not _UNFORMATTED.issuperset(found["prefix"]):
-                end, shown = self._formatted(found)
+            if literal["prefix"] is not None and not _UNFORMATTED.issuperset(literal["prefix"]):
+                end, shown = self._formatted(literal)
                 out.append(shown)
                 done = at = end
                 sequence = continued = NONE
                 continue
-            group = "long" if found["triple"] is not None else "short"
-            content = found[group]
+            group = "long" if literal["triple"] is not None else "short"
+            content = literal[group]
             # `"a" "b"` is one text. In `password = ("a", "b")` both are secrets.
             in_sequence = sequence if gap == "," else NONE
             level = (HARD if in_key else NONE) or (NONE if gap else continued) or in_sequence
@@ -116,10 +116,12 @@ class _Source:
                 shown = self._kept(content, gap, code[done : done + 8], compared=compared)
             key_level = _secrecy_of_key(content)
             if shown == content:
-                out.append(found[0])
+                out.append(literal[0])
             else:
                 shown += _lines(content, group)
-                out.append(found[0][: found.start(group) - start] + shown + found[0][found.end(group) - start :])
+                out.append(
+                    literal[0][: literal.start(group) - start] + shown + literal[0][literal.end(group) - start :]
+                )
         out.append(self._plain_code(code[done:], key_level))
         return "".join(out)
 
@@ -130,11 +132,11 @@ class _Source:
         return any(map(self._hints_in, before)) or any(map(self._hints_in, after))
 
     def _hints_in(self, piece: int) -> bool:
-        found = self._hints.get(piece)
-        if found is None:
-            found = HINT.search(self._code, max(0, piece * _PIECE - _LONGEST_HINT), (piece + 1) * _PIECE) is not None
-            self._hints[piece] = found
-        return found
+        has_hint = self._hints.get(piece)
+        if has_hint is None:
+            has_hint = HINT.search(self._code, max(0, piece * _PIECE - _LONGEST_HINT), (piece + 1) * _PIECE) is not None
+            self._hints[piece] = has_hint
+        return has_hint
 
     def _kept(self, content: str, before: str, after: str, *, compared: bool) -> str:
         """What is kept of a literal whose name says nothing."""
@@ -157,10 +159,10 @@ class _Source:
             return self._compared.setdefault(content, NOT_STORED if number == 1 else f"<str {number}>")
         return text(shown, strict=True)
 
-    def _formatted(self, found: re.Match[str]) -> tuple[int, str]:
+    def _formatted(self, literal: re.Match[str]) -> tuple[int, str]:
         """(end, what is kept) of an f-string."""
-        prefix, quote = found["prefix"] or "", found["triple"] or found["quote"]
-        begin = found.start() + len(prefix) + len(quote)
+        prefix, quote = literal["prefix"] or "", literal["triple"] or literal["quote"]
+        begin = literal.start() + len(prefix) + len(quote)
         read = format_string(self._code, begin, quote)
         shown = "".join(
             f"{{{self._field(part)}}}" if field else self._text_of_format(part) for field, part in read.parts

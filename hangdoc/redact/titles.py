@@ -13,10 +13,11 @@ _RUNS = regex(r"(?P<before>[\w-]{1,40} \()(?P<function>[A-Za-z_]{1,60})\)")
 """`Thread-1 (serve)`, as threading names a thread after its function."""
 _NAMED = regex(r"(?P<name>[A-Za-z_][\w.-]{0,80})\s{0,4}[=:]")
 _OF_MACHINES = regex(
-    r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd)"
+    r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd|ZMQbg)"
     r"[_/-][A-Za-z_:/-]{0,14}\d{0,4}"
+    r"|(?:VLLM|sglang)::[A-Za-z_]{1,14}\d{0,4}"
 )
-"""Threads of torch, its libraries and the kernel."""
+"""Threads of torch, its libraries and the kernel, and processes of serving engines."""
 _PROGRAM = regex(r"[A-Za-z][A-Za-z_.+-]{0,14}\d{0,2}(?:\.\d{1,2}){0,2}|s[35]cmd|[a-z]7z|7z\w?|bzip2|sha\d+sum|md5sum")
 _KERNEL_LENGTH = 15
 """The kernel cuts the names of threads to this (TASK_COMM_LEN)."""
@@ -27,7 +28,7 @@ def thread(name: str) -> str:
     """The name of a thread: those that Python, torch and the kernel give, and words of the field; `<str>` replaces others."""
     if len(name) > 200:
         return NOT_STORED
-    secret = next((found for found in _NAMED.finditer(name) if names_a_secret(found["name"])), None)
+    secret = next((match for match in _NAMED.finditer(name) if names_a_secret(match["name"])), None)
     if secret is not None:  # where its value ends is not known, so the rest of the name belongs to it
         shown = secret["name"] if names_a_setting(secret["name"]) else NOT_STORED
         sign = secret[0][len(secret["name"]) :]

@@ -32,7 +32,7 @@ _BARE = regex(
 _WORD = regex(r"\s*+(?P<name>[A-Za-z_][\w.]*)(?P<equals>\s*=)?\s*+")
 _COLON = regex(r"[ \t]{0,8}:")
 _KEYWORD = regex(r"(?<![\w.])([A-Za-z_][\w.]*+)\s*+=\s*+$")
-_GIVEN = regex(r"(?P<name>[A-Za-z_][\w.]*+)\s*+=\s*+(?P<number>[-+]?\d[\d.eE+-]+)")
+_ASSIGNED = regex(r"(?P<name>[A-Za-z_][\w.]*+)\s*+=\s*+(?P<number>[-+]?\d[\d.eE+-]+)")
 _NUMBER = regex(r"[-+]?\d[\d.eE+-]*")
 _OPTION = regex(r"--?[A-Za-z][A-Za-z_.-]{0,40}")
 _JOINED = regex(r"(?<![^\s\"'])-(?P<letters>[A-Za-z][^\s\"'<>-][^\s\"'<>]*)")
@@ -82,12 +82,12 @@ def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0, 
         return NOT_STORED
     out: list[str] = []
     levels = [_Level("", level)]
-    for found in _TOKEN.finditer(value):
-        token, top = found[0], levels[-1]
-        kind = found.lastgroup
+    for match in _TOKEN.finditer(value):
+        token, top = match[0], levels[-1]
+        kind = match.lastgroup
         if kind == "string":
-            content = found["content"]
-            if _COLON.match(value, found.end()):
+            content = match["content"]
+            if _COLON.match(value, match.end()):
                 top.key, top.name = secrecy(content), content
                 shown = without_odd_words(text(content, strict=True)) if keep_all else _key(content)
             else:
@@ -111,7 +111,7 @@ def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0, 
             out.append(token)
         elif kind == "bare":
             if token.strip():
-                calls = value[found.end() : found.end() + 1] == "("
+                calls = value[match.end() : match.end() + 1] == "("
                 out.append(_bare(token, top.secrecy(), keep_all, calls=calls))
                 if named := _KEYWORD.search(token):
                     top.key, top.name = secrecy(named[1]), named[1]
@@ -164,7 +164,7 @@ def _without_joined(content: str) -> str:
     """A text without values that are joined to the letter of an option."""
     if "-" not in content:
         return content
-    return _JOINED.sub(lambda found: found[0] if _are_options(found["letters"]) else found[0][:2] + REDACTED, content)
+    return _JOINED.sub(lambda match: match[0] if _are_options(match["letters"]) else match[0][:2] + REDACTED, content)
 
 
 def _are_options(letters: str) -> bool:
@@ -192,9 +192,9 @@ def _bare(token: str, level: int, keep_all: bool, *, calls: bool) -> str:
     plain = token.strip()
     if level == HARD and _NUMBER.fullmatch(plain) and plain not in ("0", "1"):
         return token.replace(plain, REDACTED)
-    given = _GIVEN.fullmatch(plain)
-    if given is not None and secrecy(given["name"]) == HARD:
-        return token.replace(given["number"], REDACTED)
+    assigned = _ASSIGNED.fullmatch(plain)
+    if assigned is not None and secrecy(assigned["name"]) == HARD:
+        return token.replace(assigned["number"], REDACTED)
     if _BARE.fullmatch(token):
         return token
     if _NUMBER.fullmatch(plain):
@@ -205,5 +205,5 @@ def _bare(token: str, level: int, keep_all: bool, *, calls: bool) -> str:
     if keep_all:
         return without_odd_words(text(token, strict=True))
     words = plain.split()
-    plain_words = len(words) <= 3 and all(_BARE.fullmatch(one) or is_plain(one, 1) for one in words)
+    plain_words = len(words) <= 3 and all(_BARE.fullmatch(word) or is_plain(word, 1) for word in words)
     return token if plain_words else token.replace(plain, NOT_STORED)

@@ -230,7 +230,7 @@ def _shell(text_: str) -> str:
         return NOT_STORED
     out: list[str] = []
     simple: list[str] = []
-    for word in [*(one.replace(_MARKS[0], NOT_STORED).replace(_MARKS[1], REDACTED) for one in words), ";"]:
+    for word in [*(word.replace(_MARKS[0], NOT_STORED).replace(_MARKS[1], REDACTED) for word in words), ";"]:
         if set(word) <= set("();<>|&"):
             out += [*command(tuple(simple)), word]
             simple = []
@@ -276,8 +276,8 @@ def _is_option(word: str) -> bool:
     name = word.lstrip("-")
     if word.startswith("--"):
         return names_a_setting(name)
-    known = readers.of_option(name) > readers.NUMBERS or name.lower() in ("token", "password", "key")
-    return is_plain(name) or (known and names_a_setting(name))
+    takes_text = readers.of_option(name) > readers.NUMBERS or name.lower() in ("token", "password", "key")
+    return is_plain(name) or (takes_text and names_a_setting(name))
 
 
 def _option_name(name: str) -> str:

@@ -65,31 +65,31 @@ class _Section:
 def page(diagnosis: Diagnosis, details: Iterable[Detail] = (), timelines: Mapping[str, Timeline] | None = None) -> str:
     """The whole page as text, the job with the worst verdict first. A job that `details` or `timelines` (by job id) lacks has a
     shorter section."""
-    known = {detail.job: detail for detail in details}
+    details_by_job = {detail.job: detail for detail in details}
     names = words.job_names(diagnosis.jobs)
     sections = [
-        _section(job, names[job.id], known.get(job.id), (timelines or {}).get(job.id))
+        _make_section(job, names[job.id], details_by_job.get(job.id), (timelines or {}).get(job.id))
         for job in words.worst_first(diagnosis.jobs)
     ]
-    environment = _environment()
+    environment = _make_environment()
     digests = {name: _digest(environment.get_template(name).render()) for name in ("page.css", "page.js")}
     return environment.get_template("page.html").render(diagnosis=diagnosis, sections=sections, digests=digests)
 
 
 @lru_cache(1)  # templates are compiled once
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("hangdoc.render", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_cleaned,
+        finalize=_clean_texts,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
         duration=duration, minutes=minutes, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
         hosts_of=words.hosts_of,
-        sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
+        sentence=_sentence, spans=_split_code, fit=html_graph.short, tail=_shorten_file, short_ranks=_short_ranks,
         few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
         window=words.window,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _cleaned(value: object) -> object:
+def _clean_texts(value: object) -> object:
     return words.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -112,12 +112,12 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
 
 
-def _tail(file: str) -> str:
+def _shorten_file(file: str) -> str:
     """The last two parts of a path, which distinguish files: `distributed/distributed_c10d.py`."""
     return "/".join(file.split("/")[-2:])
 
 
-def _spans(text: str) -> list[tuple[str, bool]]:
+def _split_code(text: str) -> list[tuple[str, bool]]:
     """The pieces of a sentence, and for each whether it is code in backticks."""
     pieces = text.split("`")
     if len(pieces) % 2 == 0:  # the last backtick has no partner
@@ -134,12 +134,12 @@ def _short_ranks(which: Iterable[int], most: int = 120) -> str:
     return f"{text[: most - 15].rpartition(',')[0]}, … ({len(which):,} ranks)"
 
 
-def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | None) -> _Section:
+def _make_section(job: Job, name: str, detail: Detail | None, timeline: Timeline | None) -> _Section:
     leading = job.findings[0] if job.findings else None
     culprits = frozenset(leading.culprits) if leading is not None else frozenset()
     counted = detail.batches if detail is not None else ()
     settings = detail.settings if detail is not None else ()
-    scale = max((max(one.done, one.total or 0) for one in counted), default=0) or 1
+    scale = max((max(batches.done, batches.total or 0) for batches in counted), default=0) or 1
     return _Section(
         job=job,
         name=name,
@@ -151,15 +151,19 @@ def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | No
         drawing=html_graph.drawing(detail.graph) if detail is not None and detail.graph.edges else None,
         table=html_ranks.table(job, culprits),
         bars=tuple(
-            _Bar(one, 100 * one.done / scale, 100 * (one.total if one.total is not None else one.done) / scale)
-            for one in counted[:_BARS_SHOWN]
+            _Bar(
+                batches,
+                100 * batches.done / scale,
+                100 * (batches.total if batches.total is not None else batches.done) / scale,
+            )
+            for batches in counted[:_BARS_SHOWN]
         ),
-        bars_left_out=sum(len(one.ranks) for one in counted[_BARS_SHOWN:]),
+        bars_left_out=sum(len(batches.ranks) for batches in counted[_BARS_SHOWN:]),
         stacks=html_stacks.stacks(detail.stacks, culprits) if detail is not None else None,
         timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
         if timeline is not None and timeline.rows
         else None,
         began=_BEGAN[detail.began if detail is not None else None],
-        settings=tuple(one for one in settings if one.standing not in _QUIET),
-        quiet_settings=tuple(one for one in settings if one.standing in _QUIET),
+        settings=tuple(setting for setting in settings if setting.standing not in _QUIET),
+        quiet_settings=tuple(setting for setting in settings if setting.standing in _QUIET),
     )

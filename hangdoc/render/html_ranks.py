@@ -57,7 +57,7 @@ def table(job: Job, culprits: frozenset[int]) -> Table:
         groups = [[view] for view in ordered]
     else:
         groups.sort(key=lambda group: not culprits & {view.rank for view in group})
-    lines = tuple(_line(group, culprits, at < _PRINTED) for at, group in enumerate(groups[:MOST_ROWS]))
+    lines = tuple(_make_line(group, culprits, at < _PRINTED) for at, group in enumerate(groups[:MOST_ROWS]))
     labels = [view.label or "unknown" for view in job.ranks]
     counts = tuple((name, labels.count(name)) for name in ("dead", "blocked", "computing", "unknown") if name in labels)
     return Table(
@@ -70,7 +70,7 @@ def table(job: Job, culprits: frozenset[int]) -> Table:
     )
 
 
-def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) -> Line:
+def _make_line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) -> Line:
     first = group[0]
     shares = [view.cpu_percent for view in group if view.cpu_percent is not None]
     return Line(
@@ -83,7 +83,7 @@ def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) ->
         cpu_percent=sum(shares) / len(shares) if shares else None,
         gpu=words.gpu(group),
         gpu_percent=min(
-            (one.gpu.utilisation for one in group if one.gpu is not None and one.gpu.utilisation is not None),
+            (view.gpu.utilisation for view in group if view.gpu is not None and view.gpu.utilisation is not None),
             default=None,
         ),
         batches=words.batches(first),

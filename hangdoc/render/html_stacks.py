@@ -55,12 +55,12 @@ def stacks(tree: Branch, culprits: frozenset[int]) -> Stacks:
     """The tree, branches with culprits first."""
     shown = {rank for branch in tree.branches for rank in branch.ranks}
     room = _Room()
-    forks = tuple(_forks(tree.branches, culprits, room, 0))
+    forks = tuple(_make_forks(tree.branches, culprits, room, 0))
     without = tuple(rank for rank in tree.ranks if rank not in shown)
     return Stacks(forks, len(tree.branches) - len(forks), without)
 
 
-def _forks(branches: tuple[Branch, ...], culprits: frozenset[int], room: _Room, depth: int) -> Iterator[Fork]:
+def _make_forks(branches: tuple[Branch, ...], culprits: frozenset[int], room: _Room, depth: int) -> Iterator[Fork]:
     if depth == _MOST_DEPTH:
         return
     for branch in sorted(branches, key=lambda branch: not culprits & set(branch.ranks)):
@@ -68,12 +68,12 @@ def _forks(branches: tuple[Branch, ...], culprits: frozenset[int], room: _Room, 
             return
         room.branches -= 1
         is_culprit = set(branch.ranks) <= culprits
-        pieces = tuple(_pieces(branch, room))
-        below = tuple(_forks(branch.branches, culprits, room, depth + 1))
+        pieces = tuple(_make_pieces(branch, room))
+        below = tuple(_make_forks(branch.branches, culprits, room, depth + 1))
         yield Fork(branch.ranks, is_culprit, pieces, below, len(branch.branches) - len(below))
 
 
-def _pieces(branch: Branch, room: _Room) -> Iterator[Piece]:
+def _make_pieces(branch: Branch, room: _Room) -> Iterator[Piece]:
     last = branch.frames[-1] if not branch.branches else None
     for library, group in groupby(branch.frames, key=lambda frame: frame.library and frame is not last):
         frames = tuple(group)

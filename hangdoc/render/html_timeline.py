@@ -58,13 +58,13 @@ def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | 
     seconds = timeline.seconds[start:]
     recorded = max(0, timeline.recorded - start)
     gaps = sorted(later - earlier for earlier, later in pairwise(seconds))
-    times = [seconds[0] - _first_length(seconds, gaps, recorded), *seconds]
+    times = [seconds[0] - _measure_first(seconds, gaps, recorded), *seconds]
     span = times[-1] - times[0]
     to_scale = not gaps or not recorded or gaps[-1] < _MUCH_LONGER * gaps[0]
     edges = [
         round(SCALE * (at - times[0]) / span if to_scale else SCALE * i / len(seconds)) for i, at in enumerate(times)
     ]
-    bands = tuple(_band(row, start, edges, culprits, recorded) for row in timeline.rows[:_ROWS_SHOWN])
+    bands = tuple(_make_band(row, start, edges, culprits, recorded) for row in timeline.rows[:_ROWS_SHOWN])
     used = {cell for row in timeline.rows[:_ROWS_SHOWN] for cell in row.cells[start:]}
     used |= {"computing" for row in timeline.rows[:_ROWS_SHOWN] if any(row.progress[start : start + recorded])}
     return Strip(
@@ -72,7 +72,7 @@ def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | 
         seconds=span,
         bands=bands,
         kinds=tuple((cell, WORDS[cell]) for cell in CELLS if cell in used),
-        silent=_position(-silent_seconds, times, edges)
+        silent=_find_position(-silent_seconds, times, edges)
         if silent_seconds is not None and silent_seconds < span
         else None,
         left_out=len(timeline.rows) - len(bands),
@@ -82,27 +82,29 @@ def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | 
     )
 
 
-def _first_length(seconds: Sequence[float], gaps: Sequence[float], recorded: int) -> float:
+def _measure_first(seconds: Sequence[float], gaps: Sequence[float], recorded: int) -> float:
     """The length of the first cell, whose beginning is unknown."""
     if recorded > 1:
         return seconds[1] - seconds[0]
     return gaps[len(gaps) // 2] if gaps else 1.0
 
 
-def _position(at: float, times: Sequence[float], edges: Sequence[int]) -> float:
+def _find_position(at: float, times: Sequence[float], edges: Sequence[int]) -> float:
     after = min(max(1, bisect_left(times, at)), len(times) - 1)
     begin, end = times[after - 1], times[after]
     share = (at - begin) / (end - begin) if end > begin else 1.0
     return edges[after - 1] + share * (edges[after] - edges[after - 1])
 
 
-def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], recorded: int) -> Band:
+def _make_band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], recorded: int) -> Band:
     cells, shares = row.cells[start:], row.shares[start:]
     # The share of a cell is one of its time in the past and for a single rank, otherwise it may be one of the ranks.
     of_time = [at < recorded or (len(row.ranks) == 1 and 0 < share < 1) for at, share in enumerate(shares)]
     whole = [None if divided else cell for cell, divided in zip(cells, of_time, strict=True)]
     drawn: dict[Cell, str] = {
-        kind: _path([cell == kind for cell in whole], edges) for kind in CELLS if kind in whole and kind != "unseen"
+        kind: _draw_path([cell == kind for cell in whole], edges)
+        for kind in CELLS
+        if kind in whole and kind != "unseen"
     }
     for at, cell in enumerate(cells):
         if cell == "unseen" or not of_time[at]:
@@ -112,12 +114,12 @@ def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], 
         for kind, begin, end in ((working, edges[at], middle), ("waiting", middle, edges[at + 1])):
             if begin < end:
                 drawn[kind] = drawn.get(kind, "") + f"M{begin} 5H{end}"
-    mixed = _path([not divided and 0 < share < 1 for divided, share in zip(of_time, shares, strict=True)], edges)
+    mixed = _draw_path([not divided and 0 < share < 1 for divided, share in zip(of_time, shares, strict=True)], edges)
     paths = tuple((kind, drawn[kind]) for kind in CELLS if kind in drawn)
     return Band(row.ranks, set(row.ranks) <= culprits, paths, mixed)
 
 
-def _path(marked: Sequence[bool], edges: Sequence[int]) -> str:
+def _draw_path(marked: Sequence[bool], edges: Sequence[int]) -> str:
     """Lines over the marked cells; a cell reaches from its edge to the next one."""
     parts, at = [], 0
     for mark, run in groupby(marked):

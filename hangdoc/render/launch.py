@@ -37,10 +37,10 @@ def comparison(
         )
         style = "bold red" if row.wrong else _STYLE[row.standing]
         table.add_row(
-            mark, Text(clean(row.name), style), Text(row.standing, style), *(Text(_value(v)) for v in row.values)
+            mark, Text(clean(row.name), style), Text(row.standing, style), *(Text(_show_value(v)) for v in row.values)
         )
     console.print(table)
-    _reasons(rows, console, whole)
+    _print_reasons(rows, console, whole)
     if alike:
         console.print(Text(f"{alike} more settings are equal in all lines (--all shows them)", "dim"))
     if numbers:
@@ -49,7 +49,7 @@ def comparison(
         console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
 
 
-def _reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
+def _print_reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
     shown = [row for row in rows if row.why and (row.differs or row.wrong or row.standing == "suspicious" or whole)]
     if shown:
         console.print()
@@ -58,24 +58,26 @@ def _reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
         console.print(Text.assemble((f"{clean(row.name)}: ", style), row.why))
 
 
-def _value(value: str | None) -> str:
+def _show_value(value: str | None) -> str:
     return "-" if value is None else clean(value)
 
 
-def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], known: Sequence[Row], console: Console) -> None:
+def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequence[Row], console: Console) -> None:
     """Print one launch line, layer by layer."""
     for depth, layer in enumerate(line.layers):
-        _indented(console, depth, (clean(layer.text), "bold"), f"   {layer.why}")
+        _print_indented(console, depth, (clean(layer.text), "bold"), f"   {layer.why}")
     inside = len(line.layers)
-    _indented(console, inside, (f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", "bold"))
-    for row in known:
+    _print_indented(
+        console, inside, (f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", "bold")
+    )
+    for row in rows:
         if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
             value = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
             why = row.why or "hangdoc does not know this setting"
-            _indented(console, inside + 1, (f"{clean(row.name)}{value}", "bold"), f"   {row.standing}: {why}")
+            _print_indented(console, inside + 1, (f"{clean(row.name)}{value}", "bold"), f"   {row.standing}: {why}")
     for what, much in numbers:
         console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
 
 
-def _indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
+def _print_indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
     console.print(Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth), expand=False))

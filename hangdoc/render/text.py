@@ -30,14 +30,14 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
     names = words.job_names(diagnosis.jobs)
     if len(names) > 1:
         yield Text(f"{len(names)} runs")
-        yield _indented(_overview(diagnosis, names), 2)
+        yield _indent(_make_overview(diagnosis, names), 2)
         yield ""
     for job in words.worst_first(diagnosis.jobs):
-        yield from _job(job, names[job.id], verbose=verbose)
+        yield from _describe_job(job, names[job.id], verbose=verbose)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
-            yield _indented(Text(words.clean(problem)), 2)
+            yield _indent(Text(words.clean(problem)), 2)
         yield ""
     yield Text(
         f"hangdoc {words.clean(diagnosis.hangdoc)} {words.looked(diagnosis)}, "
@@ -46,7 +46,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
     )
 
 
-def _overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
+def _make_overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
     """What tells the runs of a shared host apart, their first findings, and the id that `--job` takes."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -56,14 +56,14 @@ def _overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
         if job.hung_for_seconds is not None:
             verdict.append(f" {duration(job.hung_for_seconds)}")
         first = next(iter(job.findings), None)
-        found = f"{first.code} {first.name}" if first is not None else ""
-        found += f", {ranks(first.culprits)}" if first is not None and first.culprits else ""
-        table.add_row(verdict, Text(" · ".join(part for part in (names[job.id], found) if part)))
+        headline = f"{first.code} {first.name}" if first is not None else ""
+        headline += f", {ranks(first.culprits)}" if first is not None and first.culprits else ""
+        table.add_row(verdict, Text(" · ".join(part for part in (names[job.id], headline) if part)))
         table.add_row("", Text(words.origin(job), style="dim"))
     return table
 
 
-def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
+def _describe_job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
@@ -73,21 +73,21 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     yield title
     yield ""
     for index, finding in enumerate(job.findings):
-        yield from _finding(finding, job, whole=index == 0 or finding.severity == "error", verbose=verbose)
+        yield from _describe_finding(finding, job, whole=index == 0 or finding.severity == "error", verbose=verbose)
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
     if pace := words.pace(job):
-        yield _labelled("pace", pace)
+        yield _add_label("pace", pace)
         yield ""
     if job.ranks:
-        yield _ranks(job)
+        yield _make_rank_table(job)
     if job.past is not None and job.past.stopped_us is not None and job.verdict != "healthy":
         yield ""
-        yield _labelled("before", words.past(job.past))
+        yield _add_label("before", words.past(job.past))
     unseen: dict[str, list[int]] = {}
-    for one in job.unseen:
-        unseen.setdefault(one.why, []).append(one.rank)
+    for unseen_rank in job.unseen:
+        unseen.setdefault(unseen_rank.why, []).append(unseen_rank.rank)
     shown = _EVERYTHING if verbose else _UNSEEN_SHOWN
     for why, which in list(unseen.items())[:shown]:
         yield Text(f"{ranks(which)}: {words.clean(why)}")
@@ -97,20 +97,20 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     yield ""
 
 
-def _finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Iterator[RenderableType]:
+def _describe_finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Iterator[RenderableType]:
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
         (f"  {words.score(finding)}".rstrip(), "dim"),
     )
     yield head
-    yield _indented(Text(words.clean(finding.summary)), 2)
+    yield _indent(Text(words.clean(finding.summary)), 2)
     yield ""
     if not whole:
         return
     table = facts(finding, None if verbose else _EVIDENCE_SHOWN, where=words.hosts_of(finding.culprits, job))
     table.add_row("explain", Text(f"hangdoc rules {finding.name}", style="dim"))
-    yield _indented(table, 2)
+    yield _indent(table, 2)
     yield ""
 
 
@@ -137,7 +137,7 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False, wh
     return table
 
 
-def _ranks(job: Job) -> Table:
+def _make_rank_table(job: Job) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
     gpus = words.has_gpus(job)
     for name, justify in (("rank", "left"), ("host", "left"), ("pid", "right"), ("state", "left"), ("cpu", "right"),
@@ -157,11 +157,11 @@ def _ranks(job: Job) -> Table:
             Text(words.batches(first)),
             Text(words.silence(group)),
         )
-        details += _detail(first)
-    return _with_details(table, details)
+        details += _describe_rank(first)
+    return _add_details(table, details)
 
 
-def _with_details(table: Table, details: list[RenderableType]) -> Table:
+def _add_details(table: Table, details: list[RenderableType]) -> Table:
     """The table of ranks, and below it the place of each row, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")
@@ -173,17 +173,17 @@ def _with_details(table: Table, details: list[RenderableType]) -> Table:
     return outer
 
 
-def _detail(rank: RankView) -> Iterator[RenderableType]:
+def _describe_rank(rank: RankView) -> Iterator[RenderableType]:
     where = words.place(rank.where)
     where = f"last call at {where}" if rank.where_source == "recorder" and rank.operation is None else where
     parts = [part for part in (words.operation(rank.operation), where) if part]
     if parts:
-        yield _labelled(f"rank {rank.rank}", " at ".join(parts))
+        yield _add_label(f"rank {rank.rank}", " at ".join(parts))
     if rank.where is not None and rank.where.source:
-        yield _indented(Text(words.clean(rank.where.source), "dim"), 8)
+        yield _indent(Text(words.clean(rank.where.source), "dim"), 8)
 
 
-def _labelled(label: str, text: str) -> Table:
+def _add_label(label: str, text: str) -> Table:
     """A sentence with a label before it."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -196,5 +196,5 @@ def _shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _indented(what: RenderableType, by: int) -> Padding:
+def _indent(what: RenderableType, by: int) -> Padding:
     return Padding(what, (0, 0, 0, by))

@@ -52,12 +52,12 @@ def label_and_state(rank: RankView) -> str:
 
 def classes(job: Job) -> list[list[RankView]]:
     """Groups of ranks in the same state, in the order of their lowest number: one row each."""
-    found: dict[object, list[RankView]] = {}
+    groups: dict[object, list[RankView]] = {}
     for rank in job.ranks:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total,
                rank.batches_ended)  # fmt: skip
-        found.setdefault(key, []).append(rank)
-    return sorted(found.values(), key=lambda group: group[0].rank)
+        groups.setdefault(key, []).append(rank)
+    return sorted(groups.values(), key=lambda group: group[0].rank)
 
 
 def worst_first(jobs: Iterable[Job]) -> list[Job]:
@@ -68,7 +68,7 @@ def worst_first(jobs: Iterable[Job]) -> list[Job]:
 def job_names(jobs: Sequence[Job]) -> dict[str, str]:
     """The name of each job, by its id: `train.py · torchrun · 2 ranks`. Jobs that would look alike also have their endpoint, or
     their id if they share that too."""
-    plain = {job.id: _job_name(job) or clean(job.id) for job in jobs}
+    plain = {job.id: _name_job(job) or clean(job.id) for job in jobs}
     alike = Counter(plain.values())
     full = {job.id: f"{plain[job.id]} · {clean(job.master or job.id)}" for job in jobs}
     same = Counter(full.values())
@@ -78,7 +78,7 @@ def job_names(jobs: Sequence[Job]) -> dict[str, str]:
     }
 
 
-def _job_name(job: Job) -> str:
+def _name_job(job: Job) -> str:
     size = job.world_size
     ranks = f"{size:,} rank{'s' * (size != 1)}" if size is not None else None
     return clean(" · ".join(part for part in (job.script, job.launcher, ranks) if part))
@@ -139,30 +139,30 @@ def score(finding: Finding) -> str:
 
 def hosts(group: Iterable[RankView]) -> str:
     """The host of these ranks, or how many hosts they have."""
-    found = sorted({rank.host for rank in group})
-    return clean(found[0]) if len(found) == 1 else f"{len(found)} hosts"
+    names = sorted({rank.host for rank in group})
+    return clean(names[0]) if len(names) == 1 else f"{len(names)} hosts"
 
 
 def hosts_of(which: Iterable[int], job: Job) -> str:
     """` on node4`: the hosts of these ranks, if the job has several hosts; empty for more than three."""
     wanted = set(which)
-    found = sorted({rank.host for rank in job.ranks if rank.rank in wanted})
+    names = sorted({rank.host for rank in job.ranks if rank.rank in wanted})
     several = len({rank.host for rank in job.ranks}) > 1
-    return f" on {clean(', '.join(found))}" if several and 0 < len(found) <= _MOST_HOSTS else ""
+    return f" on {clean(', '.join(names))}" if several and 0 < len(names) <= _MOST_HOSTS else ""
 
 
 def silence(group: Iterable[RankView]) -> str:
     """Time since the last byte to or from any of these ranks, without seconds from ten minutes on, or `-`."""
-    known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
-    if not known:
+    seconds = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
+    if not seconds:
         return "-"
-    return f"{min(known) // 60:.0f} min" if 600 <= min(known) < 3600 else duration(min(known))
+    return f"{min(seconds) // 60:.0f} min" if 600 <= min(seconds) < 3600 else duration(min(seconds))
 
 
 def cpu(group: Iterable[RankView]) -> str:
     """Average CPU use, `12%` of one core, or `-`."""
-    known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
-    return f"{sum(known) / len(known):.0f}%" if known else "-"
+    percents = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
+    return f"{sum(percents) / len(percents):.0f}%" if percents else "-"
 
 
 def gpu(group: Iterable[RankView]) -> str:
@@ -176,8 +176,11 @@ def gpu(group: Iterable[RankView]) -> str:
 
 def gpu_use(cards: Iterable[GpuView]) -> str:
     """How much of the time kernels ran on some cards: `100%`, `0-100%`; empty if unknown."""
-    known = sorted(card.utilisation for card in cards if card.utilisation is not None)
-    return f"{known[0]}-{known[-1]}%" if known and known[0] != known[-1] else f"{known[0]}%" if known else ""
+    percents = sorted(card.utilisation for card in cards if card.utilisation is not None)
+    if not percents:
+        return ""
+    lowest, highest = percents[0], percents[-1]
+    return f"{lowest}%" if lowest == highest else f"{lowest}-{highest}%"
 
 
 def has_gpus(job: Job) -> bool:
@@ -198,7 +201,7 @@ def past(before: PastView) -> str:
     425 calls, 52 ms after the others, which waited 66 % of the time.`"""
     text = f"{rate(before.calls_per_second)} calls/s"
     if before.stopped_us is not None:
-        text += f" until {_clock(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"
+        text += f" until {_show_time(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"
     if before.first_stopped_seconds is not None:
         made = do(before.first_stopped, "made its last call", "made their last calls")
         text += f"; {made} {duration(before.first_stopped_seconds)} earlier"
@@ -219,7 +222,7 @@ def rate(per_second: float) -> str:
     return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"
 
 
-def _clock(at_us: int, ago: float) -> str:
+def _show_time(at_us: int, ago: float) -> str:
     """`14:02:31 UTC`, with the day if it was not within the last one."""
     try:
         at = datetime.datetime.fromtimestamp(at_us / 1e6, datetime.UTC)

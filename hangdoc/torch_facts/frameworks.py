@@ -12,6 +12,23 @@ TRAINING_THREADS = (
     Function("/ray/air/_internal/util.py", "run"),
 )
 """Functions that Ray Train's workers run in a thread, and that call the user's training function (Ray 2.60: V2 and V1)."""
+ENGINE_LOOPS = (
+    Function("/vllm/v1/engine/core.py", "run_busy_loop"),
+    Function("/vllm/v1/engine/core.py", "process_input_sockets"),
+)
+"""Functions in which a serving engine takes requests from outside and gives them to its workers (vLLM 0.32, 0.33)."""
+
+
+class TaskLoop(NamedTuple):
+    """A function in which a worker waits for its next task."""
+
+    function: Function
+    sender: str
+    """Who gives it tasks."""
+    versions: str
+
+
+TASK_LOOPS = (TaskLoop(Function("/ray/_private/worker.py", "main_loop"), "the Ray driver", "2.60"),)
 RAYLET = "RAY_RAYLET_PID"
 """What a raylet sets for each worker (Ray 2.60). Ray Train's workers set their ranks later, in `os.environ`."""
 

@@ -29,16 +29,16 @@ class Reaction:
     """Acts on what looks show. It reports what fails, and does the rest."""
 
     def __init__(
-        self, evidence: EvidenceDirectory, ledger: Ledger, targets: Targets, say: Callable[[str], None],
+        self, evidence: EvidenceDirectory, ledger: Ledger, targets: Targets, log: Callable[[str], None],
         show: Callable[[Kept], None],
     ) -> None:  # fmt: skip
         self.ledger = ledger
-        self._evidence, self._say, self._show, self._form = evidence, say, show, targets.form
+        self._evidence, self._log, self._show, self._form = evidence, log, show, targets.form
         self._webhook = self._command = None
         if targets.webhook is not None:
-            self._webhook = MessageQueue("webhook", ledger, deliver.webhook(targets.webhook), say)
+            self._webhook = MessageQueue("webhook", ledger, deliver.webhook(targets.webhook), log)
         if targets.command:
-            self._command = MessageQueue("on-hang", ledger, deliver.command(targets.command), say)
+            self._command = MessageQueue("on-hang", ledger, deliver.command(targets.command), log)
         self.evidence_bytes = evidence.bytes()
 
     def act(
@@ -65,15 +65,15 @@ class Reaction:
             self._show(kept)
             files = {"bundle": kept.bundle, "report": kept.report, "page": kept.page}
             if any(files.values()):
-                self._say(", ".join(f"{what} {path}" for what, path in files.items() if path is not None))
+                self._log(", ".join(f"{what} {path}" for what, path in files.items() if path is not None))
             if kept.problem is not None:
                 absent = " and ".join(what for what, path in files.items() if path is None)
-                self._say(
+                self._log(
                     f"{kept.problem} The {absent} of hang {confirmed.hang.id} could not be kept; messages are sent."
                 )
         for end in over:
             how = "makes progress again" if end.ending == "goes-on" else "has ended"
-            self._say(f"resolved: hang {end.hang.id}: job {end.hang.job} {how} after {duration(now - end.hang.since)}")
+            self._log(f"resolved: hang {end.hang.id}: job {end.hang.job} {how} after {duration(now - end.hang.since)}")
         if written:
             self.evidence_bytes = self._evidence.bytes()
         return [kept for _, kept in written]
@@ -91,7 +91,7 @@ class Reaction:
             (self._webhook, 2.0 * deliver.HOOK_SECONDS),
         ):
             if queue is not None and not queue.finish(seconds):
-                self._say(f"--{queue.target}: {queue.pending()} messages could not be delivered in {seconds:g} s")
+                self._log(f"--{queue.target}: {queue.pending()} messages could not be delivered in {seconds:g} s")
 
     def _queue_began(self, diagnosis: Diagnosis, confirmed: Confirmed, kept: Kept, now: float) -> None:
         event = messages.event_of(confirmed.hang, diagnosis, confirmed.job, now - confirmed.hang.since, kept=kept)

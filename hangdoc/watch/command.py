@@ -74,18 +74,18 @@ class StartError(Exception):
         self.exit_code = exit_code
 
 
-def run(command: Sequence[str], observe: Observe, grace: float, say: Callable[[str], None]) -> int:
+def run(command: Sequence[str], observe: Observe, grace: float, log: Callable[[str], None]) -> int:
     """Run the command under an observer and return its exit code, or 86 if the observer requested its stop: SIGTERM to all of its
     processes, and SIGKILL after `grace` seconds. If a signal killed the command, the same signal ends this process.
 
     Raises StartError.
     """
-    return _Running(command, grace, say).wait(observe)
+    return _Running(command, grace, log).wait(observe)
 
 
 class _Running:
-    def __init__(self, command: Sequence[str], grace: float, say: Callable[[str], None]) -> None:
-        self._grace, self._say = grace, say
+    def __init__(self, command: Sequence[str], grace: float, log: Callable[[str], None]) -> None:
+        self._grace, self._log = grace, log
         # Blocked before the start, so that no signal is lost; the command gets the mask as it was.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the parent may ignore it, and then waitpid would not work
@@ -110,7 +110,7 @@ class _Running:
         try:
             self._fork_observer(observe)
         except OSError as error:
-            self._say(f"hangdoc does not observe the command: {error.strerror}")
+            self._log(f"hangdoc does not observe the command: {error.strerror}")
         while True:
             info = self._next_signal()
             if info is not None and info.si_signo != signal.SIGCHLD:
@@ -140,7 +140,7 @@ class _Running:
             code = observe(self._command, Lifeline(life))
         except BaseException as error:
             with contextlib.suppress(Exception):
-                self._say(f"the observer failed ({type(error).__name__}: {error})")
+                self._log(f"the observer failed ({type(error).__name__}: {error})")
         finally:
             os._exit(code)
 
@@ -244,40 +244,40 @@ class _Running:
                 if code == STOPPED_CODE and self._ended is None:
                     self._stop_command()
                 elif code != 0:
-                    self._say(f"the observer exited with code {code}. The command continues without observation.")
+                    self._log(f"the observer exited with code {code}. The command continues without observation.")
 
     def _stop_command(self) -> None:
         self._kill_at = time.monotonic() + self._grace
-        others = len(_below_us()) - 1
+        others = len(_list_descendants()) - 1
         with_others = f" and the {others} other process{'es' * (others > 1)} that it started" if others > 0 else ""
-        self._say(
+        self._log(
             f"--on-hang stop: because of this hang, hangdoc ends {self._program} (pid {self._command}){with_others}, and exits "
             f"with code {STOPPED_CODE}"
         )
-        self._to_all(signal.SIGTERM)
-        self._to_all(signal.SIGCONT)  # a stopped process handles SIGTERM when it continues
+        self._send_to_all(signal.SIGTERM)
+        self._send_to_all(signal.SIGCONT)  # a stopped process handles SIGTERM when it continues
 
     def _stopped(self) -> bool:
         """Whether all processes of the command have ended, or cannot be ended. Kills those that are left after the grace
         period."""
-        left = _below_us()
+        left = _list_descendants()
         now = time.monotonic()
         if not left or self._kill_at is None:
             return True
         if now >= self._kill_at:
             if not self._killed:
-                self._say(
+                self._log(
                     f"sent SIGKILL to {len(left)} process(es) that did not end within {self._grace:g} s after SIGTERM"
                 )
                 self._killed = True
-            self._to_all(signal.SIGKILL)
+            self._send_to_all(signal.SIGKILL)
         if now >= self._kill_at + _KILL_SECONDS:
-            self._say(f"pid {', '.join(map(str, left))} did not end after SIGKILL: it is blocked in the kernel")
+            self._log(f"pid {', '.join(map(str, left))} did not end after SIGKILL: it is blocked in the kernel")
             return True
         return False
 
-    def _to_all(self, number: int) -> None:
-        for pid in _below_us():
+    def _send_to_all(self, number: int) -> None:
+        for pid in _list_descendants():
             self._send(pid, number)
 
     def _let_observer_finish(self) -> None:
@@ -330,12 +330,12 @@ def _as_exit_code(status: int) -> int:
     return 128 + number  # reached if the signal does not kill us, as the first process of a container
 
 
-def _below_us() -> list[int]:
+def _list_descendants() -> list[int]:
     """The processes that descend from this one and have not ended."""
     import psutil
 
     try:
-        found = psutil.Process().children(recursive=True)
+        descendants = psutil.Process().children(recursive=True)
     except psutil.Error:
         return []
-    return [process.pid for process in found if state(process.pid) not in ("Z", "X", "")]
+    return [process.pid for process in descendants if state(process.pid) not in ("Z", "X", "")]

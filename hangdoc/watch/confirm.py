@@ -45,7 +45,7 @@ class Changes:
     @property
     def confirmed(self) -> list[Job]:
         """Jobs whose hang this look confirmed."""
-        return [one.job for one in self.began]
+        return [confirmed.job for confirmed in self.began]
 
 
 class Confirmation:
@@ -70,7 +70,7 @@ class Confirmation:
         of_job: dict[int, list[Hang]] = {}
         over: list[Resolved] = []
         soon = False
-        for hang, at in zip(self._hangs, _jobs_of(self._hangs, jobs, observed), strict=True):
+        for hang, at in zip(self._hangs, _match_jobs(self._hangs, jobs, observed), strict=True):
             if at is not None and jobs[at].verdict == "hung":
                 of_job.setdefault(at, []).append(hang)
                 continue
@@ -81,27 +81,27 @@ class Confirmation:
         began = []
         for at, job in enumerate(jobs):
             if job.verdict == "hung":
-                hang, confirmed, again = self._seen(job, of_job.get(at, []), now, diagnosis.taken_at, observed)
+                hang, confirmed, again = self._update_hang(job, of_job.get(at, []), now, diagnosis.taken_at, observed)
                 kept.append(hang)
                 soon = soon or again
                 began += [Confirmed(hang, job)] if confirmed else []
         self._hangs = kept
         return Changes(began, over, soon)
 
-    def _seen(
-        self, job: Job, known: list[Hang], now: float, taken_at: str, observed: Observed
+    def _update_hang(
+        self, job: Job, earlier: list[Hang], now: float, taken_at: str, observed: Observed
     ) -> tuple[Hang, bool, bool]:
-        """The hang of a job; whether this look confirmed it; and whether one more look may. `known` are the hangs of its
+        """The hang of a job; whether this look confirmed it; and whether one more look may. `earlier` are the hangs of its
         processes in earlier looks: several if runs turn out to be one."""
-        found = errors(job)
-        first = min(known, key=lambda hang: (not hang.reported, hang.since), default=None)
-        if first is None or not (first.reported or first.findings & found):
+        job_errors = errors(job)
+        first = min(earlier, key=lambda hang: (not hang.reported, hang.since), default=None)
+        if first is None or not (first.reported or first.findings & job_errors):
             first = hang_of(job, now, taken_at, observed)
         processes, starter, users = processes_of(job, observed)
         hang = replace(
             first,
             job=job.id,
-            findings=first.findings & found if first.findings & found else found,
+            findings=first.findings & job_errors if first.findings & job_errors else job_errors,
             processes=processes or first.processes,
             starter=starter or first.starter,
             users=users or first.users,
@@ -139,7 +139,7 @@ def _are_gone(hang: Hang, observed: Observed) -> bool:
     return not any(place in observed.alive and hang.is_alive(place, observed) for place in hang.places)
 
 
-def _jobs_of(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> list[int | None]:
+def _match_jobs(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> list[int | None]:
     """The position of the job that has the processes of each hang; None if no job has them."""
     if not hangs:
         return []
@@ -151,7 +151,7 @@ def _jobs_of(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> 
         if starter is not None:
             starters.setdefault(starter, at)
     with_ranks = set(ranks.values())
-    found: list[int | None] = []
+    positions: list[int | None] = []
     for hang in hangs:
         shared = Counter(ranks[place] for place in hang.processes if place in ranks and hang.is_alive(place, observed))
         best = shared.most_common(1)[0][0] if shared else None
@@ -160,5 +160,5 @@ def _jobs_of(hangs: Sequence[Hang], jobs: Sequence[Job], observed: Observed) -> 
             # has started them again, and that is another attempt.
             started = starters.get(hang.starter)
             best = started if not hang.processes or started not in with_ranks else None
-        found.append(best)
-    return found
+        positions.append(best)
+    return positions

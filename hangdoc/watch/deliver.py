@@ -141,7 +141,7 @@ def command(words: tuple[str, ...]) -> Callable[[Message], None]:
             "HANGDOC_JOBS": printable(call.job),
             "HANGDOC_HANG": call.hang,
         }
-        text = call.text.encode("utf-8", "replace") or _written(call.report)
+        text = call.text.encode("utf-8", "replace") or _read_report(call.report)
         try:
             child = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         except OSError as error:
@@ -158,7 +158,7 @@ def command(words: tuple[str, ...]) -> Callable[[Message], None]:
     return run
 
 
-def _written(report: str) -> bytes:
+def _read_report(report: str) -> bytes:
     with contextlib.suppress(OSError, ValueError):  # the size limit of the directory may have removed it
         return untrusted.read_file(report, _MAX_REPORT_BYTES)
     return b""

@@ -30,11 +30,11 @@ class GroupSignals:
     def has(self, number: int) -> bool:
         """Whether the observer got the signal too. It reports it, or has not taken it yet on a busy machine."""
         began = time.monotonic()
-        used = _running_threads(self._observer)
+        used = _measure_running_threads(self._observer)
         while True:
             # In this order: a signal that is no longer pending has been reported, or a thread that runs is about to report it.
-            pending = number not in self._owed and number in _pending(self._observer)
-            running = _running_threads(self._observer)
+            pending = number not in self._owed and number in _read_pending_signals(self._observer)
+            running = _measure_running_threads(self._observer)
             if number in self.read(0.05):
                 return True
             if pending:
@@ -68,7 +68,7 @@ def state(task: int | str) -> str:
         return ""
 
 
-def _pending(pid: int) -> set[int]:
+def _read_pending_signals(pid: int) -> set[int]:
     """Signals that a process has got and not taken yet (proc_pid_status(5))."""
     try:
         masks = [int(mask, 16) for mask in _PROC.fields(str(pid), "SigPnd", "ShdPnd") if mask]
@@ -77,12 +77,12 @@ def _pending(pid: int) -> set[int]:
     return {number for number in signal.valid_signals() if any(mask >> (number - 1) & 1 for mask in masks)}
 
 
-def _running_threads(pid: int) -> dict[int, int]:
+def _measure_running_threads(pid: int) -> dict[int, int]:
     """CPU time in nanoseconds of the threads that run or wait for a processor, by tid."""
-    found = {}
+    cpu_times = {}
     with contextlib.suppress(ProcError):
         for tid in _PROC.tids(pid):
             with contextlib.suppress(ProcError):
                 if _PROC.stat(f"{pid}/task/{tid}").state == "R":
-                    found[tid] = _PROC.schedstat(f"{pid}/task/{tid}")[0]
-    return found
+                    cpu_times[tid] = _PROC.schedstat(f"{pid}/task/{tid}")[0]
+    return cpu_times

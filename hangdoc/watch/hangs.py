@@ -54,8 +54,8 @@ class Observed:
 
     def places(self, job: Job, most: int | None = None) -> list[Place]:
         """The processes of a job's ranks, or of its `most` lowest ones."""
-        found = (self._place(view.host, view.pid) for view in job.ranks if view.pid is not None)
-        return list(found)[:most]
+        places = (self._place(view.host, view.pid) for view in job.ranks if view.pid is not None)
+        return list(places)[:most]
 
     def starter(self, job: Job) -> Place | None:
         """The process that started a job."""
@@ -136,15 +136,21 @@ class Hang(Struct, frozen=True, kw_only=True):
 def errors(job: Job) -> frozenset[str]:
     """A job's error findings: by their ids, which stay where a later look finds another cause; and by what they say, which stays
     where the job's host has another id, because another host claims the same."""
-    found = [finding for finding in job.findings if finding.severity == "error"]
-    return frozenset(one.id for one in found) | {" ".join((one.code, *map(str, one.culprits))) for one in found}
+    error_findings = [finding for finding in job.findings if finding.severity == "error"]
+    return frozenset(finding.id for finding in error_findings) | {
+        " ".join((finding.code, *map(str, finding.culprits))) for finding in error_findings
+    }
 
 
 def processes_of(job: Job, observed: Observed) -> tuple[tuple[Place, ...], Place | None, frozenset[int]]:
     """What a job is recognised by: `processes`, `starter` and `users` of its hang."""
     processes, starter = tuple(sorted(observed.places(job, _PROCESSES_KEPT))), observed.starter(job)
     alive = (observed.alive.get(place) for place in (*processes, starter) if place is not None)
-    return processes, starter, frozenset(one.uid for one in alive if one is not None and one.uid is not None)
+    return (
+        processes,
+        starter,
+        frozenset(process.uid for process in alive if process is not None and process.uid is not None),
+    )
 
 
 def hang_of(job: Job, since: float, first_seen: str, observed: Observed) -> Hang:

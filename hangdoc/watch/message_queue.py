@@ -32,11 +32,11 @@ class MessageQueue:
     be reached. A delivered message leaves the ledger at once. `deliver` raises Refused or Unreachable."""
 
     def __init__(
-        self, target: str, ledger: Ledger, deliver: Callable[[Message], None], say: Callable[[str], None],
+        self, target: str, ledger: Ledger, deliver: Callable[[Message], None], log: Callable[[str], None],
         first_seconds: float = _FIRST_SECONDS,
     ) -> None:  # fmt: skip
         self.target = target
-        self._ledger, self._deliver, self._say = ledger, deliver, say
+        self._ledger, self._deliver, self._log = ledger, deliver, log
         self._first_seconds = first_seconds
         self._woken = threading.Condition(ledger.lock)
         self._closing = False
@@ -55,7 +55,7 @@ class MessageQueue:
         waiting = (*self._ledger.queues[self.target], message)
         if len(waiting) > MOST:
             self._count(self._ledger.counts.dropped)
-            self._say(
+            self._log(
                 f"--{self.target}: dropped {waiting[0].about}: the queue is full ({MOST} messages), and the receiver accepts none"
             )
             waiting = waiting[1:]
@@ -97,7 +97,7 @@ class MessageQueue:
             self._deliver(message)
         except Unreachable as error:
             if message.attempts == 0:  # once per message, not per attempt
-                self._say(f"{error}; hangdoc will retry {message.about}")
+                self._log(f"{error}; hangdoc will retry {message.about}")
             with self._ledger.changing():
                 self._count(counts.retries)
                 self._replace(message, replace(message, attempts=message.attempts + 1))
@@ -108,20 +108,20 @@ class MessageQueue:
             with self._ledger.changing():
                 self._count(counts.failed)
                 self._replace(message, None)
-            self._say(str(error) if isinstance(error, Refused) else f"--{self.target}: {type(error).__name__}: {error}")
+            self._log(str(error) if isinstance(error, Refused) else f"--{self.target}: {type(error).__name__}: {error}")
         else:
             with self._ledger.changing():
                 self._count(counts.delivered)
                 self._replace(message, None)
             if message.attempts:
-                self._say(f"--{self.target}: delivered {message.about} after {message.attempts + 1} attempts")
+                self._log(f"--{self.target}: delivered {message.about} after {message.attempts + 1} attempts")
         return 0.0
 
     def _replace(self, message: Message, by: Message | None) -> None:
         """Replace a message, or remove it. It may have been dropped in the meantime."""
         waiting = self._ledger.queues[self.target]
-        kept = (by if one.delivery == message.delivery else one for one in waiting)
-        self._ledger.queues[self.target] = tuple(one for one in kept if one is not None)
+        kept = (by if queued.delivery == message.delivery else queued for queued in waiting)
+        self._ledger.queues[self.target] = tuple(queued for queued in kept if queued is not None)
         self._woken.notify_all()
 
     def _count(self, counts: dict[str, int]) -> None:

@@ -103,11 +103,11 @@ def only_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
 
 def body(form: Format, diagnosis: Diagnosis, event: Event, job: Job | None) -> str:
     """The message, as JSON."""
-    message = _slack(event, job) if form == "slack" else _generic(diagnosis, event, job)
+    message = _make_slack_message(event, job) if form == "slack" else _make_generic_message(diagnosis, event, job)
     return msgspec.json.encode(message).decode()
 
 
-def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> GenericMessage:
+def _make_generic_message(diagnosis: Diagnosis, event: Event, job: Job | None) -> GenericMessage:
     if job is not None:
         job = replace(job, ranks=_few(job))
     fields = msgspec.structs.asdict(only_job(diagnosis, job))
@@ -123,7 +123,7 @@ def _few(job: Job) -> tuple[RankView, ...]:
     return tuple(sorted(first, key=lambda view: view.rank))
 
 
-def _slack(event: Event, job: Job | None) -> dict[str, object]:
+def _make_slack_message(event: Event, job: Job | None) -> dict[str, object]:
     """Slack's incoming web hooks; Mattermost, Rocket.Chat and Discord (`/slack`) read `text` and `attachments` alike."""
     name = job_names([job])[job.id] if job is not None else event.job
     if event.kind == "hang":
@@ -131,24 +131,24 @@ def _slack(event: Event, job: Job | None) -> dict[str, object]:
     else:
         state = "is making progress" if event.ending == "goes-on" else "has ended"
         title = f"RESOLVED after {duration(event.seconds)}: {name} {state}"
-    lines = [f"*{event.code} {event.name}*" if event.code else "", _escaped(event.summary)]
+    lines = [f"*{event.code} {event.name}*" if event.code else "", _escape(event.summary)]
     if event.culprits:
         where = hosts_of(event.culprits, job) if job is not None else ""
-        lines.append(f"culprit: {ranks(event.culprits)}{_escaped(where)}")
+        lines.append(f"culprit: {ranks(event.culprits)}{_escape(where)}")
     if event.kind == "hang" and job is not None and job.findings:
-        lines.append(f"to do: {_escaped(job.findings[0].remedy)}")
+        lines.append(f"to do: {_escape(job.findings[0].remedy)}")
     if event.hosts:
         more = f" and {len(event.hosts) - 8} more" if len(event.hosts) > 8 else ""
-        lines.append(f"hosts: {_escaped(', '.join(event.hosts[:8]))}{more}")
+        lines.append(f"hosts: {_escape(', '.join(event.hosts[:8]))}{more}")
     if event.report is not None:
-        lines.append(f"report: `{_escaped(event.report)}` on {_escaped(event.watcher)}")
-    lines.append(f"job `{_escaped(event.job)}`, hang `{event.id}`")
+        lines.append(f"report: `{_escape(event.report)}` on {_escape(event.watcher)}")
+    lines.append(f"job `{_escape(event.job)}`, hang `{event.id}`")
     text = "\n".join(filter(None, lines))[:_MOST_TEXT]
-    attachment = {"color": _COLOURS[event.kind], "fallback": _escaped(title), "text": text, "mrkdwn_in": ["text"]}
-    return {"text": _escaped(title), "attachments": [attachment]}
+    attachment = {"color": _COLOURS[event.kind], "fallback": _escape(title), "text": text, "mrkdwn_in": ["text"]}
+    return {"text": _escape(title), "attachments": [attachment]}
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escapes Slack's three special characters, so that text from a process is no mention or link, and removes control
     characters."""
     shown = printable(text)

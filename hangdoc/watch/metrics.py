@@ -101,8 +101,8 @@ class Exposed(Collector):
         )
         done = GaugeMetricFamily("hangdoc_rank_batches_done", "Batches that a rank has done.", labels=("run", "rank"))
         for job in self._diagnosis.jobs if self._diagnosis is not None else ():
-            for one in VERDICTS:
-                verdict.add_metric((job.id, one), float(job.verdict == one))
+            for verdict_name in VERDICTS:
+                verdict.add_metric((job.id, verdict_name), float(job.verdict == verdict_name))
             for label in LABELS:
                 labels.add_metric((job.id, label), sum((view.label or "unknown") == label for view in job.ranks))
             unseen.add_metric((job.id,), len(job.unseen))

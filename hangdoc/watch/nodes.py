@@ -69,13 +69,13 @@ class _Folder:
 
     def share(self, snapshot: Snapshot) -> None:
         """Answer the newest request with this node's bundle."""
-        self._nonce = self._newest_nonce()
+        self._nonce = self._read_newest_nonce()
         self._directory.write(f"{self._me}.hangdoc", codec.encode(snapshot, self._nonce))
 
     def others(self, since: int) -> dict[str, Snapshot]:
         """Bundles that other nodes have written since then as answers, by node."""
-        nonces = {self._nonce, self._newest_nonce()}
-        found = {}
+        nonces = {self._nonce, self._read_newest_nonce()}
+        bundles = {}
         for name in self._directory.names():
             node = name.removesuffix(".hangdoc")
             if node in (name, self._me) or name.startswith("."):
@@ -85,10 +85,10 @@ class _Folder:
             ):  # removed, from an earlier request, from another version
                 if self._directory.written_at(name) >= since:
                     raw = self._directory.read(name, codec.MAX_FILE_BYTES)
-                    found[node] = codec.decode(raw, name, nonces=nonces)
-        return found
+                    bundles[node] = codec.decode(raw, name, nonces=nonces)
+        return bundles
 
-    def _newest_nonce(self) -> str:
+    def _read_newest_nonce(self) -> str:
         return self._directory.read(_WANTED, 2 * _NONCE_BYTES).decode("ascii", "replace")
 
     def present(self) -> set[str]:
@@ -162,11 +162,11 @@ class Nodes:
         look: Callable[[], Snapshot],
         diagnose: Callable[[Snapshot], Diagnosis],
         base: Path,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         reach: Callable[[], Snapshot] | None = None,
     ) -> None:
         self._command, self._look, self._diagnose = command, look, diagnose
-        self._base, self._say, self._reach = base, say, reach
+        self._base, self._log, self._reach = base, log, reach
         self.host = socket.gethostname()
         self._me = f"{clean(self.host)}-{os.getpid()}"
         self._parts: dict[str, _Part] = {}
@@ -183,7 +183,7 @@ class Nodes:
         """Observe this node. If a run has ranks on other nodes and makes no progress, add the looks of those nodes."""
         snapshot = self._look()
         self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
-        self._parts = _parts(snapshot, self._command)
+        self._parts = _find_parts(snapshot, self._command)
         for name in set(self._folders) - set(self._parts):
             self._folders.pop(name).leave()
         if not self._parts:
@@ -198,10 +198,10 @@ class Nodes:
         others: list[Snapshot] = []
         for name, part in self._parts.items():
             try:
-                others += self._from_others(name, part, snapshot)
+                others += self._ask_others(name, part, snapshot)
             except OSError as error:
-                self._once(f"cannot exchange bundles with the other nodes in {self._base}: {error}")
-        return _together([snapshot, *others]) if others else snapshot
+                self._log_once(f"cannot exchange bundles with the other nodes in {self._base}: {error}")
+        return _merge_snapshots([snapshot, *others]) if others else snapshot
 
     def mine(self, diagnosis: Diagnosis) -> Diagnosis:
         """The diagnosis without jobs that have no rank on this node, and with `unknown` instead of `hung` if ranks of other
@@ -226,7 +226,7 @@ class Nodes:
 
     def reports_here(self, job: Job) -> bool:
         """Whether this node reports a job: it has all of its ranks, or rank 0."""
-        part = self._part(job)
+        part = self._find_part(job)
         return part is None or 0 in part.local
 
     def announce(self, where: str) -> None:
@@ -250,28 +250,28 @@ class Nodes:
 
     def missing(self, job: Job) -> str | None:
         """A sentence about ranks of other nodes that were not observed; None if all were."""
-        part = self._part(job)
+        part = self._find_part(job)
         absent = (part.elsewhere if part is not None else frozenset()) - {
             v.rank for v in job.ranks if v.pid is not None
         }
         if not absent:
             return None
         if self._reach is not None:
-            why = "; ".join(f"{one.host}: {one.why}" for one in self._unreached[:3])
+            why = "; ".join(f"{unreached.host}: {unreached.why}" for unreached in self._unreached[:3])
             return f"{named(absent)} not observed with --hosts" + (f" ({why})" if why else "")
         return (
             f"{named(absent)} not observed: their nodes wrote no bundle into {self._base}. All nodes must share this directory, "
             "and `hangdoc run` must run on each of them"
         )
 
-    def _part(self, job: Job) -> _Part | None:
+    def _find_part(self, job: Job) -> _Part | None:
         return next((part for part in self._parts.values() if part.owns(job)), None)
 
     def _absent_elsewhere(self, job: Job) -> bool:
-        part = self._part(job)
+        part = self._find_part(job)
         return part is not None and any(view.pid is None and view.rank in part.elsewhere for view in job.ranks)
 
-    def _from_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
+    def _ask_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
         first = 0 in part.local
         needed = self._looks_unhealthy.get(name, 0) >= _LOOKS_BEFORE_REQUEST
         if self._reach is not None:
@@ -288,38 +288,38 @@ class Nodes:
             return []
         folder.answered = since
         folder.share(own)
-        return list(self._gathered(name, part, folder, since).values()) if first else []
+        return list(self._gather_bundles(name, part, folder, since).values()) if first else []
 
-    def _gathered(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
+    def _gather_bundles(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
         """The bundles of the other nodes. Waits until they have all ranks, but not again for ranks that were missing last
         time."""
         wanted = part.elsewhere
         until = time.monotonic() + (_GATHER_SECONDS if wanted != self._silent.get(name) else _POLL_SECONDS)
         while True:
-            found = folder.others(since)
-            absent = wanted - _ranks_in(found.values())
+            bundles = folder.others(since)
+            absent = wanted - _list_ranks(bundles.values())
             if not absent or time.monotonic() > until:
                 self._silent[name] = absent
-                return found
+                return bundles
             time.sleep(0.2)
 
-    def _once(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         if text not in self._printed:
             self._printed.add(text)
-            self._say(text)
+            self._log(text)
 
 
-def _parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
+def _find_parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
     """Runs with ranks on other nodes, by name."""
-    found: dict[str, _Part] = {}
+    parts: dict[str, _Part] = {}
     for host in snapshot.hosts:
         launchers = {p.pid for p in host.processes if p.role == "launcher" and _descends(p.pid, command)}
         for process in host.processes:
             who = process.identity
             if process.role == "rank" and who is not None and who.world_size is not None:
-                part = found.setdefault(name_of_run(who), _Part(who.world_size))
+                part = parts.setdefault(name_of_run(who), _Part(who.world_size))
                 part.add(process.pid, who, process.owner in launchers)
-    return {name: part for name, part in found.items() if part.elsewhere}
+    return {name: part for name, part in parts.items() if part.elsewhere}
 
 
 def _descends(pid: int, ancestor: int) -> bool:
@@ -331,24 +331,24 @@ def _descends(pid: int, ancestor: int) -> bool:
     return pid == ancestor
 
 
-def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:
-    processes = (process for one in snapshots for host in one.hosts for process in host.processes)
+def _list_ranks(snapshots: Iterable[Snapshot]) -> set[int]:
+    processes = (process for snapshot in snapshots for host in snapshot.hosts for process in host.processes)
     return {process.identity.rank for process in processes if process.identity is not None}
 
 
-def _together(snapshots: list[Snapshot]) -> Snapshot:
+def _merge_snapshots(snapshots: list[Snapshot]) -> Snapshot:
     """Like `merge`, but if several nodes of a run are one machine (each rank has its own `hangdoc run`), all processes are
     kept."""
     alike: dict[tuple[str, str | None], list[Host]] = {}
-    for one in snapshots:
-        for host in one.hosts:
+    for snapshot in snapshots:
+        for host in snapshot.hosts:
             alike.setdefault((host.name, host.machine_id), []).append(host)
-    hosts = tuple(_one(group) for group in alike.values())
-    unreached = tuple(gone for one in snapshots for gone in one.unreached)
+    hosts = tuple(_merge_looks(group) for group in alike.values())
+    unreached = tuple(gone for snapshot in snapshots for gone in snapshot.unreached)
     return merge((replace(snapshots[0], hosts=hosts, unreached=unreached),))
 
 
-def _one(looks: list[Host]) -> Host:
+def _merge_looks(looks: list[Host]) -> Host:
     """Combine looks at one machine, each at some of its processes. The newest look at a process counts."""
     looks = sorted(looks, key=lambda host: host.taken_at)
     newest = looks[-1]
@@ -362,7 +362,7 @@ def _one(looks: list[Host]) -> Host:
         if isinstance(host.connections, Connections):
             connections |= {(c.pid, c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port): c
                             for c in host.connections.connections}  # fmt: skip
-            listeners |= {(one.namespace, one.port): one for one in host.connections.listeners}
+            listeners |= {(listener.namespace, listener.port): listener for listener in host.connections.listeners}
     return replace(
         newest,
         processes=tuple(process for _, process in sorted(processes.items())),
@@ -370,6 +370,6 @@ def _one(looks: list[Host]) -> Host:
         if connections
         else newest.connections,
         control_groups=tuple({group.path: group for host in looks for group in host.control_groups}.values()),
-        ras=tuple({(one.namespace, one.address, one.processes): one for host in looks for one in host.ras}.values()),
+        ras=tuple({(ras.namespace, ras.address, ras.processes): ras for host in looks for ras in host.ras}.values()),
         problems=tuple(dict.fromkeys(problem for host in looks for problem in host.problems)),
     )

@@ -72,12 +72,12 @@ class Ledger:
     """The state in memory, and in a file if there is a path. Only one watch can use a file. `hangs` are in seconds of
     `time.monotonic`. Raises StateError."""
 
-    def __init__(self, path: Path | None, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path | None, log: Callable[[str], None]) -> None:
         self.lock = threading.RLock()
         self.hangs: tuple[Hang, ...] = ()
         self.queues: dict[str, tuple[Message, ...]] = {}
         self.counts = Counts()
-        self._path, self._say = path, say
+        self._path, self._log = path, log
         self._unwritable: str | None = None
         if path is not None:
             self._held = _only_one(path)
@@ -102,21 +102,21 @@ class Ledger:
             raise StateError(f"--state: cannot read {path}: {error.strerror}.") from None
         except untrusted.UntrustedError as error:
             raise StateError(f"--state: {path} {error}. Choose another file.") from None
-        state = _decoded(raw, path)
-        self.hangs = _shifted(state.hangs, time.monotonic() - time.time())
+        state = _decode(raw, path)
+        self.hangs = _shift(state.hangs, time.monotonic() - time.time())
         self.queues, self.counts = dict(state.queues), state.counts
 
     def _save(self) -> None:
         if self._path is None:
             return
-        hangs = _shifted(self.hangs, time.time() - time.monotonic())
+        hangs = _shift(self.hangs, time.time() - time.monotonic())
         content = State(hangs=hangs, queues=self.queues, counts=self.counts, saved_at=round(time.time(), 3))
         raw = msgspec.json.encode(content)
         try:
             file_writer.write_file(self._path, raw)
         except file_writer.WriteError as error:
             if str(error) != self._unwritable:
-                self._say(f"{error} After a restart, hangdoc would not remember what happened since then.")
+                self._log(f"{error} After a restart, hangdoc would not remember what happened since then.")
             self._unwritable = str(error)
         else:
             self._unwritable = None
@@ -137,7 +137,7 @@ def _only_one(path: Path) -> int:
     return held
 
 
-def _decoded(raw: bytes, path: Path) -> State:
+def _decode(raw: bytes, path: Path) -> State:
     try:
         header = untrusted.decode(raw, _Header, _MAX_BYTES)
         if header.schema == SCHEMA:
@@ -153,7 +153,7 @@ def _decoded(raw: bytes, path: Path) -> State:
     )
 
 
-def _shifted(hangs: tuple[Hang, ...], seconds: float) -> tuple[Hang, ...]:
+def _shift(hangs: tuple[Hang, ...], seconds: float) -> tuple[Hang, ...]:
     """The hangs with `since` and `seen` converted to another clock."""
     return tuple(
         msgspec.structs.replace(

@@ -41,7 +41,7 @@ class Guard(threading.Thread):
         beacon: Beacon,
         patience: Patience,
         run_store: RunStore,
-        say: Log,
+        log: Log,
         *,
         on_hang: OnHang,
         base: Path,
@@ -49,12 +49,12 @@ class Guard(threading.Thread):
         allow_attach: bool,
     ) -> None:
         super().__init__(name="hangdoc-watchdog", daemon=True)
-        self._member, self._beacon, self._patience, self._run_store, self._say = (
+        self._member, self._beacon, self._patience, self._run_store, self._log = (
             member,
             beacon,
             patience,
             run_store,
-            say,
+            log,
         )
         self._on_hang, self._base, self._allow_attach = on_hang, base, allow_attach
         beacons = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
@@ -93,7 +93,7 @@ class Guard(threading.Thread):
 
         if self._allow_attach:
             attach.allow()
-        alarm = Alarm(self._member, self._beacon.directory, self._run_store, self._say, closed=not self._allow_attach)
+        alarm = Alarm(self._member, self._beacon.directory, self._run_store, self._log, closed=not self._allow_attach)
         answered: str | None = None
         recorded = False
         last_ns, looked = self._beacon.last_ns, time.monotonic_ns()
@@ -125,7 +125,7 @@ class Guard(threading.Thread):
                     self._on_deadline(alarm, pause)
                     answered = self._hang[1].name if self._hang is not None else None
             except Exception as error:  # a failing watchdog must not end the trainer
-                self._say(f"the watchdog failed ({type(error).__name__}: {error})")
+                self._log(f"the watchdog failed ({type(error).__name__}: {error})")
         alarm.forget()
 
     def arm(self) -> None:
@@ -140,7 +140,7 @@ class Guard(threading.Thread):
                 self._dump_file = open(self._beacon.directory.open_new(self._dump_name), "w")  # noqa: SIM115
             faulthandler.dump_traceback_later(self._allowed() + _DUMP_MARGIN_SECONDS, file=self._dump_file)
         except (OSError, ValueError, RuntimeError) as error:
-            self._say(f"could not start the timer that dumps stacks without the GIL: {error}")
+            self._log(f"could not start the timer that dumps stacks without the GIL: {error}")
 
     @property
     def _dump_name(self) -> str:
@@ -156,8 +156,8 @@ class Guard(threading.Thread):
         """The directory of a hang that another rank has announced, on this host or on another one."""
         self._run_store.listen(urgent)
         for announcement in self._announcements if urgent else self._announcements[:1]:
-            if (found := announcement.announced()) is not None:
-                return found
+            if (folder := announcement.announced()) is not None:
+                return folder
         name = self._run_store.announced()
         return None if name is None else self._base / clean(name)
 
@@ -184,11 +184,11 @@ class Guard(threading.Thread):
             try:
                 return make_room(wanted, self._member.rank)
             except OSError as error:
-                self._say(f"cannot write evidence into {wanted}: {error}")
+                self._log(f"cannot write evidence into {wanted}: {error}")
         return None
 
     def _on_deadline(self, alarm: "Alarm", pause: float) -> None:
-        self._say(
+        self._log(
             f"no progress for {pause:.0f} s (step {self._beacon.step}, phase {self._beacon.phase[0]})", always=True
         )
         if self._hang is None or self._hang[0] != self._alarmed_ns:  # else dumped when another rank announced it
@@ -200,7 +200,7 @@ class Guard(threading.Thread):
         elif self._on_hang == "raise":
             _raise_in_main(HangError)
         elif self._on_hang == "abort":
-            self._say(f"ending the process with code {EXIT_CODE}", always=True)
+            self._log(f"ending the process with code {EXIT_CODE}", always=True)
             os._exit(EXIT_CODE)
 
     def _report_resumed(self) -> None:
@@ -208,7 +208,7 @@ class Guard(threading.Thread):
         if self._alarmed_ns is None or self._beacon.last_ns == self._alarmed_ns:
             return
         frozen_seconds = (self._beacon.last_ns - self._alarmed_ns) / 1e9
-        self._say(f"makes progress again after {frozen_seconds:.0f} s (step {self._beacon.step})", always=True)
+        self._log(f"makes progress again after {frozen_seconds:.0f} s (step {self._beacon.step})", always=True)
         self._alarmed_ns = None
 
 

@@ -99,8 +99,8 @@ class Announcement:
     def _announce_in(self, folder: OwnFiles, mine: Path) -> Path:
         fresh = f"{self._file}.{os.urandom(6).hex()}"
         for _ in range(3):
-            if (known := self._announced_in(folder)) is not None:
-                return known
+            if (announced := self._announced_in(folder)) is not None:
+                return announced
             try:
                 folder.write(fresh, f"{self._clock()} {mine}".encode("utf-8", "surrogateescape"))
                 folder.link(fresh, self._file)  # if two ranks announce at once, one is first

@@ -30,15 +30,15 @@ def dump() -> bytes | None:
         dump_trace = getattr(c10d, name, None)
         if dump_trace is None:
             continue
-        known = _Plain(io.BytesIO(dump_trace(True, frames, False))).load()
-        if known.get("entries"):
-            return json.dumps(_short(known) | {"read_ns": time.monotonic_ns()}).encode()
+        records = _Plain(io.BytesIO(dump_trace(True, frames, False))).load()
+        if records.get("entries"):
+            return json.dumps(_shorten(records) | {"read_ns": time.monotonic_ns()}).encode()
     return None
 
 
-def _short(known: dict[str, Any]) -> dict[str, Any]:
+def _shorten(records: dict[str, Any]) -> dict[str, Any]:
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for entry in known["entries"]:
+    for entry in records["entries"]:
         groups.setdefault(entry.get("pg_id"), []).append(entry)
     kept = []
     for entries in groups.values():
@@ -47,13 +47,13 @@ def _short(known: dict[str, Any]) -> dict[str, Any]:
         kept += pending[_PENDING:][-1:]  # its number is how far the rank has come
     # pg_config has no entry for Gloo's groups although records name them, and torch's own analyzer fails on that.
     config = {
-        name: {"name": name, "desc": desc, "ranks": json.dumps(_members().get(name, []))}
+        name: {"name": name, "desc": desc, "ranks": json.dumps(_list_members().get(name, []))}
         for name, desc in {tuple(entry["process_group"]) for entry in kept if len(entry.get("process_group", ())) == 2}
     }
-    return {**known, "entries": kept, "pg_config": {**known.get("pg_config", {}), **config}}
+    return {**records, "entries": kept, "pg_config": {**records.get("pg_config", {}), **config}}
 
 
-def _members() -> dict[str, list[int]]:
+def _list_members() -> dict[str, list[int]]:
     """The ranks of each group by its name, as far as this version of torch keeps them."""
     world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
     names, ranks = getattr(world, "pg_names", {}), getattr(world, "pg_group_ranks", {})

@@ -69,7 +69,7 @@ class RunStore:
 
     def count(self, key: str, more: int) -> int | None:
         """Add to a counter that all ranks share, and return its value."""
-        return self._ask(lambda: int(self._client().add(_key(key), more)))
+        return self._ask(lambda: int(self._get_client().add(_key(key), more)))
 
     def announce_silence(self, rank: int, seconds: float) -> None:
         """Announce, without waiting, that a rank may be silent for so long, so that the ranks that wait for it are silent too. 0
@@ -84,7 +84,7 @@ class RunStore:
 
     # --- in the thread of the store ----------------------------------------------------------------------------------------
 
-    def _client(self) -> Any:
+    def _get_client(self) -> Any:
         """The store's client. Raises LookupError if there is no store."""
         if self._store is None:
             c10d = sys.modules.get("torch.distributed.distributed_c10d")
@@ -120,20 +120,20 @@ class RunStore:
 
         while True:
             mine = json.dumps({"name": name, "at": time.time()})
-            winner = self._client().compare_set(_key(f"hang/{self._hangs}"), "", mine)
-            known = self._note(winner)
-            if known is not None:
-                return known
+            winner = self._get_client().compare_set(_key(f"hang/{self._hangs}"), "", mine)
+            announced = self._note(winner)
+            if announced is not None:
+                return announced
 
     def _claim(self, key: str, who: str) -> bool:
-        return bool(self._client().compare_set(_key(key), "", who) == who.encode())
+        return bool(self._get_client().compare_set(_key(key), "", who) == who.encode())
 
     def _put(self, key: str, content: bytes) -> bool:
-        self._client().set(_key(key), content)
+        self._get_client().set(_key(key), content)
         return True
 
     def _get(self, key: str) -> bytes | None:
-        store = self._client()
+        store = self._get_client()
         return bytes(store.get(_key(key))) if store.check([_key(key)]) else None
 
     def _until(self, rank: int) -> float:

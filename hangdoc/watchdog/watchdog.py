@@ -66,7 +66,7 @@ class Watchdog:
         rank = rank if rank is not None else known_rank
         world = world_size if world_size is not None else known_world
         self._member = Member(rank, world, run or _run_name())
-        self._say = Log(rank)
+        self._log = Log(rank)
         self._run_store = RunStore()
         self._beacon = self._make_beacon()
         self.beat = self._beacon.beat
@@ -76,7 +76,7 @@ class Watchdog:
             self._beacon,
             Patience(timeout, floor),
             self._run_store,
-            self._say,
+            self._log,
             on_hang=on_hang,
             base=Path(directory) if directory is not None else Path.cwd(),
             chosen=directory is not None,
@@ -97,7 +97,7 @@ class Watchdog:
         try:
             return Beacon(rank=rank, world_size=world_size, run=run)
         except OSError as error:
-            self._say(f"could not create the heartbeat file, so other processes cannot read the progress: {error}")
+            self._log(f"could not create the heartbeat file, so other processes cannot read the progress: {error}")
             return Beacon(rank=rank, world_size=world_size, run=run, published=False)
 
     # --- what a trainer calls ------------------------------------------------------------------------------------------
@@ -150,11 +150,11 @@ class Watchdog:
     def stage(self, name: str) -> Iterator[None]:
         """Time one of `data`, `forward`, `backward`, `optimizer`. The times are published when the last stage has ended. Raises
         KeyError for another name."""
-        began, known = time.perf_counter(), self._stage_seconds[name]
+        began, earlier_seconds = time.perf_counter(), self._stage_seconds[name]
         try:
             yield
         finally:
-            self._stage_seconds[name] = known + time.perf_counter() - began
+            self._stage_seconds[name] = earlier_seconds + time.perf_counter() - began
             if name == STAGES[-1]:
                 self._beacon.stages(tuple(self._stage_seconds.values()))
                 self._stage_seconds = dict.fromkeys(STAGES, 0.0)
@@ -214,12 +214,12 @@ def _run_name() -> str:
         network = os.readlink("/proc/self/ns/net")
     except OSError:
         network = ""
-    known = run_identity.name(os.environ, network) or _store_name(network)
-    if known is None:
+    name = run_identity.name(os.environ, network) or _store_name(network)
+    if name is None:
         multiprocessing = sys.modules.get("multiprocessing")
         spawned = multiprocessing is not None and multiprocessing.parent_process() is not None
-        known = f"children of {os.getppid()}" if spawned else f"process {os.getpid()}"
-    return known
+        name = f"children of {os.getppid()}" if spawned else f"process {os.getpid()}"
+    return name
 
 
 def _store_name(network: str) -> str | None:

@@ -123,7 +123,7 @@ def test_a_program_that_is_mapped_sixty_thousand_times() -> None:
     program = os.readlink(f"/proc/{os.getpid()}/exe")
     files = [Mapping(address * 4096, program, "fd:00", 7) for address in range(1, 60_000)]
     with bounded(seconds=1.0):
-        assert len(locate._pythons_among(ProcFS(), os.getpid(), files)) < 100
+        assert len(locate._find_pythons_among(ProcFS(), os.getpid(), files)) < 100
 
 
 def test_a_reading_that_never_returns_holds_up_no_other_process(

@@ -129,7 +129,7 @@ def test_a_chroot_that_a_process_made_itself_is_not_entered(place: Path) -> None
         forged.mkdir(parents=True)
         (forged / "stat").write_bytes(Path(f"/proc/{pid}/stat").read_bytes())
         assert PROC.link(f"{pid}/root") == str(inside)
-        assert attach._other_root(PROC, pid) is None
+        assert attach._find_other_root(PROC, pid) is None
 
 
 def test_of_processes_one_may_never_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_the_group_of_the_user_is_expanded_once(upcalls: Path) -> None:
 
 
 def test_the_nodes_of_a_slurm_job_are_names(upcalls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_nodes_of_job", lambda job: "node1,@slurm:a")
+    monkeypatch.setattr(hosts, "_list_nodes_of_job", lambda job: "node1,@slurm:a")
     with pytest.raises(HostsError):
         expand("slurm:1")
     assert not upcalls.exists()

@@ -124,7 +124,7 @@ def test_shared_memory_of_another_file_system_is_another_one(tmp_path: Path, mon
             f"7f0000000000-7f0000001000 rw-s 00000000 {device} 200   /dev/shm/x\n"
         )
         (tmp_path / str(pid) / "status").write_text("Uid:\t0\t0\t0\t0\n")
-    monkeypatch.setattr(file_holders, "of", lambda proc, pids: tuple(pids))
+    monkeypatch.setattr(file_holders, "read_holders", lambda proc, pids: tuple(pids))
     assert shared_memory.holders_of(ProcFS(str(tmp_path)), 10, 200) == (11,)
 
 
@@ -132,9 +132,9 @@ def test_only_the_user_and_root_work_for_a_job(monkeypatch: pytest.MonkeyPatch) 
     """Anybody may work in the directory of a job."""
     users = {1: 0, 2: VICTIM, 3: MALLORY, 9: VICTIM}
     monkeypatch.setattr(process_table, "user_of", lambda proc, pid: users[pid])
-    monkeypatch.setattr(processes_at_work, "_of_job", lambda *_: set())
-    monkeypatch.setattr(processes_at_work, "_in_directory", lambda *_: {1, 2, 3})
-    assert processes_at_work._beside(ProcFS(), 9, frozenset()) == {1, 2}
+    monkeypatch.setattr(processes_at_work, "_find_group_members", lambda *_: set())
+    monkeypatch.setattr(processes_at_work, "_find_in_directory", lambda *_: {1, 2, 3})
+    assert processes_at_work._find_beside(ProcFS(), 9, frozenset()) == {1, 2}
 
 
 def test_the_open_files_of_one_user_take_a_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,7 @@ def slow_host(crowd: tuple[list[int], int], monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(ProcFS, "pids", lambda self: [*pids, victim])
     monkeypatch.setattr(ProcFS, "links", links)
-    monkeypatch.setattr(file_holders, "_holder", lambda proc, pid: pid)
+    monkeypatch.setattr(file_holders, "_read_holder", lambda proc, pid: pid)
     return crowd
 
 

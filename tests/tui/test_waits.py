@@ -21,7 +21,7 @@ def runs(name: str) -> tuple[Run, ...]:
 
 def classes(picture: Picture) -> list[Class]:
     def of(waiting: Iterable[Waiting]) -> list[Class]:
-        return [one for each in waiting for one in (each.one, *of(each.behind))]
+        return [group for each in waiting for group in (each.group, *of(each.behind))]
 
     return [*picture.at, *of(picture.behind)]
 
@@ -50,4 +50,4 @@ def test_who_waits_for_one_rank_stands_behind_it() -> None:
     (picture,) = pictures(run)
     assert (picture.cycle, [one.ranks for one in picture.at]) == (False, [(517,)])
     (behind,) = picture.behind
-    assert len(behind.one.ranks) == 1023
+    assert len(behind.group.ranks) == 1023

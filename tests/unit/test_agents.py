@@ -52,7 +52,9 @@ def call(taken: Looks, name: str, **arguments: Any) -> dict[str, Any]:
 @cache
 def fits(name: str) -> jsonschema.Draft202012Validator:
     """What an answer of the tool must fit."""
-    return jsonschema.Draft202012Validator(json.loads(msgspec.json.encode(schema.of(tools.find(name).gives))))
+    return jsonschema.Draft202012Validator(
+        json.loads(msgspec.json.encode(schema.struct_schema(tools.find(name).gives)))
+    )
 
 
 def story() -> Looks:

@@ -118,10 +118,10 @@ def holder(tree: Sys, tmp_path: Path) -> Iterator[int]:
 
 def test_who_has_which_device_open(tree: Sys, holder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probe = LinkPorts(str(tree.root))
-    names = probe._device_files()
+    names = probe._list_device_files()
     assert names == {"/dev/infiniband/uverbs0": "mlx5_0", "/dev/infiniband/uverbs1": "mlx5_1"}
     here = {f"{tmp_path}/{os.path.basename(path)}": device for path, device in names.items()}
-    monkeypatch.setattr(probe, "_device_files", lambda: here)
+    monkeypatch.setattr(probe, "_list_device_files", lambda: here)
     look = observation(holder)
     probe.open(look)
     found = links(probe, look)

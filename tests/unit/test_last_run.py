@@ -12,7 +12,7 @@ import pytest
 
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
-from hangdoc.observe.kernel.clocks import CpuClocks, _waiting_place, threads_of
+from hangdoc.observe.kernel.clocks import CpuClocks, _read_waiting_place, threads_of
 from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.look.settling import seconds_until_settled, wait_until_settled
 from hangdoc.procfs import ProcFS
@@ -168,7 +168,7 @@ def test_a_sleep_that_a_stop_has_interrupted() -> None:
                 os.kill(child.pid, number)
                 while state() != after:
                     time.sleep(0.01)
-            place = _waiting_place(PROC, child.pid, child.pid)
+            place = _read_waiting_place(PROC, child.pid, child.pid)
             assert place.syscall in ("nanosleep", "clock_nanosleep"), place
             assert place.sleep_seconds is not None
             assert 0 < place.sleep_seconds <= 600

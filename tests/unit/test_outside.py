@@ -34,11 +34,11 @@ print("accepted", flush=True)
 def no_cache() -> None:
     """Nothing is known of an earlier test's processes."""
     for cache in (
-        peers._other_ends,
-        peers._owners,
-        shared_memory._mapped,
-        processes_at_work._first_sample,
-        processes_at_work._table,
+        peers._read_other_ends,
+        peers._read_owners,
+        shared_memory._read_mapped,
+        processes_at_work._take_first_sample,
+        processes_at_work._read_table,
     ):
         cache.cache_clear()
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.observe.kernel.clocks import CpuClocks
-from hangdoc.observe.look.deep_reader import DeepReader, Known
+from hangdoc.observe.look.deep_reader import DeepReader, Readings
 from hangdoc.observe.torch.recorded_progress import has_counted, has_just_called
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
@@ -70,13 +70,13 @@ def test_the_stack_of_a_rank_that_has_counted_since_is_dropped() -> None:
     """The rank is somewhere else now. What its memory held is kept."""
     reader = DeepReader(CpuClocks())
     seen = stack(*c10d("all_reduce"), train(5))
-    reader.known[10] = Known(10, 1, 0.0, {}, seen, seen, native_tried=True, off_cpu=True, slow={"runtime": NO})
+    reader.readings[10] = Readings(10, 1, 0.0, {}, seen, seen, native_tried=True, off_cpu=True, slow={"runtime": NO})
     reader.drop_stack(10)
-    known = reader.known[10]
-    assert not isinstance(known.stack, Stack)
-    assert not isinstance(known.stack_before, Stack)
-    assert (known.off_cpu, known.native_tried, known.slow) == (False, False, {"runtime": NO})
-    assert known.out_of_date({})
+    readings = reader.readings[10]
+    assert not isinstance(readings.stack, Stack)
+    assert not isinstance(readings.stack_before, Stack)
+    assert (readings.off_cpu, readings.native_tried, readings.slow) == (False, False, {"runtime": NO})
+    assert readings.out_of_date({})
     reader.drop_stack(11)  # one that was never read
 
 

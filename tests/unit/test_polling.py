@@ -16,7 +16,7 @@ from hangdoc.observe.find.discover import Scope
 from hangdoc.observe.find.membership import Membership
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks, Reading, Threads, threads_of
-from hangdoc.observe.look.deep_reader import Known
+from hangdoc.observe.look.deep_reader import Readings
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks.python_stacks import has_run
@@ -94,8 +94,8 @@ def test_what_stands_counts_as_seen_twice() -> None:
         environment={}, globals=(Local(name="step", text="4"), Local(name="name", text="'x'")),
         globals_before=(Local(name="step", text="1"),),
     )  # fmt: skip
-    known = Known(10, 1, 100.0, clocks(t10=5), STACK, interpreter=inside, counters=(counter,))
-    moves, stands = known.fields(103.0, current=False), known.fields(103.0, current=True)
+    readings = Readings(10, 1, 100.0, clocks(t10=5), STACK, interpreter=inside, counters=(counter,))
+    moves, stands = readings.fields(103.0, current=False), readings.fields(103.0, current=True)
     assert isinstance(moves["stack_before"], Unavailable)
     assert moves["stack"].at_seconds == -3.0
     assert moves["interpreter"].globals_before == (Local(name="step", text="1"),)
@@ -103,7 +103,7 @@ def test_what_stands_counts_as_seen_twice() -> None:
     assert stands["interpreter"].globals_before == (Local(name="step", text="4"),)
     assert [
         (one.before, one.after)
-        for one in (*known.current_counters(current=False), *known.current_counters(current=True))
+        for one in (*readings.current_counters(current=False), *readings.current_counters(current=True))
     ] == [
         (1, 4),
         (4, 4),
@@ -222,7 +222,7 @@ def test_a_reading_of_a_process_that_ran_meanwhile_is_not_current() -> None:
     """Its clocks are read after its stack: it may have left that place and stopped in between. Seen on a run that froze while it
     was read, which was then reported at the wrong place forever."""
     ran = clocks(t10=5, t11=5, t12=5)
-    reading = Known(10, 1, 0.0, ran, STACK)
+    reading = Readings(10, 1, 0.0, ran, STACK)
     assert reading.out_of_date(ran)
     reading.off_cpu = True
     assert not reading.out_of_date(ran)

@@ -51,3 +51,27 @@ def test_what_a_probe_raises_is_a_problem(observation: Observation) -> None:
 
     assert Guard().run(observation, "mounts", fail, 5.0) is None
     assert observation.problems == ["the mounts probe failed (KeyError: 'gone'): please report it"]
+
+
+def test_no_thread_outlives_its_guard(observation: Observation) -> None:
+    """A process that looks again and again, as the MCP server does, would have ever more of them."""
+    guard, freed = Guard(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def note(_: Observation) -> str:
+        threads.append(threading.current_thread())
+        return "noted"
+
+    def hang(_: Observation) -> None:
+        threads.append(threading.current_thread())
+        freed.wait()
+
+    assert guard.run(observation, "clocks", note, 5.0) == "noted"
+    assert guard.run(observation, "mounts", hang, 0.05) is None
+    guard.end()
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+    assert threads[1].is_alive()
+    freed.set()
+    threads[1].join(5)
+    assert not threads[1].is_alive()

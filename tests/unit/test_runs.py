@@ -338,7 +338,8 @@ def test_a_stopped_launcher_of_a_run_that_trains_is_a_warning() -> None:
 
 
 def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
-    """`--pid` of one rank: the other may be alive beside it. Below a launcher that was looked at whole, it is gone."""
+    """`--pid` of one rank: the other may be alive beside it, as long as a connection leads to somebody who was not looked at.
+    Below a launcher that was looked at whole, and without such a connection, it is gone."""
     alone = told(0, *c10d("all_reduce"), frame("main", 5), owner=10, ppid=10)
     to_another = Connections(connections=tuple(c for c in silent(2, 60).connections if c.pid == 100))
     (job,) = diagnose(snapshot(alone, restricted=True, connections=to_another)).jobs
@@ -347,6 +348,8 @@ def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
     assert (job.findings[0].code, job.findings[0].commands) == ("HD901", ("hangdoc diagnose",))
     both = msgspec.structs.replace(alone.identity, local_rank=0, local_world_size=2)
     below = msgspec.structs.replace(alone, identity=both)
+    (job,) = diagnose(snapshot(below, restricted=True)).jobs
+    assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")
     (job,) = diagnose(snapshot(launcher(launch=TORCHRUN_HERE), below, restricted=True)).jobs
     assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")
 

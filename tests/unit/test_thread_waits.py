@@ -3,11 +3,33 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from hangdoc.reasoning.model.holds import AtLock, BlocksItsChild, Elsewhere, InFile, OnNetwork, ReadsPipe
+from hangdoc.reasoning.model.holds import (
+    Asleep,
+    AtLock,
+    BlocksItsChild,
+    Elsewhere,
+    EngineStopped,
+    GetsRequests,
+    InFile,
+    OnNetwork,
+    ReadsPipe,
+)
 from hangdoc.reasoning.ranks.enders import with_end
-from hangdoc.reasoning.ranks.thread_waits import ThreadWait, Waiter, find_wait
-from hangdoc.snapshot import AwaitedFile, Clocks, Connection, Frame, Holder, KernelThread, Process, PythonThread, Stack
+from hangdoc.reasoning.ranks.thread_waits import Engine, ThreadWait, Waiter, find_wait
+from hangdoc.snapshot import (
+    AwaitedFile,
+    Clocks,
+    Connection,
+    Frame,
+    Holder,
+    KernelState,
+    KernelThread,
+    Process,
+    PythonThread,
+    Stack,
+)
 from tests.unit.builders import frame, rank
 
 MAIN, LOADER, WRITER = 100, 101, 102
@@ -154,3 +176,97 @@ def test_a_lock_is_named_by_its_own_words() -> None:
     )
     hold = wait_of(owner).hold
     assert isinstance(hold, AtLock) and "no thread releases the lock" in hold.what
+
+
+# --- the process that gives a rank its requests --------------------------------------------------------------------------
+
+LISTENS = AwaitedFile(kind="socket", name="socket:[7]", descriptor=12, inode=7)
+AT_8000 = Connection(
+    pid=50, namespace="net:[1]", state="LISTEN", local_address="127.0.0.1", local_port=8000, remote_address="::",
+    remote_port=0, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=None, last_sent_ms=None, last_received_ms=None,
+    inode=7,
+)  # fmt: skip
+SERVE = (frame("BaseServer.serve_forever", 233, "/usr/lib/python3.11/socketserver.py", library=True), frame("main", 9))
+JOIN = (
+    frame("BaseProcess.join", 149, "/usr/lib/python3.11/multiprocessing/process.py", library=True),
+    frame("main", 9),
+)
+POLL = (frame("take_request", 12, source="time.sleep(0.02)"),)
+
+
+def polling(number: int = MAIN) -> KernelThread:
+    return kernel(
+        number, "clock_nanosleep", voluntary_switches=50, sleep_seconds=0.01, whole_sleep_seconds=0.02, timed=True
+    )
+
+
+def front_end(*threads: tuple[KernelThread, tuple[Frame, ...]], **more: Any) -> Engine:
+    values = {"pid": 50, "role": "launcher", "name": "api_server", **more}
+    return Engine(replace(process(*threads), **values), (AT_8000,))
+
+
+def wait_of_worker(engine: Engine | None, thread: KernelThread, *frames: Frame) -> ThreadWait:
+    """What a rank waits for that `engine` has started."""
+    owner = process((thread, frames))
+    assert isinstance(owner.stack, Stack)
+    waiter = Waiter(owner, owner.stack.threads[0], thread, engine=engine)
+    return with_end(waiter, find_wait(waiter))
+
+
+@pytest.mark.parametrize(
+    ("thread", "frames"),
+    [(polling(), POLL), (kernel(MAIN, "poll"), (frame("Poller.poll", 106, "/site-packages/zmq/sugar/poll.py"),))],
+    ids=["polls memory", "at a socket of a library"],
+)
+def test_who_was_started_by_a_server_waits_for_its_requests(thread: KernelThread, frames: tuple[Frame, ...]) -> None:
+    hold = wait_of_worker(front_end((kernel(50, "poll", LISTENS), SERVE)), thread, *frames).hold
+    assert isinstance(hold, GetsRequests) and hold.sender == "pid 50 (api_server)"
+
+
+def test_a_server_takes_requests_also_between_two_polls_of_its_socket() -> None:
+    looks_after_other_things = front_end((KernelThread(
+        tid=50, name="python3", state="R", cpu_ns=1, voluntary_switches=2, involuntary_switches=0), SERVE))  # fmt: skip
+    assert isinstance(wait_of_worker(looks_after_other_things, polling(), *POLL).hold, GetsRequests)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        None,
+        front_end((kernel(50, "futex"), (frame("main", 9),)))._replace(connections=()),
+        front_end((kernel(50, "wait4"), JOIN), (kernel(51, "poll", LISTENS), SERVE)),  # it serves its metrics, say
+    ],
+    ids=["a launcher's rank", "its parent does not listen", "its parent waits for the ranks' end"],
+)
+def test_who_polls_under_any_other_process_may_be_stuck(engine: Engine | None) -> None:
+    assert isinstance(wait_of_worker(engine, polling(), *POLL).hold, Asleep)
+
+
+def test_who_waits_for_a_process_that_is_known_does_not_wait_for_requests() -> None:
+    reads = AwaitedFile(
+        kind="socket", name="socket:[9]", descriptor=3, inode=9, holders=(Holder(pid=9, name="db", state="S"),)
+    )
+    engine = front_end((kernel(50, "poll", LISTENS), SERVE))
+    assert not isinstance(wait_of_worker(engine, kernel(MAIN, "recvfrom", reads), frame("query", 5)).hold, GetsRequests)
+
+
+def test_nothing_comes_from_a_server_that_is_stopped() -> None:
+    stopped = KernelState(state="T")
+    engine = front_end((kernel(50, "poll", LISTENS, state="T"), SERVE), state="T", at_start=stopped)
+    hold = wait_of_worker(engine, polling(), *POLL).hold
+    assert isinstance(hold, EngineStopped) and hold.ends == "never"
+    assert str(hold) == "waiting for requests from pid 50 (api_server), which is stopped by a signal (state T)"
+
+
+def test_a_worker_of_ray_waits_for_tasks() -> None:
+    loop = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
+    assert (
+        str(wait_of_worker(None, kernel(MAIN, "epoll_wait"), loop).hold) == "waiting for requests from the Ray driver"
+    )
+
+
+@pytest.mark.parametrize("more", [{"state": "R"}, {"wchan": "hrtimer_nanosleep"}], ids=["running", "asleep again"])
+def test_who_polls_is_recognised_also_between_two_sleeps(more: dict[str, str]) -> None:
+    awake = kernel(MAIN, "", voluntary_switches=50, **more)
+    hold = wait_of_worker(None, awake, *POLL).hold
+    assert isinstance(hold, Asleep) and hold.polls

@@ -137,7 +137,8 @@ def _of_framework(text: str) -> Path | None:
 
 def _functions_of_frameworks() -> list[Function]:
     atoms = [atom for value in _values(frameworks).values() for atom in _atoms(value) if isinstance(atom, Function)]
-    return sorted({*atoms, Function(frameworks.TQDM, "__iter__")})
+    loops = (loop.function for loop in frameworks.TASK_LOOPS)
+    return sorted({*atoms, *loops, Function(frameworks.TQDM, "__iter__")})
 
 
 @pytest.mark.parametrize("function", _functions_of_frameworks(), ids=lambda function: function.file)

@@ -17,7 +17,7 @@ from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.find.rank_from_memory import rank_from_memory
 from hangdoc.observe.kernel import awaited_files, file_holders, system_calls
-from hangdoc.observe.kernel.clocks import _waiting_place
+from hangdoc.observe.kernel.clocks import _read_waiting_place
 from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.kernel.storage import Storage
 from hangdoc.observe.memory.locate import locate
@@ -47,7 +47,7 @@ def waits_on(pid: int, kind: str) -> AwaitedFile:
     """The file of this kind that the main thread of a process comes to wait for."""
     bound = time.monotonic() + 10
     while time.monotonic() < bound:
-        for file in _waiting_place(PROC, pid, pid).files:
+        for file in _read_waiting_place(PROC, pid, pid).files:
             if file.kind == kind:
                 return file
         time.sleep(0.02)
@@ -219,7 +219,7 @@ def test_whether_a_wait_has_a_timeout(call: str, timed: bool, timeout: float | N
         bound = time.monotonic() + 10
         while (
             PROC.stat(str(process.pid)).state != "S"
-            or not (place := _waiting_place(PROC, process.pid, process.pid)).syscall
+            or not (place := _read_waiting_place(PROC, process.pid, process.pid)).syscall
         ):
             assert time.monotonic() < bound
     assert place.timed is timed
@@ -326,7 +326,7 @@ def test_how_much_longer_a_sleep_lasts() -> None:
     with child("import time; time.sleep(100)") as process:
         bound = time.monotonic() + 10
         while (
-            place := _waiting_place(PROC, process.pid, process.pid)
+            place := _read_waiting_place(PROC, process.pid, process.pid)
         ).sleep_seconds is None and time.monotonic() < bound:
             time.sleep(0.02)
     assert place.sleep_seconds is not None
@@ -342,5 +342,5 @@ def test_a_call_that_a_pause_has_interrupted_keeps_its_name() -> None:
         before = waits_on(process.pid, "socket")
         subprocess.run([str(pyspy.executable()), "dump", "--pid", str(process.pid)], capture_output=True, check=True)
         after = waits_on(process.pid, "socket")
-        place = _waiting_place(PROC, process.pid, process.pid)
+        place = _read_waiting_place(PROC, process.pid, process.pid)
     assert (place.syscall, after) == ("poll", before)

@@ -34,8 +34,8 @@ RATES = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 def following(values: Iterable[str], value: str | None) -> str:
     """The value after `value`; after the last one the first."""
-    known = list(values)
-    return known[(known.index(value) + 1) % len(known)] if value in known else known[0]
+    choices = list(values)
+    return choices[(choices.index(value) + 1) % len(choices)] if value in choices else choices[0]
 
 
 class Actions(App[None]):
@@ -64,8 +64,11 @@ class Actions(App[None]):
     def keys_line(self) -> Content:
         """The keys that a new user needs, each one clickable. Textual's Footer is not used because it computes its layout at
         every change of focus, which delays the answer to a key (docs/performance.md)."""
-        words = (f"[@click=app.{one.action}][b $footer-key-foreground]{escape(keys.shown(one))}[/] {one.description}[/]"
-                 for one in keys.footer())  # fmt: skip
+        words = (
+            f"[@click=app.{binding.action}][b $footer-key-foreground]{escape(keys.shown(binding))}[/] "
+            f"{binding.description}[/]"
+            for binding in keys.footer()
+        )
         return Content.from_markup(" " + "  ".join(words))
 
     def _instead(self, text: str) -> None:
@@ -125,7 +128,7 @@ class Actions(App[None]):
     def action_unseen(self) -> None:
         """Show what could not be observed."""
         if self.poll is not None:
-            ranks = (f"rank {one.rank}: {one.why}" for job in self.poll.diagnosis.jobs for one in job.unseen)
+            ranks = (f"rank {rank.rank}: {rank.why}" for job in self.poll.diagnosis.jobs for rank in job.unseen)
             self.push_screen(pages.unseen_page(self.poll.diagnosis.problems, ranks))
 
     # --- how it is shown -----------------------------------------------------------------------------------------------

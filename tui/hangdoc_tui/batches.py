@@ -78,12 +78,12 @@ class Batches(Vertical):
     def show(self, model: ViewModel) -> None:
         """Paint them."""
         self._model = model
-        known = amounts(model.job, model.culprits)
-        longest = max((max(one.done, one.total or 0) for one in known), default=0)
-        self._bars.fill(len(known), lambda index: _bar_row(known[index], longest, model))
-        lines = _plotted_ranks(model)
+        counts = amounts(model.job, model.culprits)
+        longest = max((max(count.done, count.total or 0) for count in counts), default=0)
+        self._bars.fill(len(counts), lambda index: _make_bar_row(counts[index], longest, model))
+        lines = _choose_plotted_ranks(model)
         plotted = bool(lines) and self.size.height >= _LEAST_PLOT + 4
-        if not known:
+        if not counts:
             self._title.update(
                 Text(
                     "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to "
@@ -95,10 +95,10 @@ class Batches(Vertical):
             self._title.update(
                 Text(f" batches done over time: {len(lines)} of {len(model.history.tracks)} ranks", "dim")
             )
-        self._title.display = plotted or not known
+        self._title.display = plotted or not counts
         self._plot.display = plotted
         room = self.size.height - (_LEAST_PLOT + 1 if plotted else 0)
-        self._bars.styles.height = max(2, min(len(known) + 1, room))
+        self._bars.styles.height = max(2, min(len(counts) + 1, room))
         if plotted:
             self._draw(lines, model)
 
@@ -119,7 +119,7 @@ class Batches(Vertical):
         self._plot.refresh()
 
 
-def _bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:
+def _make_bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:
     is_culprit = bool(set(amount.ranks) & set(model.culprits))
     style = "bold red" if is_culprit else ""
     return (
@@ -133,19 +133,19 @@ def bar(amount: Amount, longest: int, width: int) -> Text:
     """Done batches as a solid bar, expected ones as a line. All bars of a run have the same scale."""
     if not longest or width < 1:
         return Text("")
-    done = _eighths(amount.done, longest, width)
+    done = _count_eighths(amount.done, longest, width)
     whole, part = divmod(done, 8)
-    expected = -(-_eighths(amount.total or 0, longest, width) // 8)
+    expected = -(-_count_eighths(amount.total or 0, longest, width) // 8)
     text = Text("█" * whole + (_PARTS[part] if part else ""), "yellow" if amount.ended else "green")
     return text.append("─" * (expected - text.cell_len), "dim")
 
 
-def _eighths(number: int, longest: int, width: int) -> int:
+def _count_eighths(number: int, longest: int, width: int) -> int:
     """A length in eighths of a character: at least one if `number` is not 0."""
     return max(1, round(number * width * 8 / longest)) if number else 0
 
 
-def _plotted_ranks(model: ViewModel) -> list[int]:
+def _choose_plotted_ranks(model: ViewModel) -> list[int]:
     """The ranks to plot: the culprits, the slowest, the fastest and the selected one. Empty if no rank made progress."""
     tracks = {rank: track.batches for rank, track in model.history.tracks.items() if len(track.batches) > 1}
     if all(track[0][1] == track[-1][1] for track in tracks.values()):
@@ -157,8 +157,8 @@ def _plotted_ranks(model: ViewModel) -> list[int]:
 
 
 def _bounds(values: Iterable[int]) -> tuple[int, int]:
-    known = list(values)
-    return min(known), max(max(known), min(known) + 1)
+    all_values = list(values)
+    return min(all_values), max(max(all_values), min(all_values) + 1)
 
 
 def _ticks(low: int, high: int) -> list[int]:

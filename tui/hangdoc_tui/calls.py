@@ -21,7 +21,7 @@ def has_record(model: ViewModel) -> bool:
 
 def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
     """The calls per second of some ranks in the window, on average; `-` if unknown."""
-    rates = [rate for view in views if (rate := _rate(model, view)) is not None]
+    rates = [rate for view in views if (rate := _find_rate(model, view)) is not None]
     if not rates:
         return "-"
     return words.rate(sum(rates) / len(rates))
@@ -29,13 +29,13 @@ def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
 
 def late_text(model: ViewModel, views: Sequence[RankView]) -> str:
     """How late the latest of some ranks comes, by the median of its last calls; `-` if none is late, or if it is unknown."""
-    return max(((lag.median_seconds, _late(lag)) for view in views if (lag := _lag(model, view)) is not None),
+    return max(((lag.median_seconds, _describe_lag(lag)) for view in views if (lag := _find_lag(model, view)) is not None),
                default=(0.0, "-"))[1]  # fmt: skip
 
 
 def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     """What is known of a rank's calls, in a few words each."""
-    rate = _rate(model, view)
+    rate = _find_rate(model, view)
     if rate is not None:
         yield f"{words.rate(rate)} calls/s"
     for calls in view.calls[:1]:
@@ -45,17 +45,17 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
     """How a rank came to the last calls of the run that can be compared, in a few words each."""
-    lag = _lag(model, view)
+    lag = _find_lag(model, view)
     if lag is None:
         return
-    late = f"{_late(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
+    late = f"{_describe_lag(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
     yield (
         f"in {model.poll.paces[model.job.id].calls} calls: {late}last in {lag.last_share:.0%}, "
         f"waited {lag.waited_share:.0%} of the time"
     )
 
 
-def _rate(model: ViewModel, view: RankView) -> float | None:
+def _find_rate(model: ViewModel, view: RankView) -> float | None:
     host = model.run.host.get(view.host)
     rates = [rate for _, calls in model.run.ledger.of_rank(view.rank) if (rate := _rate_of(calls, host)) is not None]
     return sum(rates) if rates else None
@@ -73,12 +73,12 @@ def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
     return made / host.window_seconds
 
 
-def _lag(model: ViewModel, view: RankView) -> Lag | None:
+def _find_lag(model: ViewModel, view: RankView) -> Lag | None:
     pace = model.poll.paces.get(model.job.id)
     return next((lag for lag in pace.lags if lag.rank == view.rank), None) if pace is not None else None
 
 
-def _late(lag: Lag) -> str:
+def _describe_lag(lag: Lag) -> str:
     late = lag.median_seconds
     if late < _LEAST_SECONDS:
         return "-"

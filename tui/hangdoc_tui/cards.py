@@ -36,8 +36,8 @@ class CardTable(Listing):
     def show(self, model: ViewModel) -> None:
         """Draw the cards, by host and number."""
         several = len(model.run.hosts) > 1
-        rows = [row for host in model.run.hosts for row in _host_rows(model, host, name=several)]
-        self.list(rows or [_remark("No GPU was observed.")])
+        rows = [row for host in model.run.hosts for row in _make_host_rows(model, host, name=several)]
+        self.list(rows or [_make_remark("No GPU was observed.")])
 
 
 def has_cards(model: ViewModel) -> bool:
@@ -45,32 +45,32 @@ def has_cards(model: ViewModel) -> bool:
     return any(host.cards != NOT_LOOKED_AT for host in model.run.hosts)
 
 
-def _host_rows(model: ViewModel, host: Host, *, name: bool) -> Iterator[tuple[Text, ...]]:
+def _make_host_rows(model: ViewModel, host: Host, *, name: bool) -> Iterator[tuple[Text, ...]]:
     where = f"{words.clean(host.name)} " if name else ""
     cards = host.cards
     if isinstance(cards, Unavailable):
         if has_cards(model):
-            yield _remark(f"{where}{words.clean(cards.reason)}")
+            yield _make_remark(f"{where}{words.clean(cards.reason)}")
         return
     if cards.unanswered_seconds is not None:
-        yield _remark(f"{where}the driver has not answered for {duration(cards.unanswered_seconds)}", "bold red")
+        yield _make_remark(f"{where}the driver has not answered for {duration(cards.unanswered_seconds)}", "bold red")
     elif cards.problem is not None:
-        yield _remark(f"{where}{words.clean(cards.problem)}", "yellow")
-    users = _users(model, host)
+        yield _make_remark(f"{where}{words.clean(cards.problem)}", "yellow")
+    users = _list_users(model, host)
     for card in cards.cards:
-        yield _row(where, card, users.get(card.index, []), errors_of(card, events_of(model.run, host)))
+        yield _make_row(where, card, users.get(card.index, []), errors_of(card, events_of(model.run, host)))
 
 
-def _users(model: ViewModel, host: Host) -> dict[int, list[int]]:
+def _list_users(model: ViewModel, host: Host) -> dict[int, list[int]]:
     """The ranks on each card, by its number."""
-    found: dict[int, list[int]] = {}
+    ranks_by_card: dict[int, list[int]] = {}
     for rank in model.run.on(host.name):
         if (card := card_of(host, rank)) is not None:
-            found.setdefault(card.index, []).append(rank.rank)
-    return found
+            ranks_by_card.setdefault(card.index, []).append(rank.rank)
+    return ranks_by_card
 
 
-def _row(where: str, card: Card, ranks: list[int], errors: tuple[str, ...]) -> tuple[Text, ...]:
+def _make_row(where: str, card: Card, ranks: list[int], errors: tuple[str, ...]) -> tuple[Text, ...]:
     model = words.clean((card.name or "").removeprefix("NVIDIA "))
     slowed = slowed_by(card)
     state = [(error, "bold red") for error in errors] + [(reason, "yellow") for reason in slowed]
@@ -84,21 +84,21 @@ def _row(where: str, card: Card, ranks: list[int], errors: tuple[str, ...]) -> t
         Text.assemble((f"{where}{card.index}", "bold"), (f" {model}", "dim")),
         Text(numbers(ranks) if ranks else "-", "bold" if ranks else "dim"),
         Text(", ").join(Text(words.clean(text), style) for text, style in state),
-        Text.assemble(_bar(card.utilisation, 100), (activity, "dim")),
+        Text.assemble(_draw_bar(card.utilisation, 100), (activity, "dim")),
         Text(f"{watts}{limit} W{degrees}"),
-        _memory(card),
+        _draw_memory(card),
         Text(f"{card.sm_clock_mhz} MHz" if card.sm_clock_mhz is not None else "-"),
     )
 
 
-def _memory(card: Card) -> Text:
+def _draw_memory(card: Card) -> Text:
     used, total = card.memory_used_bytes, card.memory_total_bytes
     if used is None or not total:
         return Text("-", "dim")
-    return Text.assemble(_bar(used, total), (f" {used / (1 << 30):.0f}/{total / (1 << 30):.0f} GiB", "dim"))
+    return Text.assemble(_draw_bar(used, total), (f" {used / (1 << 30):.0f}/{total / (1 << 30):.0f} GiB", "dim"))
 
 
-def _bar(amount: int | None, whole: int) -> Text:
+def _draw_bar(amount: int | None, whole: int) -> Text:
     """`██████▌    65%`, green up to nine tenths."""
     if amount is None:
         return Text("-", "dim")
@@ -108,6 +108,6 @@ def _bar(amount: int | None, whole: int) -> Text:
     return Text.assemble((f"{drawn:{_BAR}}", "green" if share < _FULL else "yellow"), f" {share:4.0%}")
 
 
-def _remark(text: str, style: str = "dim") -> tuple[Text, ...]:
+def _make_remark(text: str, style: str = "dim") -> tuple[Text, ...]:
     """A row that is one text."""
     return (Text(text, style),)

@@ -58,7 +58,7 @@ def draw_block(did: Sequence[Cell]) -> tuple[str, str]:
 def joined(drawn: Iterable[tuple[str, str]]) -> Text:
     """Characters with their styles as one text."""
     text = Text()
-    for style, run in groupby(drawn, key=lambda one: one[1]):
+    for style, run in groupby(drawn, key=lambda pair: pair[1]):
         text.append("".join(glyph for glyph, _ in run), style)
     return text
 

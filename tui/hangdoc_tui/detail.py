@@ -49,7 +49,7 @@ class Detail(Widget):
             lines = [Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")]
         view = model.view(model.selected)
         if view is not None:
-            lines += _rank_details(model, view, width)
+            lines += _describe_rank(model, view, width)
         self._map, self._map_at = [], len(lines) + 2
         if len(ranks) > LARGE and (room := self.size.height - self._map_at) > 1:
             lines += self._mapped(model, ranks, room)
@@ -81,10 +81,10 @@ class Detail(Widget):
             self.post_message(RankChosen(self._map[at][0], False))
 
 
-def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text]:
+def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Text]:
     age, rank = stack_age(view), model.run.ranks.get(view.rank)
     is_culprit = view.rank in model.culprits
-    activity = (words.operation(view.operation), _batches(view))
+    activity = (words.operation(view.operation), _describe_batches(view))
     yield Text.assemble(
         (f"{'●' if is_culprit else ''}rank {view.rank}  ", "bold red" if is_culprit else "bold"),
         (f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label]),
@@ -110,7 +110,7 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
         yield Text(f"  {name}:{frame.line}  {source}", "dim")
 
 
-def _batches(view: RankView) -> str:
+def _describe_batches(view: RankView) -> str:
     if view.batches_done is None:
         return ""
     total = f" of {view.batches_total}" if view.batches_total is not None else ""

@@ -94,13 +94,13 @@ class Grid(ScrollView, can_focus=True):
         super().__init__(id=name)
         self.cursor = 0
         self.count = 0
-        self._columns = tuple(Column(one) if isinstance(one, str) else one for one in columns)
+        self._columns = tuple(Column(column) if isinstance(column, str) else column for column in columns)
         self._titles: Mapping[int, Cell] = {}
         self._row: Row | None = None
         self._cells: dict[int, Sequence[Cell]] = {}
         self._lines: dict[int, Strip] = {}
         """Drawn rows, without cursor and scrolling."""
-        self._natural = [len(one.title) for one in self._columns]
+        self._natural = [len(column.title) for column in self._columns]
         self._widths = list(self._natural)
         """0 for a column that is left out."""
 
@@ -118,19 +118,19 @@ class Grid(ScrollView, can_focus=True):
         """Use other columns from the next `fill` on."""
         if tuple(columns) != self._columns:
             self._columns = tuple(columns)
-            self._natural = [len(one.title) for one in self._columns]
+            self._natural = [len(column.title) for column in self._columns]
             self._cells.clear()
 
     def cells(self, index: int) -> Sequence[Cell]:
         """The cells of a row."""
-        found = self._cells.get(index)
-        if found is None:
-            found = self._cells[index] = self._row(index) if self._row is not None else ()
-        return found
+        cells = self._cells.get(index)
+        if cells is None:
+            cells = self._cells[index] = self._row(index) if self._row is not None else ()
+        return cells
 
     def width_of(self, title: str) -> int:
         """The width of a column now; 0 if it is left out, or if there is none."""
-        return next((w for w, one in zip(self._widths, self._columns, strict=True) if one.title == title), 0)
+        return next((w for w, column in zip(self._widths, self._columns, strict=True) if column.title == title), 0)
 
     def point(self, index: int) -> None:
         """Put the cursor on a row, and scroll to it."""
@@ -141,10 +141,10 @@ class Grid(ScrollView, can_focus=True):
 
     def _title_at(self, x: int) -> str:
         end = _MARK_WIDTH - self.scroll_offset.x
-        for wide, one in zip(self._widths, self._columns, strict=True):
+        for wide, column in zip(self._widths, self._columns, strict=True):
             end += wide + _GAP if wide else 0
             if x < end:
-                return one.title
+                return column.title
         return ""
 
     # --- drawing -------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Grid(ScrollView, can_focus=True):
         if widths != self._widths:
             self._widths = widths
             self._lines.clear()
-        width = _MARK_WIDTH + sum(one + _GAP for one in widths if one)
+        width = _MARK_WIDTH + sum(column_width + _GAP for column_width in widths if column_width)
         if (size := Size(width, self.count + 1)) != self.virtual_size:
             self.virtual_size = size
 
@@ -180,7 +180,7 @@ class Grid(ScrollView, can_focus=True):
         index = self.scroll_offset.y + y - 1
         if y == 0:
             style = self.get_component_rich_style("grid--header")
-            titles = [self._titles.get(at, Text(one.title)) for at, one in enumerate(self._columns)]
+            titles = [self._titles.get(at, Text(column.title)) for at, column in enumerate(self._columns)]
             line = self._line(titles)
         elif index < self.count:
             style = self.rich_style
@@ -258,7 +258,10 @@ class Grid(ScrollView, can_focus=True):
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
     """The width of each column in `room` cells; 0 for a column that is left out."""
-    widths = [one.least if one.flexible else max(one.least, wide) for one, wide in zip(columns, natural, strict=True)]
+    widths = [
+        column.least if column.flexible else max(column.least, wide)
+        for column, wide in zip(columns, natural, strict=True)
+    ]
 
     def left() -> int:
         return room - sum(wide + _GAP for wide in widths if wide)
@@ -268,7 +271,7 @@ def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> lis
         if not columns[last].gives_way:
             break
         widths[last] = 0
-    takers = [at for at, one in enumerate(columns) if one.flexible and widths[at]]
+    takers = [at for at, column in enumerate(columns) if column.flexible and widths[at]]
     for at in reversed(takers):
         wanted = left() if at == takers[0] else min(natural[at] - widths[at], left() // 2)
         widths[at] += max(0, wanted)

@@ -61,7 +61,7 @@ def finding_line(model: ViewModel) -> Text:
             "healthy": "Every rank is making progress.",
             "waiting": "Some ranks are not making progress, but no rank is waiting for another rank.",
         }
-        unseen = (*(one.why for one in model.job.unseen), *model.poll.diagnosis.problems)
+        unseen = (*(rank.why for rank in model.job.unseen), *model.poll.diagnosis.problems)
         if model.job.verdict == "unknown" and unseen:
             return Text(f"hangdoc could not observe enough: {words.clean(unseen[0])} (u)")
         return Text(text.get(model.job.verdict, "Nothing found."), style="dim")

@@ -95,12 +95,12 @@ def shown(binding: Binding) -> str:
 
 def groups() -> Iterator[tuple[str, list[Binding]]]:
     """All keys by group. The keys of the tables are last."""
-    found: dict[str, list[Binding]] = {}
+    bindings_by_group: dict[str, list[Binding]] = {}
     for binding in Binding.make_bindings((*BINDINGS, *Grid.BINDINGS)):
-        together = found.setdefault(binding.group.description if binding.group is not None else "", [])
+        together = bindings_by_group.setdefault(binding.group.description if binding.group is not None else "", [])
         if all(other.action != binding.action for other in together):  # if several keys have the same action, the first
             together.append(binding)
-    yield from found.items()
+    yield from bindings_by_group.items()
 
 
 def footer() -> Iterator[Binding]:
@@ -110,7 +110,10 @@ def footer() -> Iterator[Binding]:
 
 def hint(bindings: Iterable[BindingType]) -> str:
     """`esc close, c copy the command`: the keys of a page, each action once."""
-    texts = {one.action: f"{shown(one)} {one.description}" for one in reversed(list(Binding.make_bindings(bindings)))}
+    texts = {
+        binding.action: f"{shown(binding)} {binding.description}"
+        for binding in reversed(list(Binding.make_bindings(bindings)))
+    }
     return ", ".join(reversed(texts.values()))
 
 
@@ -119,5 +122,5 @@ def markdown() -> str:
     lines = ["| key | command | does |", "| --- | --- | --- |"]
     for title, bindings in groups():
         lines.append(f"| **{title}** | | |")
-        lines += [f"| `{shown(one)}` | {one.description} | {one.tooltip} |" for one in bindings]
+        lines += [f"| `{shown(binding)}` | {binding.description} | {binding.tooltip} |" for binding in bindings]
     return "\n".join(lines)

@@ -49,17 +49,21 @@ class Page(ModalScreen[None]):
 def finding_page(findings: Iterable[Finding]) -> Page:
     """A page with the culprits, victims, evidence, remedy and commands of each finding, and the rule of the first one."""
     parts: list[RenderableType] = []
-    found = list(findings)
-    for finding in found:
-        parts += [*_finding(finding), Text("")]
-    rule = next((rule for rule in all_rules() if found and found[0].code == rule.code), None)
+    all_findings = list(findings)
+    for finding in all_findings:
+        parts += [*_describe_finding(finding), Text("")]
+    rule = next((rule for rule in all_rules() if all_findings and all_findings[0].code == rule.code), None)
     if rule is not None:
         parts.append(Markdown(rule.titled_page))
-    command = next((command for finding in found for command in finding.commands), None)
-    return Page("findings" if len(found) != 1 else found[0].code, Group(*parts) if parts else "Nothing found.", command)
+    command = next((command for finding in all_findings for command in finding.commands), None)
+    return Page(
+        "findings" if len(all_findings) != 1 else all_findings[0].code,
+        Group(*parts) if parts else "Nothing found.",
+        command,
+    )
 
 
-def _finding(finding: Finding) -> Iterable[RenderableType]:
+def _describe_finding(finding: Finding) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),

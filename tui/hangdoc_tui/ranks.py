@@ -40,7 +40,9 @@ class RankTable(Grid):
     """One row per rank, class, host or block of ranks."""
 
     def __init__(self) -> None:
-        super().__init__("ranks", _columns(grouped=False, several_hosts=False, recorded=False, gpus=False, timeline=24))
+        super().__init__(
+            "ranks", _make_columns(grouped=False, several_hosts=False, recorded=False, gpus=False, timeline=24)
+        )
         self.sorted_by, self.filter = "rank", ""
         self.chosen_group: str | None = None
         """What a person chose from GROUPS. None: the size and the verdict of the run decide."""
@@ -67,12 +69,14 @@ class RankTable(Grid):
         self._model = model
         wanted = self.filter.lower().split()
         self._rows = [
-            views for views in self._groups(model) if not wanted or all(word in _search_text(views) for word in wanted)
+            views
+            for views in self._groups(model)
+            if not wanted or all(word in _join_search_text(views) for word in wanted)
         ]
         most = model.history.most_batches()
         grouped = self.grouped_by != "ranks"
         several_hosts = len({view.host for view in model.job.ranks}) > 1
-        columns = _columns(
+        columns = _make_columns(
             grouped=grouped,
             several_hosts=several_hosts,
             recorded=calls.has_record(model),
@@ -81,11 +85,11 @@ class RankTable(Grid):
         )
         self.set_columns(columns)
         timeline = _TimelineColumn(model)
-        titles = {one.title: at for at, one in enumerate(columns)}
+        titles = {column.title: at for at, column in enumerate(columns)}
         heads: dict[int, Cell] = {titles["timeline"]: Fitted(timeline.axis), 0: Text(GROUPS[self.grouped_by])}
         if (at := titles.get(self.sorted_by)) is not None:
             heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED}")
-        self.fill(len(self._rows), lambda index: _cells_of(model, self._rows[index], most, timeline, grouped), heads)
+        self.fill(len(self._rows), lambda index: _make_cells(model, self._rows[index], most, timeline, grouped), heads)
         self.point_at(model.selected)
 
     def point_at(self, rank: int | None) -> None:
@@ -150,8 +154,8 @@ class RankTable(Grid):
     def _choose(self, index: int, entered: bool) -> None:
         if 0 <= index < len(self._rows):
             ranks = [view.rank for view in self._rows[index]]
-            known = self._model.selected if self._model is not None else None
-            rank = known if known is not None and known in ranks else ranks[0]
+            selected = self._model.selected if self._model is not None else None
+            rank = selected if selected is not None and selected in ranks else ranks[0]
             self.post_message(RankChosen(rank, entered))
 
 
@@ -209,7 +213,9 @@ class _TimelineColumn:
         return cells.draw_row(line.rows[0], width, polls, line.recorded)
 
 
-def _columns(*, grouped: bool, several_hosts: bool, recorded: bool, gpus: bool, timeline: int) -> tuple[Column, ...]:
+def _make_columns(
+    *, grouped: bool, several_hosts: bool, recorded: bool, gpus: bool, timeline: int
+) -> tuple[Column, ...]:
     return (
         Column("rank", least=8, most=14),
         *([Column("count")] if grouped else []),
@@ -226,7 +232,7 @@ def _columns(*, grouped: bool, several_hosts: bool, recorded: bool, gpus: bool, 
     )
 
 
-def _cells_of(
+def _make_cells(
     model: ViewModel, views: Sequence[RankView], most: int | None, timeline: _TimelineColumn, grouped: bool
 ) -> tuple[Cell, ...]:
     first = views[0]
@@ -241,27 +247,27 @@ def _cells_of(
         *([Text(f"{len(views):,}", justify="right")] if grouped else []),
         Fitted(lambda width: timeline.row(ranks, width)),
         doing(views),
-        _batches(views, most),
-        Text(_silence(views), justify="right"),
-        Text(_cpu(views), justify="right"),
-        *([_gpu(views)] if words.has_gpus(model.job) else []),
+        _show_batches(views, most),
+        Text(_show_silence(views), justify="right"),
+        Text(_show_cpu(views), justify="right"),
+        *([_show_gpu(views)] if words.has_gpus(model.job) else []),
         *([Text(calls.rate_text(model, views), justify="right"), Text(calls.late_text(model, views), justify="right")]
           if calls.has_record(model) else []),
-        Fitted(lambda width: _placed(views, width), _placed(views, 999).cell_len),
+        Fitted(lambda width: _show_place(views, width), _show_place(views, 999).cell_len),
         *([Text(words.clean(next(iter(hosts))) if len(hosts) == 1 else f"{len(hosts)} hosts")] if several_hosts else []),
         Text(f"{first.pid or '-'}{'…' if len(views) > 1 else ''}", justify="right"),
     )  # fmt: skip
     return row
 
 
-def _placed(views: Sequence[RankView], width: int) -> Text:
+def _show_place(views: Sequence[RankView], width: int) -> Text:
     places = {view.where for view in views}
     if len(places) > 1:
         return Text(f"{len(places)} places")
     return placed(max(views, key=lambda view: view.stack_seconds_ago or 0.0), width)
 
 
-def _search_text(views: Sequence[RankView]) -> str:
+def _join_search_text(views: Sequence[RankView]) -> str:
     """The text that the filter searches."""
     first = views[0]
     name = numbers(view.rank for view in views)
@@ -283,7 +289,7 @@ def doing(views: Sequence[RankView]) -> Text:
     return Text.assemble(*parts)
 
 
-def _batches(views: Sequence[RankView], most: int | None) -> Text:
+def _show_batches(views: Sequence[RankView], most: int | None) -> Text:
     done = [view.batches_done for view in views if view.batches_done is not None]
     if not done:
         return Text("-", justify="right")
@@ -297,12 +303,12 @@ def _batches(views: Sequence[RankView], most: int | None) -> Text:
     )
 
 
-def _silence(views: Sequence[RankView]) -> str:
-    known = [view.silent_seconds for view in views if view.silent_seconds is not None]
-    return duration(min(known)) if known else "-"
+def _show_silence(views: Sequence[RankView]) -> str:
+    seconds = [view.silent_seconds for view in views if view.silent_seconds is not None]
+    return duration(min(seconds)) if seconds else "-"
 
 
-def _gpu(views: Sequence[RankView]) -> Text:
+def _show_gpu(views: Sequence[RankView]) -> Text:
     """What is wrong with the cards, or else how much of the time kernels ran: the other meters are in the view of cards."""
     cards = [view.gpu for view in views if view.gpu is not None]
     errors = list(dict.fromkeys(words.clean(error) for card in cards for error in card.errors))
@@ -311,6 +317,6 @@ def _gpu(views: Sequence[RankView]) -> Text:
     return Text(words.gpu_use(cards) or "-", justify="right")
 
 
-def _cpu(views: Sequence[RankView]) -> str:
-    known = [view.cpu_percent for view in views if view.cpu_percent is not None]
-    return f"{sum(known) / len(known):.0f}%" if known else "-"
+def _show_cpu(views: Sequence[RankView]) -> str:
+    percents = [view.cpu_percent for view in views if view.cpu_percent is not None]
+    return f"{sum(percents) / len(percents):.0f}%" if percents else "-"

@@ -69,7 +69,7 @@ class Live:
     def poll(self, number: int) -> Poll:
         """Take a snapshot and diagnose it."""
         before = cpu_seconds()
-        return _poll(number, self._look(), self._patience, before)
+        return _make_poll(number, self._look(), self._patience, before)
 
 
 class Recorded:
@@ -77,7 +77,7 @@ class Recorded:
 
     def __init__(self, files: Sequence[Path], patience: float) -> None:
         """Reads every bundle once, for its time and its hosts. Raises BundleError for a file that is not a bundle."""
-        self._groups = _together([(path, *_when_and_where(codec.read(path))) for path in files])
+        self._groups = _group_bundles([(path, *_describe_snapshot(codec.read(path))) for path in files])
         self._patience = patience
         self.length = len(self._groups)
         self.title = files[0].name if len(files) == 1 else f"{len(files)} bundles"
@@ -89,10 +89,10 @@ class Recorded:
 
     def _load(self, number: int) -> Poll:
         snapshot = merge(tuple(codec.read(path) for path in self._groups[number]))
-        return _poll(number, snapshot, self._patience, None)
+        return _make_poll(number, snapshot, self._patience, None)
 
 
-def _poll(number: int, snapshot: Snapshot, patience: float, before: float | None) -> Poll:
+def _make_poll(number: int, snapshot: Snapshot, patience: float, before: float | None) -> Poll:
     diagnosis, runs = examine(snapshot, patience=patience)
     cost = cpu_seconds() - before if before is not None else 0.0
     at = max((host.taken_at for host in snapshot.hosts), default="1970-01-01T00:00:00+00:00")
@@ -110,11 +110,11 @@ def _poll(number: int, snapshot: Snapshot, patience: float, before: float | None
     )
 
 
-def _when_and_where(snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
+def _describe_snapshot(snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
     return max((h.taken_at for h in snapshot.hosts), default=""), tuple(h.name for h in snapshot.hosts)
 
 
-def _together(bundles: list[tuple[Path, str, tuple[str, ...]]]) -> list[list[Path]]:
+def _group_bundles(bundles: list[tuple[Path, str, tuple[str, ...]]]) -> list[list[Path]]:
     """Groups of bundles in the order of time. A host that appears again starts the next group."""
     groups: list[list[Path]] = []
     seen: set[str] = set()

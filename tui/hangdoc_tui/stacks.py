@@ -47,7 +47,7 @@ class StackView(VerticalScroll):
         rank = model.run.ranks.get(model.selected) if model.selected is not None else None
         if rank is None or not rank.own:
             return
-        title, height = _title(rank.own[0]).plain, self.size.height
+        title, height = _make_title(rank.own[0]).plain, self.size.height
         at = next((at for at, line in enumerate(self.lines(model)) if title in line.plain), 0)
         self.scroll_to(y=max(0, at - height // 2) if at + 1 >= height else 0, animate=False)
 
@@ -73,18 +73,18 @@ class StackView(VerticalScroll):
             yield Text(f"+ only here, - only {other[0]}", style="dim")
             for frame in other[1]:
                 if place_of_frame(frame) not in {place_of_frame(mine) for mine in frames}:
-                    yield Text.assemble(("- ", "red"), _title(frame))
+                    yield Text.assemble(("- ", "red"), _make_title(frame))
         for frame in frames:
             new = there is not None and place_of_frame(frame) not in there
-            yield Text.assemble(("+ " if new else "  ", "green"), _title(frame))
+            yield Text.assemble(("+ " if new else "  ", "green"), _make_title(frame))
             if frame.source:
                 yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
             if self.locals and not frame.library:
-                yield from _locals(frame)
+                yield from _show_locals(frame)
         if not frames and (call := self._last_call(model, rank)) is not None:
             text = f"It moves, so it is not paused for its stack. It called {call.op} {duration(call.age_seconds)} ago here:"
             yield Text(words.clean(text), "dim")
-            yield from (Text("  ") + _title(frame) for frame in call.frames)
+            yield from (Text("  ") + _make_title(frame) for frame in call.frames)
         elif not frames:
             stack = rank.process.stack if rank.process is not None else None
             yield Text(stack.reason if isinstance(stack, Unavailable) else "No stack.", style="magenta")
@@ -132,13 +132,13 @@ class StackView(VerticalScroll):
         return None
 
 
-def _title(frame: Frame) -> Text:
+def _make_title(frame: Frame) -> Text:
     place = f"{words.clean(frame.file)}:{frame.line}" if not frame.native else words.clean(frame.file)
     name = words.clean(frame.function)
     return Text.assemble((name, "bold" if not frame.library else "dim"), (f"  {place}", "dim"))
 
 
-def _locals(frame: Frame) -> Iterator[Text]:
+def _show_locals(frame: Frame) -> Iterator[Text]:
     for local in frame.locals[:_LOCALS_SHOWN]:
         yield Text(f"        {words.clean(local.name)} = {words.clean(local.text)[:200]}", style="dim")
     if len(frame.locals) > _LOCALS_SHOWN:

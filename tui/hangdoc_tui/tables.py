@@ -19,8 +19,8 @@ class Listing(Grid):
 
     def list(self, rows: Iterable[tuple[Text, ...]]) -> None:
         """Show these rows."""
-        known = list(rows)
-        self.fill(len(known), known.__getitem__)
+        row_list = list(rows)
+        self.fill(len(row_list), row_list.__getitem__)
 
 
 class Sockets(Listing):
@@ -32,9 +32,9 @@ class Sockets(Listing):
     def show(self, model: ViewModel) -> None:
         """Draw the connections. Those that are not established, or that have bytes in their queues, come first."""
         ends: dict[tuple[str, str, int, str, int], tuple[int, Connection]] = {}
-        for one in model.run.ranks.values():
-            for c in one.connections:
-                ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (one.rank, c)
+        for owner in model.run.ranks.values():
+            for c in owner.connections:
+                ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (owner.rank, c)
         pairs: list[tuple[tuple[int, int], int, Connection, tuple[int, Connection] | None]] = []
         done: set[tuple[str, str, int, str, int]] = set()
         for key, (rank, mine) in ends.items():
@@ -45,7 +45,7 @@ class Sockets(Listing):
             done |= {key, back}
             pairs.append((_sort_key(rank, mine, other[1] if other else None), rank, mine, other))
         pairs.sort(key=lambda pair: pair[0])
-        ordered = [_pair(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
+        ordered = [_make_pair_row(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
         if len(pairs) > _PAIRS_SHOWN:
             ordered.append(
                 (Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"), *[Text()] * 5)
@@ -60,7 +60,7 @@ def _sort_key(rank: int, mine: Connection, theirs: Connection | None) -> tuple[i
     return (-(queued + (1 << 40) * odd), rank)
 
 
-def _pair(rank: int, mine: Connection, other: tuple[int, Connection] | None) -> tuple[Text, ...]:
+def _make_pair_row(rank: int, mine: Connection, other: tuple[int, Connection] | None) -> tuple[Text, ...]:
     theirs = other[1] if other is not None else None
     both = [mine] + ([theirs] if theirs is not None else [])
     states = " | ".join(dict.fromkeys(c.state for c in both))
@@ -94,9 +94,9 @@ class Settings(Listing):
 
     def show(self, model: ViewModel) -> None:
         """Draw the settings, the most serious first."""
-        found = compare_settings(model.run)
-        alike = sum(not one.differs for one in found)
-        rows = [_setting(one) for one in found if one.differs or self.whole]
+        settings = compare_settings(model.run)
+        alike = sum(not setting.differs for setting in settings)
+        rows = [_make_setting_row(setting) for setting in settings if setting.differs or self.whole]
         if not self.whole:
             rows.append(
                 (Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"), Text(), Text(), Text())
@@ -104,21 +104,21 @@ class Settings(Listing):
         self.list(rows)
 
 
-def _setting(one: Compared) -> tuple[Text, ...]:
-    name = f"--{one.name}" if one.origin == "argument" else one.name
-    if one.differs:
-        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in one.values.values[:6])
+def _make_setting_row(setting: Compared) -> tuple[Text, ...]:
+    name = f"--{setting.name}" if setting.origin == "argument" else setting.name
+    if setting.differs:
+        values = "; ".join(f"{_show_value(value)} on {numbers(ranks)}" for value, ranks in setting.values.values[:6])
     else:
-        values = _value(one.values.values[0][0])
+        values = _show_value(setting.values.values[0][0])
     return (
-        Text(words.clean(name), style="bold" if one.differs else ""),
-        Text(one.standing, style=_STANDING_STYLE.get(one.standing, "dim") if one.differs else "dim"),
+        Text(words.clean(name), style="bold" if setting.differs else ""),
+        Text(setting.standing, style=_STANDING_STYLE.get(setting.standing, "dim") if setting.differs else "dim"),
         Text(words.clean(values)),
-        Text(one.why, style="dim"),
+        Text(setting.why, style="dim"),
     )
 
 
-def _value(value: str | None) -> str:
+def _show_value(value: str | None) -> str:
     return "not set" if value is None else value[:60]
 
 

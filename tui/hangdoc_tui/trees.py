@@ -60,10 +60,10 @@ class StackTree(GrowingTree):
         is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
         who = Text(f"[{numbers(branch.ranks)}] ", style="bold red" if is_culprit else "bold")
         first, *rest = branch.frames
-        node = parent.add(who + _frame(first), data=branch.ranks[0], expand=True, allow_expand=True)
+        node = parent.add(who + _show_frame(first), data=branch.ranks[0], expand=True, allow_expand=True)
         for frame in rest:
             if not frame.library or frame is rest[-1]:
-                node.add_leaf(_frame(frame), data=branch.ranks[0])
+                node.add_leaf(_show_frame(frame), data=branch.ranks[0])
         hidden = sum(frame.library for frame in rest[:-1])
         if hidden:
             node.set_label(node.label + Text(f"  … {hidden} library frame{'s' * (hidden > 1)}", style="dim"))  # type: ignore[operator]
@@ -71,7 +71,7 @@ class StackTree(GrowingTree):
             self._add(node, below, culprits)
 
 
-def _frame(frame: Frame) -> Text:
+def _show_frame(frame: Frame) -> Text:
     text = Text(f"{words.clean(frame.function)} {words.clean(frame.file.rpartition('/')[2])}:{frame.line}",
                 style="dim" if frame.library else "")  # fmt: skip
     if frame.source and not frame.library:

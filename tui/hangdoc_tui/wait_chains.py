@@ -12,7 +12,7 @@ from hangdoc.reasoning.model.run import Run
 class Waiting:
     """A class of ranks that wait, and the classes that wait for it."""
 
-    one: Class
+    group: Class
     behind: tuple["Waiting", ...]
 
 
@@ -35,23 +35,23 @@ class Picture:
 
 def pictures(run: Run) -> list[Picture]:
     """All blockages of a run, the most serious first."""
-    return [_picture(run, blockage) for blockage in run.blockages]
+    return [_make_picture(run, blockage) for blockage in run.blockages]
 
 
-def _picture(run: Run, blockage: Blockage) -> Picture:
+def _make_picture(run: Run, blockage: Blockage) -> Picture:
     blamed = set(blockage.blamed)
-    at = sorted(blockage.awaited, key=lambda one: (not blamed & set(one.ranks), one.ranks))
-    circle = _cycle(run, at) or ()
+    at = sorted(blockage.awaited, key=lambda group: (not blamed & set(group.ranks), group.ranks))
+    circle = _find_cycle(run, at) or ()
     ends = circle or tuple(at)
-    others = [one for one in (*at, *blockage.waiting) if one not in ends]
-    return Picture(blockage, bool(circle), ends, _behind(run, ends, others))
+    others = [group for group in (*at, *blockage.waiting) if group not in ends]
+    return Picture(blockage, bool(circle), ends, _arrange_behind(run, ends, others))
 
 
-def _awaits(run: Run, one: Class, other: Class) -> bool:
-    return run.waits is not None and bool(run.waits.awaited_by(one) & set(other.ranks))
+def _awaits(run: Run, waiter: Class, awaited: Class) -> bool:
+    return run.waits is not None and bool(run.waits.awaited_by(waiter) & set(awaited.ranks))
 
 
-def _cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:
+def _find_cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:
     """The shortest cycle through the first class that is in one; None if there is no cycle."""
     for start in classes:
         paths: list[tuple[Class, ...]] = [(start,)]
@@ -67,15 +67,15 @@ def _cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:
     return None
 
 
-def _behind(run: Run, ends: Iterable[Class], others: Sequence[Class]) -> tuple[Waiting, ...]:
+def _arrange_behind(run: Run, ends: Iterable[Class], others: Sequence[Class]) -> tuple[Waiting, ...]:
     """Each of `others` once, below a class that it waits for. A class that waits for none of them directly is at the top."""
     left = list(others)
 
-    def below(one: Class) -> tuple[Waiting, ...]:
-        mine = [other for other in left if _awaits(run, other, one)]
+    def below(group: Class) -> tuple[Waiting, ...]:
+        mine = [other for other in left if _awaits(run, other, group)]
         for other in mine:
             left.remove(other)
         return tuple(Waiting(other, below(other)) for other in mine)
 
-    found = [waiting for end in ends for waiting in below(end)]
-    return (*found, *(Waiting(other, ()) for other in left))
+    chains = [waiting for end in ends for waiting in below(end)]
+    return (*chains, *(Waiting(other, ()) for other in left))

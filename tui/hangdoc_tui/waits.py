@@ -37,7 +37,7 @@ class WaitTable(Grid):
 
     def show(self, model: ViewModel) -> None:
         """Draw it."""
-        lines = list(_lines(model))
+        lines = list(_make_lines(model))
         self._ranks = [rank for _, rank in lines]
         self.fill(len(lines), lambda index: lines[index][0])
 
@@ -48,23 +48,23 @@ class WaitTable(Grid):
             self.post_message(RankChosen(rank, True))
 
 
-def _lines(model: ViewModel) -> Iterator[Line]:
+def _make_lines(model: ViewModel) -> Iterator[Line]:
     drawn = pictures(model.run)
     if not drawn:
         yield (Text("No rank is blocked by another one.", "green"),), None
         for finding in model.job.findings:
             if finding.victims:
-                yield from _delay_lines(finding, model)
+                yield from _make_delay_lines(finding, model)
     for number, picture in enumerate(drawn):
         if number:
             yield (Text(""),), None
-        yield (_title(picture, model),), next(iter(picture.blockage.blamed), None)
-        yield from _end_lines(picture, model)
+        yield (_make_title(picture, model),), next(iter(picture.blockage.blamed), None)
+        yield from _make_end_lines(picture, model)
         for waiting in picture.behind:
-            yield from _waiting_lines(waiting, model, depth=1)
+            yield from _make_waiting_lines(waiting, model, depth=1)
 
 
-def _delay_lines(finding: Finding, model: ViewModel) -> Iterator[Line]:
+def _make_delay_lines(finding: Finding, model: ViewModel) -> Iterator[Line]:
     """Ranks for which others wait in each step of a run that makes progress, and these others. Where each is does not matter."""
     slow, others = finding.culprits, finding.victims
     text = f"● {phrases.do(slow, 'delays', 'delay')} the others"
@@ -79,11 +79,11 @@ def _delay_lines(finding: Finding, model: ViewModel) -> Iterator[Line]:
         yield (who, Text(awaited, "dim"), Text(waits), Text()), ranks[0]
 
 
-def _title(picture: Picture, model: ViewModel) -> Text:
+def _make_title(picture: Picture, model: ViewModel) -> Text:
     """The culprits of a blockage, and what it is."""
     blockage = picture.blockage
     blamed = blockage.blamed
-    finding = _finding(model.job.findings, blamed, blockage.victims)
+    finding = _find_finding(model.job.findings, blamed, blockage.victims)
     awaited = finding is not None and finding.role != "culprit"
     verbs = ("is awaited", "are awaited") if awaited else ("is the culprit", "are the culprits")
     who = f"{phrases.ranks(blamed)} {phrases.verb(blamed, *verbs)}" if blamed else "no culprit"
@@ -94,45 +94,47 @@ def _title(picture: Picture, model: ViewModel) -> Text:
     return Text.assemble((f"● {who}", "bold red" if blamed else "bold"), f": {name}{shape}{since}", (ends, "dim"))
 
 
-def _finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
+def _find_finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
     """The finding about these culprits, if possible with these victims."""
-    known = [one for one in findings if set(one.culprits) == set(culprits)]
-    return next((one for one in known if set(one.victims) == set(victims)), next(iter(known), None))
+    candidates = [finding for finding in findings if set(finding.culprits) == set(culprits)]
+    return next(
+        (finding for finding in candidates if set(finding.victims) == set(victims)), next(iter(candidates), None)
+    )
 
 
-def _end_lines(picture: Picture, model: ViewModel) -> Iterator[Line]:
+def _make_end_lines(picture: Picture, model: ViewModel) -> Iterator[Line]:
     last = len(picture.at) - 1
-    for index, one in enumerate(picture.at):
+    for index, group in enumerate(picture.at):
         edge = ""
         if picture.cycle and last == 0:
             edge = "↺ "
         elif picture.cycle:
             edge = "╭▸ " if index == 0 else "╰─ " if index == last else "│  "
         following = picture.at[(index + 1) % len(picture.at)] if picture.cycle else None
-        yield _line(one, edge, numbers(following.ranks) if following is not None else "", model)
+        yield _make_line(group, edge, numbers(following.ranks) if following is not None else "", model)
     if picture.unseen:
         yield (Text(f"   {phrases.ranks(picture.unseen)}: not observed", "magenta"),), picture.unseen[0]
 
 
-def _waiting_lines(waiting: Waiting, model: ViewModel, depth: int) -> Iterator[Line]:
-    yield _line(waiting.one, f"{'   ' * depth}└ ", _awaited(waiting.one, model.run), model)
+def _make_waiting_lines(waiting: Waiting, model: ViewModel, depth: int) -> Iterator[Line]:
+    yield _make_line(waiting.group, f"{'   ' * depth}└ ", _list_awaited(waiting.group, model.run), model)
     for further in waiting.behind:
-        yield from _waiting_lines(further, model, depth + 1)
+        yield from _make_waiting_lines(further, model, depth + 1)
 
 
-def _awaited(one: Class, run: Run) -> str:
+def _list_awaited(group: Class, run: Run) -> str:
     """The ranks that a class waits for; of a whole group only those that are not in its call."""
-    return numbers(run.waits.awaited_by(one)) if run.waits is not None else ""
+    return numbers(run.waits.awaited_by(group)) if run.waits is not None else ""
 
 
-def _line(one: Class, edge: str, awaited: str, model: ViewModel) -> Line:
-    view = model.view(one.ranks[0])
-    is_culprit = bool(set(one.ranks) & set(model.culprits))
+def _make_line(group: Class, edge: str, awaited: str, model: ViewModel) -> Line:
+    view = model.view(group.ranks[0])
+    is_culprit = bool(set(group.ranks) & set(model.culprits))
     who = Text.assemble((edge, "yellow"), ("●" if is_culprit else "", "bold red"),
-                        (phrases.ranks(one.ranks), "bold red" if is_culprit else "bold"))  # fmt: skip
-    what = doing([view]) if view is not None else Text(words.clean(phrases.doing(one.first)))
+                        (phrases.ranks(group.ranks), "bold red" if is_culprit else "bold"))  # fmt: skip
+    what = doing([view]) if view is not None else Text(words.clean(phrases.doing(group.first)))
     cells: tuple[Cell, ...] = (
         who, Text(awaited, "dim"), what,
         Fitted(lambda width: placed(view, width) if view is not None else Text("")),
     )  # fmt: skip
-    return cells, one.ranks[0]
+    return cells, group.ranks[0]

@@ -31,6 +31,7 @@ class Threads(Generic[K]):
         self._lock = threading.Lock()
         self._idle: dict[K, list[_Thread]] = {}
         self._count: dict[K, int] = {}
+        self._ended = False
 
     def begin(self, key: K, action: Callable[[], T]) -> "Future[T]":
         """Start an action in a thread. Its future raises what `prepare` or the action raises. Raises TooMany."""
@@ -46,6 +47,15 @@ class Threads(Generic[K]):
                 raise
             raise NotEnded from None
 
+    def end(self) -> None:
+        """End the threads that are idle, and each other one when it comes back. To be called after the last action."""
+        with self._lock:
+            self._ended = True
+            idle = [thread for threads in self._idle.values() for thread in threads]
+            self._idle.clear()
+        for thread in idle:
+            thread.end()
+
     def _take(self, key: K) -> "_Thread":
         with self._lock:
             if idle := self._idle.get(key):
@@ -57,14 +67,17 @@ class Threads(Generic[K]):
 
     def _give_back(self, key: K, thread: "_Thread") -> None:
         with self._lock:
-            self._idle.setdefault(key, []).append(thread)
+            if not self._ended:
+                self._idle.setdefault(key, []).append(thread)
+                return
+        thread.end()
 
 
 class _Thread:
     """One thread, with the actions that it still has to do."""
 
     def __init__(self, name: str, prepare: Callable[[], None], idle: Callable[["_Thread"], None]) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Future[object], Callable[[], object]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Future[object], Callable[[], object]] | None] = queue.SimpleQueue()
         self._prepare, self._idle = prepare, idle
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -73,14 +86,18 @@ class _Thread:
         self._jobs.put((job, action))  # type: ignore[arg-type]  # the result of each job has its own type
         return job
 
+    def end(self) -> None:
+        """End the thread after the actions that it was given."""
+        self._jobs.put(None)
+
     def _work(self) -> None:
         problem: BaseException | None = None
         try:
             self._prepare()
         except Exception as error:
             problem = error
-        while True:
-            job, action = self._jobs.get()
+        while (work := self._jobs.get()) is not None:
+            job, action = work
             result, raised = None, problem
             if problem is None:
                 try:
@@ -92,4 +109,4 @@ class _Thread:
                 job.set_result(result)
             else:
                 job.set_exception(raised)
-            del job, action, result, raised
+            del work, job, action, result, raised

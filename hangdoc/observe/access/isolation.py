@@ -89,7 +89,7 @@ class Isolation:
         long, because this reads hardly anything."""
         account = self.accounts.of_look(deadline)
         results: dict[int, R | Unavailable] = {}
-        turns = Turns(pids if always else self._readable(account, pids, results))
+        turns = Turns(pids if always else self._pick_readable(account, pids, results))
         while turns:
             batch = _Batch(turns, account, lambda reading: self._read(reading, None if always else turns.users(), read))
             try:
@@ -113,7 +113,7 @@ class Isolation:
         reading ends with the look by itself; one that does not is abandoned."""
         account = self.accounts.of_look(deadline)
         results: dict[int, R | Unavailable] = {}
-        by_user = group(self._readable(account, pids, results), account.user)
+        by_user = group(self._pick_readable(account, pids, results), account.user)
         changed = threading.Condition()
         crews = [
             _Crew(user, waiting, account, lambda reading: self._read(reading, by_user, read), changed)
@@ -135,9 +135,13 @@ class Isolation:
         """Note which processes a look is about (`Account.targets`)."""
         self.accounts.of_look(deadline).targets.update(pids)
 
-    def _readable(self, account: Account, pids: Iterable[int], results: dict[int, R | Unavailable]) -> Iterator[int]:
+    def _pick_readable(
+        self, account: Account, pids: Iterable[int], results: dict[int, R | Unavailable]
+    ) -> Iterator[int]:
         """The processes that may be read; why the others are not goes into `results`."""
-        readings = [one.reading for one in (*self._abandoned.values(), *self._stuck) if not one.reading.over]
+        readings = [
+            abandoned.reading for abandoned in (*self._abandoned.values(), *self._stuck) if not abandoned.reading.over
+        ]
         stuck = Counter(reading.user for reading in readings)
         full = {user for user, count in stuck.items() if count >= _MOST_STUCK}
         for pid in pids:
@@ -151,7 +155,7 @@ class Isolation:
     def _seconds_each(self, account: Account, turns: Turns, user: User, each_seconds: float | None) -> float:
         """How long one process of a user may take now."""
         late = user in account.late or any(
-            one.reading.user == user and one.holds() for one in list(self._abandoned.values())
+            abandoned.reading.user == user and abandoned.holds() for abandoned in list(self._abandoned.values())
         )
         usual = _load() * (_LATER_SECONDS if late else _EACH_SECONDS)
         if each_seconds is not None:  # a long one leaves the others their part of what is left
@@ -182,13 +186,17 @@ class Isolation:
 
     def forget(self, pids: Iterable[int]) -> None:
         """Other processes have taken over these pids."""
-        self._stuck = [one for one in self._stuck if not one.reading.over]
-        self._stuck += [one for pid in pids if (one := self._abandoned.pop(pid, None)) is not None]
+        self._stuck = [abandoned for abandoned in self._stuck if not abandoned.reading.over]
+        self._stuck += [abandoned for pid in pids if (abandoned := self._abandoned.pop(pid, None)) is not None]
 
     def take_problems(self) -> list[str]:
         """Sentences about what was not read, for the report."""
-        self._abandoned = {pid: one for pid, one in self._abandoned.items() if one.holds()}
-        late = {pid: one.why.reason for pid, one in self._abandoned.items() if not is_share_taken(one.why.reason)}
+        self._abandoned = {pid: abandoned for pid, abandoned in self._abandoned.items() if abandoned.holds()}
+        late = {
+            pid: abandoned.why.reason
+            for pid, abandoned in self._abandoned.items()
+            if not is_share_taken(abandoned.why.reason)
+        }
         sentences = [f"pid {pid}: {reason}" for pid, reason in late.items()]
         sentences += self._problems
         self._problems.clear()

@@ -90,7 +90,7 @@ class Account:
 
     def seconds_left(self, user: User, waiting: Collection[User]) -> float:
         """How long the processes of a user may still be read. `waiting`: the users of processes that wait to be read."""
-        remaining, competitors = self.remaining(), self._competitors(user, waiting)
+        remaining, competitors = self.remaining(), self._count_competitors(user, waiting)
         if competitors == 1:
             return remaining
         common = self._started + _COMMON_TIME * self.seconds - time.monotonic()
@@ -107,7 +107,7 @@ class Account:
             return None
         if used > self.ceiling:
             return f"this look already takes {self.ceiling >> 20} MiB of memory, its limit"
-        competitors = self._competitors(user, waiting)
+        competitors = self._count_competitors(user, waiting)
         if (
             competitors > 1
             and used > _COMMON_MEMORY * self.ceiling
@@ -116,9 +116,9 @@ class Account:
             return f"{_SHARE_TAKEN} of the {self.ceiling >> 20} MiB of memory of a look"
         return None
 
-    def _competitors(self, user: User, waiting: Collection[User]) -> int:
+    def _count_competitors(self, user: User, waiting: Collection[User]) -> int:
         least = _COMPETES * self.seconds
-        busy = (one for one, seconds in list(self.taken_seconds.items()) if seconds > least)
+        busy = (other for other, seconds in list(self.taken_seconds.items()) if seconds > least)
         return len({user, *waiting, *busy, *map(self.user, list(self.targets))})
 
 

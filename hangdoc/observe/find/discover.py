@@ -55,16 +55,16 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     scope = scope or Scope()
     table = process_table.read(proc)
     launchers = {pid: launch for pid, launch in launchers_of(table).items() if not runs_set_user_id(proc, str(pid))}
-    search = Search(proc, table, _wanted(table, scope), launchers)
+    search = Search(proc, table, _list_wanted(table, scope), launchers)
     find(search, deadline)
     search.ranks = {pid: who for pid, who in search.ranks.items() if not runs_set_user_id(proc, str(pid))}
     restricted = bool(scope.pids) and scope.run_of is None and _may_have_ranks_outside(search)
     if scope.run_of is not None:
         # A run that has a name is searched for on the whole host.
         restricted = _digest_of(search, scope.run_of) is None
-        search.ranks = _ranks_of_run(search, scope)
+        search.ranks = _find_ranks_of_run(search, scope)
         search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
-    targets = _rank_targets(search)
+    targets = _make_rank_targets(search)
     _add_launchers(search, targets, restricted=bool(scope.pids))
     _add_zombies(search, targets)
     _add_helpers(search, targets)
@@ -75,7 +75,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     return Discovered(targets, _report_unreadable(search, targets), restricted, unread)
 
 
-def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
+def _list_wanted(table: ProcessTable, scope: Scope) -> set[int]:
     """The processes that may be ranks. hangdoc, its ancestors and its descendants are none, unless the scope names them (a
     watchdog starts hangdoc below the rank that it observes)."""
     named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
@@ -102,7 +102,7 @@ def _slurm_job(entry: Entry) -> frozenset[str]:
     return frozenset() if isinstance(entry.environment, Unavailable) else run_identity.slurm_job(entry.environment)
 
 
-def _ranks_of_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
+def _find_ranks_of_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
     """The ranks of the run that `scope.run_of` belongs to, and those in the trees of `scope.pids`. For a run without a name,
     only the ranks in these trees."""
     assert scope.run_of is not None  # noqa: S101
@@ -148,7 +148,7 @@ def _digest_of(search: Search, pid: int) -> str | None:
     return run_identity.digest_of(mine) if mine is not None else None
 
 
-def _rank_targets(search: Search) -> dict[int, Target]:
+def _make_rank_targets(search: Search) -> dict[int, Target]:
     targets: dict[int, Target] = {}
     for pid, who in search.ranks.items():
         target = targets[pid] = make_target(search.proc, search.table[pid], "rank", identity=who)

@@ -25,7 +25,7 @@ class Membership:
 
     def __init__(self, proc: ProcFS, scope: Scope) -> None:
         self._proc, self._scope = proc, scope
-        self.found = Discovered({}, [])
+        self.discovered = Discovered({}, [])
         self._seen: set[int] = set()
         self._young: dict[int, float] = {}
         """When each new process that does not run Python yet was first seen, by pid."""
@@ -35,13 +35,13 @@ class Membership:
     @property
     def targets(self) -> dict[int, Target]:
         """By pid."""
-        return self.found.targets
+        return self.discovered.targets
 
     def refresh(self, deadline: Deadline) -> set[int]:
         """Update the targets with the processes that started or ended since the last call. Returns the pids of new targets."""
         now = time.monotonic()
         pids = set(self._proc.pids())
-        stats = {pid: stat for pid in pids - self._seen if (stat := self._stat(pid)) is not None}
+        stats = {pid: stat for pid in pids - self._seen if (stat := self._read_stat(pid)) is not None}
         self._seen = pids
         forget_ended(pids)
         before = {pid: target.start_ticks for pid, target in self.targets.items()}
@@ -60,14 +60,14 @@ class Membership:
             self._search(now)
         if self._search_at and now >= self._search_at[0]:
             self._search_at = [at for at in self._search_at if at > now]
-            self.found = discover(self._proc, deadline, self._scope)
+            self.discovered = discover(self._proc, deadline, self._scope)
         return {pid for pid, target in self.targets.items() if before.get(pid) != target.start_ticks}
 
     def _drop_gone(self, pids: set[int], now: float) -> None:
         """Remove targets that have ended. After the end of a rank or launcher the host is searched, because other processes may
         have lost their parent."""
         for pid, target in list(self.targets.items()):
-            stat = self._stat(pid) if pid in pids else None
+            stat = self._read_stat(pid) if pid in pids else None
             if stat is None or stat.start_ticks != target.start_ticks:
                 del self.targets[pid]
             elif (stat.state in "ZX") == (target.state in "ZX"):
@@ -79,8 +79,11 @@ class Membership:
 
     def _classify(self, pid: int, stat: Stat, now: float) -> None:
         """Handle a new process: a helper of a rank, or a process that may become a rank."""
-        ancestors = list(self._ancestors(stat.ppid))
-        rank = next((one for one in ancestors if one in self.targets and self.targets[one].role == "rank"), None)
+        ancestors = list(self._list_ancestors(stat.ppid))
+        rank = next(
+            (ancestor for ancestor in ancestors if ancestor in self.targets and self.targets[ancestor].role == "rank"),
+            None,
+        )
         named = not self._scope.pids or self._scope.run_of is not None or {pid, *ancestors} & set(self._scope.pids)
         if rank is None:
             if named and (self._scope.pids or os.getpid() not in ancestors):
@@ -92,18 +95,18 @@ class Membership:
                     now
                 )  # two Python processes have the rank's variables: the rank is the one that imports torch
 
-    def _ancestors(self, pid: int) -> Iterator[int]:
+    def _list_ancestors(self, pid: int) -> Iterator[int]:
         seen: set[int] = set()
         while pid > 0 and pid not in seen:
             yield pid
             seen.add(pid)
-            stat = self._stat(pid)
+            stat = self._read_stat(pid)
             pid = stat.ppid if stat is not None else 0
 
     def _search(self, now: float) -> None:
         self._search_at = sorted({*self._search_at, *(now + delay for delay in _SEARCHES)})[: 2 * len(_SEARCHES)]
 
-    def _stat(self, pid: int) -> Stat | None:
+    def _read_stat(self, pid: int) -> Stat | None:
         try:
             return self._proc.stat(str(pid))
         except ProcError:

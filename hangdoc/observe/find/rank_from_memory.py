@@ -51,15 +51,15 @@ def rank_from_memory(
         budget = Budget()
         image = locate(proc, pid, budget)
         with Memory(pid, image.layout, str(proc.root), budget) as memory:
-            found = Modules(memory, image).namespace("os", "__main__", module_names.C10D, module_names.RPC)
-            environment = live_environment(memory, found["os"])
-            groups = process_groups(memory, found.get(module_names.C10D, {}))
+            namespaces = Modules(memory, image).namespace("os", "__main__", module_names.C10D, module_names.RPC)
+            environment = live_environment(memory, namespaces["os"])
+            groups = process_groups(memory, namespaces.get(module_names.C10D, {}))
             pg_rank = own_rank(memory, groups[0]) if groups else None
-            workers = rpc_workers(memory, found.get(module_names.RPC, {}))
+            workers = rpc_workers(memory, namespaces.get(module_names.RPC, {}))
             for name in _RANK_NAMES:
-                if name in found.get("__main__", {}):
+                if name in namespaces.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
-                        numbers[name] = memory.integer(found["__main__"][name])
+                        numbers[name] = memory.integer(namespaces["__main__"][name])
     except (Unreadable, KeyError):
         pass  # the frames may name the rank
     network = network_of(proc, pid)
@@ -70,7 +70,7 @@ def rank_from_memory(
         return RankIdentity(
             rank=pg_rank, source="process group", world_size=len(groups[0].ranks), **rendezvous
         ), environment
-    argument_rank = _rank_in_arguments(argv)
+    argument_rank = _find_rank_in_arguments(argv)
     has_rendezvous = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
     hinted = groups or workers or forked or has_rendezvous or numbers or argument_rank is not None
     if not hinted and not _may_be_at_a_store(proc, pid):
@@ -78,7 +78,7 @@ def rank_from_memory(
     stack = attach.dump(proc, pid, deadline, off_cpu=True)  # a pause would hide for how long its threads have not run
     threads = () if isinstance(stack, Unavailable) else stack.threads
     in_torch = bool(groups or workers) or any(file_names.DISTRIBUTED in f.file for t in threads for f in t.frames)
-    rank, world, source = _rank_in_frames(threads, in_torch)
+    rank, world, source = _find_rank_in_frames(threads, in_torch)
     if rank is None and in_torch:
         rank, source = (
             (argument_rank, "arguments")
@@ -103,7 +103,7 @@ def _may_be_at_a_store(proc: ProcFS, pid: int) -> bool:
         return False
 
 
-def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:
+def _find_rank_in_arguments(argv: tuple[str, ...]) -> int | None:
     """The rank that `--rank 1` or `--rank=1` names."""
     for index, word in enumerate(argv):
         option, equals, value = word.partition("=")
@@ -112,19 +112,19 @@ def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:
     return None
 
 
-def _rank_in_frames(threads: tuple[PythonThread, ...], in_torch: bool) -> tuple[int | None, int | None, str]:
+def _find_rank_in_frames(threads: tuple[PythonThread, ...], in_torch: bool) -> tuple[int | None, int | None, str]:
     """(rank, world size, source), from the arguments of a rendezvous, from torch's spawn frame, or from a variable named
     rank in a process that uses torch.distributed."""
     frames = [frame for thread in threads for frame in reversed(thread.frames)]  # outermost first
     values = [{local.name: natural(local.text) for local in frame.locals} for frame in frames]
-    for frame, known in zip(frames, values, strict=True):
-        if frame.function in _MEETINGS and known.get("rank") is not None:
-            return known["rank"], known.get("world_size"), frame.function
-    for frame, known in zip(frames, values, strict=True):
+    for frame, variables in zip(frames, values, strict=True):
+        if frame.function in _MEETINGS and variables.get("rank") is not None:
+            return variables["rank"], variables.get("world_size"), frame.function
+    for frame, variables in zip(frames, values, strict=True):
         if file_names.SPAWNED.is_at(frame.file, frame.function):
-            return known.get("i"), None, "mp.spawn"
-    for frame, known in zip(frames, values, strict=True):
-        name = next((name for name in _RANK_NAMES if known.get(name) is not None), None)
+            return variables.get("i"), None, "mp.spawn"
+    for frame, variables in zip(frames, values, strict=True):
+        name = next((name for name in _RANK_NAMES if variables.get(name) is not None), None)
         if in_torch and not frame.library and name is not None:
-            return known[name], None, f"variable {name}"
+            return variables[name], None, f"variable {name}"
     return None, None, ""

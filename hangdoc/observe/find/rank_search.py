@@ -68,37 +68,37 @@ def find(search: Search, deadline: Deadline) -> None:
 
 
 def _find_by_environment(search: Search) -> None:
-    known: dict[int, RankIdentity] = {}
+    identities: dict[int, RankIdentity] = {}
     names: dict[int, Names] = {}
     for pid in search.wanted - set(search.launchers):
         environment = search.table[pid].environment
         if isinstance(environment, Unavailable):
             continue
         network = network_of(search.proc, pid)
-        if (found := identity.by_environment(environment, network)) is not None:
-            known[pid], names[pid] = found, run_identity.names(environment, network)
-    search.ranks |= _representatives(search, known, names)
+        if (who := identity.by_environment(environment, network)) is not None:
+            identities[pid], names[pid] = who, run_identity.names(environment, network)
+    search.ranks |= _choose_representatives(search, identities, names)
 
 
-def _representatives(
-    search: Search, known: dict[int, RankIdentity], names: dict[int, Names]
+def _choose_representatives(
+    search: Search, identities: dict[int, RankIdentity], names: dict[int, Names]
 ) -> dict[int, RankIdentity]:
     """One process for each identity. Several processes of a tree inherit the same variables. The rank is the topmost Python
     process with torch, or the topmost Python process if none has loaded torch yet. Above it are shells and wrapper programs."""
     table = search.table
     chosen: dict[int, RankIdentity] = {}
 
-    def same(one: int, other: int) -> bool:
-        if _same_rank(known[one], known[other]):
+    def same(first: int, other: int) -> bool:
+        if _are_same_rank(identities[first], identities[other]):
             return True
-        return known[one].rank == known[other].rank and run_identity.are_same(names[one], names[other])
+        return identities[first].rank == identities[other].rank and run_identity.are_same(names[first], names[other])
 
-    for pid in sorted(known, key=lambda p: sum(1 for _ in table.ancestors(p))):
-        who = known[pid]
+    for pid in sorted(identities, key=lambda p: sum(1 for _ in table.ancestors(p))):
+        who = identities[pid]
         if not search.is_python(pid):
             continue
         if not search.maps_torch(pid) and any(
-            below in known and same(below, pid) and search.maps_torch(below) for below in table.descendants(pid)
+            below in identities and same(below, pid) and search.maps_torch(below) for below in table.descendants(pid)
         ):
             continue
         # torch's variables prove a rank by themselves. Those of MPI and Slurm do not: every program gets them.
@@ -119,8 +119,8 @@ def _representatives(
     return chosen
 
 
-def _same_rank(one: RankIdentity, other: RankIdentity) -> bool:
-    return (one.rank, one.run) == (other.rank, other.run)
+def _are_same_rank(first: RankIdentity, other: RankIdentity) -> bool:
+    return (first.rank, first.run) == (other.rank, other.run)
 
 
 def _starts_ranks(search: Search, pid: int) -> bool:
@@ -148,10 +148,10 @@ def _find_in_memory(search: Search, deadline: Deadline) -> None:
             return
         entry = search.table[pid]
         forked = search.maps_torch(entry.stat.ppid)
-        found, environment = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
+        who, environment = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
         search.live_environments[pid] = environment
-        if found:
-            search.ranks[pid] = found
+        if who:
+            search.ranks[pid] = who
 
     # Parents before children, unless pids have wrapped around.
     isolation.shared.read_each(sorted(search.wanted), read, deadline)
@@ -162,7 +162,7 @@ def keep_one_of_each_tree(search: Search) -> None:
     `os.environ` only, its descendants start with it: dataloader workers that a rank spawns, or the rank that a script starts."""
     for pid, who in list(search.ranks.items()):
         for above in search.table.ancestors(pid):
-            if above in search.ranks and _same_rank(search.ranks[above], who):
+            if above in search.ranks and _are_same_rank(search.ranks[above], who):
                 if _communicates(search.proc, above):
                     search.ranks.pop(pid, None)
                 elif _communicates(search.proc, pid):
@@ -188,9 +188,9 @@ def _find_by_beacon(search: Search, deadline: Deadline) -> None:
 def launchers_of(table: ProcessTable) -> dict[int, Launch]:
     """All launchers of the host that are alive. `bash -c "torchrun ..."` and a pager that shows the word are not launchers: the
     program itself must be one."""
-    found = {}
+    launches = {}
     for pid, entry in table.items():
         launch = launchers.launch_of(entry.stat.name, entry.argv)
         if launch is not None and entry.stat.state not in "ZX" and pid != os.getpid():
-            found[pid] = launch
-    return found
+            launches[pid] = launch
+    return launches

@@ -31,14 +31,14 @@ class Access(NamedTuple):
 def examine(device: str = DEVICE) -> Iterator[Access]:
     """Each source of which there is something on this host."""
     if own_root().has(device):
-        yield _cards()
-        yield _kernel_log()
+        yield _check_cards()
+        yield _check_kernel_log()
     if states := read_states():
         active = sum(state == "ACTIVE" for state in states.values())
         yield Access("InfiniBand and RoCE", True, f"{active} of {len(states)} ports active")
 
 
-def _cards() -> Access:
+def _check_cards() -> Access:
     name = "GPUs (NVML)"
     for keep_user in (False, True) if os.geteuid() == 0 else (False,):
         try:
@@ -59,7 +59,7 @@ def _cards() -> Access:
     return Access(name, False, reason, _LIBRARY_REMEDY)
 
 
-def _kernel_log() -> Access:
+def _check_kernel_log() -> Access:
     name = "kernel log"
     try:
         os.close(open_log())

@@ -111,11 +111,11 @@ class GpuCards:
         if child is None:
             return self._before
         answer, part = child.answer, tuple(child.part[index] for index in sorted(child.part))
-        known: tuple[Card, ...] = answer.cards if answer is not None else part
+        cards: tuple[Card, ...] = answer.cards if answer is not None else part
         if (end := child.ended()) is not None:
             return (
-                Cards(cards=part or known, driver=child.driver, problem=end)
-                if part or known
+                Cards(cards=part or cards, driver=child.driver, problem=end)
+                if part or cards
                 else Unavailable(reason=end)
             )
         late = time.monotonic() - child.asked_at if child.asked_at is not None else 0.0
@@ -125,7 +125,7 @@ class GpuCards:
                     reason="NVML could not be asked: the child that asks was stopped, or gets no processor"
                 )
             return Cards(
-                cards=known,
+                cards=cards,
                 driver=child.driver,
                 age_seconds=_age(answer.at) if answer is not None else 0.0,
                 unanswered_seconds=round(late, 1),

@@ -29,7 +29,7 @@ _FORMS = {
 """struct's format of each member of CommLayout."""
 
 
-class Found(NamedTuple):
+class LibraryReading(NamedTuple):
     """The communicators of a library at one moment."""
 
     communicators: dict[int, Communicator]
@@ -38,17 +38,17 @@ class Found(NamedTuple):
     """How many more there are, which were not read or can't be communicators."""
 
 
-def read_communicators(memory: Memory, library: NcclLibrary, layout: CommLayout) -> Found:
+def read_communicators(memory: Memory, library: NcclLibrary, layout: CommLayout) -> LibraryReading:
     """The communicators of a library. Raises Unreadable if there is no list of them, or none of those in it is one."""
-    best: Found | None = None
+    best: LibraryReading | None = None
     for _ in range(_TRIES):
         try:
-            found = _read_once(memory, library, layout)
+            reading = _read_once(memory, library, layout)
         except _Changed:
             continue
-        if best is None or found.unread <= best.unread:
-            best = found
-        if not found.unread:
+        if best is None or reading.unread <= best.unread:
+            best = reading
+        if not reading.unread:
             break
     if best is None:
         raise Unreadable("its list of communicators is not where it was expected, or changes all the time")
@@ -61,22 +61,22 @@ class _Changed(Exception):
     """The list was changed while it was read."""
 
 
-def _read_once(memory: Memory, library: NcclLibrary, layout: CommLayout) -> Found:
+def _read_once(memory: Memory, library: NcclLibrary, layout: CommLayout) -> LibraryReading:
     """Raises _Changed, Overspent, and Unreadable for a list that is not readable."""
-    before = _list_of(memory, library)
-    addresses = _addresses(memory, *before)
+    before = _read_list(memory, library)
+    addresses = _list_addresses(memory, *before)
     chosen = addresses[:MOST_COMMUNICATORS]
-    found = {}
+    communicators = {}
     for address in chosen:
         communicator = _read_one(memory, address, layout)
         if communicator is not None:
-            found[address] = communicator
-    if _list_of(memory, library) != before:
+            communicators[address] = communicator
+    if _read_list(memory, library) != before:
         raise _Changed
-    return Found(found, len(addresses) - len(found))
+    return LibraryReading(communicators, len(addresses) - len(communicators))
 
 
-def _list_of(memory: Memory, library: NcclLibrary) -> tuple[int, int]:
+def _read_list(memory: Memory, library: NcclLibrary) -> tuple[int, int]:
     """Number of slots, and address of the first one. Unused slots hold null."""
     (slots,) = struct.unpack("<i", memory.read(library.variables[COMMUNICATOR_SLOTS], 4))
     first = memory.word(library.variables[COMMUNICATORS])
@@ -85,7 +85,7 @@ def _list_of(memory: Memory, library: NcclLibrary) -> tuple[int, int]:
     return slots, first
 
 
-def _addresses(memory: Memory, slots: int, first: int) -> list[int]:
+def _list_addresses(memory: Memory, slots: int, first: int) -> list[int]:
     """Those of the communicators, without null and each once. Raises Unreadable and _Changed."""
     if not slots:
         return []
@@ -110,39 +110,41 @@ def _read_one(memory: Memory, address: int, layout: CommLayout) -> Communicator 
     (start,) = struct.unpack("<Q", blocks[address, 8])
     if start != MAGIC or values["end_magic"] != (MAGIC,):
         return None
-    return _communicator(values)
+    return _make_communicator(values)
 
 
-def _communicator(values: dict[str, tuple[int, ...]]) -> Communicator | None:
+def _make_communicator(values: dict[str, tuple[int, ...]]) -> Communicator | None:
     """The communicator with these members; None if no communicator has them."""
-    one = {name: value[0] for name, value in values.items()}
-    rank, size, node, nodes = one["rank"], one["n_ranks"], one["node"], one["n_nodes"]
+    fields = {name: value[0] for name, value in values.items()}
+    rank, size, node, nodes = fields["rank"], fields["n_ranks"], fields["node"], fields["n_nodes"]
     counts = values["seq_number"]
     # A communicator that is being made does not know its nodes yet.
     if not (0 <= rank < size <= _MAX_RANKS and 0 <= nodes <= size and (0 <= node < nodes or node == nodes == 0)):
         return None
-    if not (-1 <= one["cuda_dev"] < _MAX_DEVICES and 0 <= one["graphs"] < 1 << 30 and 0 <= one["bus_id"] < 1 << 40):
+    if not (
+        -1 <= fields["cuda_dev"] < _MAX_DEVICES and 0 <= fields["graphs"] < 1 << 30 and 0 <= fields["bus_id"] < 1 << 40
+    ):
         return None
-    if not max(*counts, one["op_count"]) < _MAX_COUNT:
+    if not max(*counts, fields["op_count"]) < _MAX_COUNT:
         return None
     results = range(len(RESULTS) + 8)  # and those that later versions add
-    if one["async_result"] not in results or one["init_state"] not in results:
+    if fields["async_result"] not in results or fields["init_state"] not in results:
         return None
     return Communicator(
-        hash=one["comm_hash"],
+        hash=fields["comm_hash"],
         rank=rank,
         size=size,
-        cuda_device=one["cuda_dev"],
-        bus=one["bus_id"],
+        cuda_device=fields["cuda_dev"],
+        bus=fields["bus_id"],
         node=node,
         nodes=nodes,
         counts=counts,
-        launches=one["op_count"],
-        async_result=one["async_result"],
-        init_state=one["init_state"],
-        destroyed=bool(one["destroy_flag"]),
-        revoked=bool(one["revoked_flag"]) if "revoked_flag" in one else None,
-        finalized=bool(one["finalize_called"]),
-        graphs=one["graphs"],
-        pxn=bool(one["use_net_pxn"]),
+        launches=fields["op_count"],
+        async_result=fields["async_result"],
+        init_state=fields["init_state"],
+        destroyed=bool(fields["destroy_flag"]),
+        revoked=bool(fields["revoked_flag"]) if "revoked_flag" in fields else None,
+        finalized=bool(fields["finalize_called"]),
+        graphs=fields["graphs"],
+        pxn=bool(fields["use_net_pxn"]),
     )

@@ -90,7 +90,7 @@ class KernelLog:
         ages = [age(observation.proc, target.start_ticks) for target in observation.targets.values()]
         oldest = max(ages, default=0.0) + _SLACK_SECONDS
         shows_all = observation.proc.shows_all()
-        for at, event in sorted(self._events.values(), key=lambda one: one[0]):
+        for at, event in sorted(self._events.values(), key=lambda dated: dated[0]):
             if now - at <= oldest:
                 yield replace(event, seconds_ago=round(now - at, 1), pid=event.pid if shows_all else None)
 
@@ -127,7 +127,7 @@ class KernelLog:
         first = self._events.get(key)
         self._events[key] = (at, event) if first is None else (first[0], replace(first[1], count=first[1].count + 1))
         while len(self._events) > _MOST_EVENTS:
-            del self._events[min(self._events, key=lambda one: self._events[one][0])]
+            del self._events[min(self._events, key=lambda event_key: self._events[event_key][0])]
 
 
 def parse(record: bytes) -> tuple[float, CardEvent | None] | None:
@@ -154,11 +154,11 @@ def parse(record: bytes) -> tuple[float, CardEvent | None] | None:
         bus_id=f"{match['bus'][-10:]}.0",
         pid=int(pid) if pid is not None else None,
         seconds_ago=0.0,
-        text=_cleaned(text[process.end() :] if process is not None else text),
+        text=_clean(text[process.end() :] if process is not None else text),
     )
 
 
-def _cleaned(text: str) -> str:
+def _clean(text: str) -> str:
     kept = "".join(letter if letter.isprintable() and letter.isascii() else "?" for letter in text).strip(" .,")
     return kept if len(kept) <= _MOST_TEXT else kept[: _MOST_TEXT - 3] + "..."
 

@@ -31,7 +31,7 @@ _OWNERS_SECONDS = 30.0
 
 def read_states(root: str = "/sys") -> dict[tuple[str, int], str | None]:
     """The state of each port of this host, by device and number."""
-    return {place: port.state for place, port in LinkPorts(root)._ports().items()}
+    return {place: port.state for place, port in LinkPorts(root)._read_ports().items()}
 
 
 class _Port(NamedTuple):
@@ -57,7 +57,7 @@ class LinkPorts:
 
     def open(self, observation: Observation) -> None:
         """Read the counters, unless they were read before: polls add processes."""
-        self._first = self._first or self._ports()
+        self._first = self._first or self._read_ports()
 
     def during(self, observation: Observation) -> None:
         """Find out which ranks have which device open."""
@@ -65,7 +65,7 @@ class LinkPorts:
 
     def close(self, observation: Observation) -> None:
         """Read the counters again."""
-        self._second = self._ports()
+        self._second = self._read_ports()
         self._read_owners(observation)
 
     def start_next_window(self, observation: Observation) -> None:
@@ -95,35 +95,37 @@ class LinkPorts:
             sent_bytes=moved[_SENT],
         )
 
-    def _ports(self) -> dict[tuple[str, int], _Port]:
-        return {(device, number): port for device in self._devices() for number, port in self._ports_of(device)}
+    def _read_ports(self) -> dict[tuple[str, int], _Port]:
+        return {
+            (device, number): port for device in self._list_devices() for number, port in self._read_ports_of(device)
+        }
 
-    def _devices(self) -> list[str]:
+    def _list_devices(self) -> list[str]:
         try:
             return sorted(self._sys.links("class/infiniband"))[:_MOST_DEVICES]
         except ProcError:
             return []
 
-    def _ports_of(self, device: str) -> Iterator[tuple[int, _Port]]:
+    def _read_ports_of(self, device: str) -> Iterator[tuple[int, _Port]]:
         for number in range(1, _MOST_PORTS + 1):
             place = f"class/infiniband/{device}/ports/{number}"
-            state = self._word(f"{place}/state")
+            state = self._read_word(f"{place}/state")
             if state is None:
                 return
             counters = {name: f"{place}/counters/{name}" for name in (*_COUNTERS, _RECEIVED, _SENT)}
             counters |= {name: f"{place}/hw_counters/{name}" for name in _HW_COUNTERS}
-            counts = {name: self._word(path) for name, path in counters.items()}
+            counts = {name: self._read_word(path) for name, path in counters.items()}
             yield (
                 number,
                 _Port(
-                    self._word(f"{place}/link_layer"),
+                    self._read_word(f"{place}/link_layer"),
                     state,
-                    self._word(f"{place}/phys_state"),
+                    self._read_word(f"{place}/phys_state"),
                     {name: int(count) for name, count in counts.items() if count is not None and count.isdecimal()},
                 ),
             )
 
-    def _word(self, path: str) -> str | None:
+    def _read_word(self, path: str) -> str | None:
         """A short text of a file. States are written as `4: ACTIVE`."""
         try:
             return self._sys.head(path, 64).decode("ascii", "replace").strip().rpartition(": ")[2]
@@ -135,28 +137,28 @@ class LinkPorts:
         if not self._first and not self._second:
             return
         now = time.monotonic()
-        self._owners = {pid: known for pid, known in list(self._owners.items()) if pid in observation.targets}
+        self._owners = {pid: reading for pid, reading in list(self._owners.items()) if pid in observation.targets}
         due = [
             target
             for target in observation.ranks()
             if target.state not in "ZX" and now - self._owners.get(target.pid, (float("-inf"), ()))[0] > _OWNERS_SECONDS
         ]
         if due:
-            names = self._device_files()
+            names = self._list_device_files()
             for target in due:
-                self._owners[target.pid] = now, _opened(observation.proc, target.pid, names)
+                self._owners[target.pid] = now, _list_opened(observation.proc, target.pid, names)
 
-    def _device_files(self) -> dict[str, str]:
+    def _list_device_files(self) -> dict[str, str]:
         """Names of devices by their device files."""
         try:
             files = self._sys.links("class/infiniband_verbs")
         except ProcError:
             return {}
-        devices = {name: self._word(f"class/infiniband_verbs/{name}/ibdev") for name in files}
+        devices = {name: self._read_word(f"class/infiniband_verbs/{name}/ibdev") for name in files}
         return {f"/dev/infiniband/{name}": device for name, device in devices.items() if device is not None}
 
 
-def _opened(proc: ProcFS, pid: int, names: dict[str, str]) -> frozenset[str]:
+def _list_opened(proc: ProcFS, pid: int, names: dict[str, str]) -> frozenset[str]:
     try:
         return frozenset(names[link] for link in proc.links(f"{pid}/fd").values() if link in names)
     except ProcError:

@@ -69,23 +69,23 @@ def find_nccl(proc: ProcFS, pid: int, start_ticks: int, files: list[Mapping] | N
     if files is None:
         files = mapped_files(proc, pid)
     mapped = [mapping for mapping in files if nccl.LIBRARY.search(mapping.path)][:_MAX_LIBRARIES]
-    found: list[NcclLibrary] = []
+    libraries: list[NcclLibrary] = []
     reason = ""
     for mapping in mapped:
         try:
-            found.append(_library(proc, pid, start_ticks, mapping))
+            libraries.append(_read_library(proc, pid, start_ticks, mapping))
         except (Unreadable, OSError) as error:
             reason = reason or f"its {mapping.path.rpartition('/')[2]} can't be read: {_clause(error)}"
-    if mapped and not found:
+    if mapped and not libraries:
         raise Unreadable(reason)
-    return found
+    return libraries
 
 
 def _clause(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _library(proc: ProcFS, pid: int, start_ticks: int, mapping: Mapping) -> NcclLibrary:
+def _read_library(proc: ProcFS, pid: int, start_ticks: int, mapping: Mapping) -> NcclLibrary:
     """Raises Unreadable, OSError and ProcError."""
     if mapping.deleted:
         raise Unreadable("the file was replaced or removed after the process had loaded it")

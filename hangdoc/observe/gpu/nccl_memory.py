@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.observe.access.observation import Observation, ProbeResult, Target
-from hangdoc.observe.gpu.communicators import Found, read_communicators
+from hangdoc.observe.gpu.communicators import LibraryReading, read_communicators
 from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl
 from hangdoc.observe.memory.elf_file import build_id_of
 from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
@@ -87,12 +87,12 @@ class NcclMemory:
                 self._found[pid] = read
             else:
                 self._last[pid] = read.reading
-                self._found[pid] = _communicators(read, self._before.get(pid, {}))
+                self._found[pid] = _with_earlier_counts(read, self._before.get(pid, {}))
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The communicators of each rank."""
-        for pid, found in list(self._found.items()):
-            yield pid, "communicators", found
+        for pid, communicators in list(self._found.items()):
+            yield pid, "communicators", communicators
 
     def start_next_window(self, observation: Observation) -> None:
         """What was read last is the beginning of the next window."""
@@ -116,7 +116,7 @@ class NcclMemory:
         place = self._places.get(target.pid)
         outdated = place is None or place.started != target.start_ticks
         if place is None or outdated or (not place.loaded and place.next_search <= time.monotonic()):
-            place = _find(observation, target)
+            place = _find_libraries(observation, target)
             self._places[target.pid] = place
         if not place.loaded:
             raise Unreadable(place.why)
@@ -125,16 +125,16 @@ class NcclMemory:
         unread = 0
         with Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid)) as memory:
             for library, layout in place.loaded:
-                found: Found = read_communicators(memory, library, layout)
-                for address, communicator in found.communicators.items():
+                library_reading: LibraryReading = read_communicators(memory, library, layout)
+                for address, communicator in library_reading.communicators.items():
                     reading[library.base, address, communicator.hash] = communicator
-                unread += found.unread
-                if library.version is not None and (found.communicators or not versions):
+                unread += library_reading.unread
+                if library.version is not None and (library_reading.communicators or not versions):
                     versions.insert(0, version_text(library.version))
         return _Read(versions[0], reading, unread)
 
 
-def _find(observation: Observation, target: Target) -> _Place:
+def _find_libraries(observation: Observation, target: Target) -> _Place:
     """Find the libraries of a process, and check that they are those on disk. Raises Overspent and ProcError."""
     loaded: list[_Loaded] = []
     why = ""
@@ -145,7 +145,7 @@ def _find(observation: Observation, target: Target) -> _Place:
     except Unreadable as error:
         libraries, why = [], str(error)
     for library in libraries:
-        layout, reason = _layout(library)
+        layout, reason = _find_layout(library)
         if layout is not None and not _is_as_on_disk(observation, target, library):
             layout, reason = None, f"{library.path} is not the file that it has loaded"
         if layout is not None:
@@ -154,7 +154,7 @@ def _find(observation: Observation, target: Target) -> _Place:
     return _Place(target.start_ticks, time.monotonic() + _AGAIN_SECONDS, tuple(loaded), why or _NONE)
 
 
-def _layout(library: NcclLibrary) -> tuple[CommLayout | None, str]:
+def _find_layout(library: NcclLibrary) -> tuple[CommLayout | None, str]:
     """The layout of its communicators, or why they can't be read: one clause."""
     if library.name != "nccl":
         return None, "hangdoc can't read the communicators of RCCL"
@@ -182,7 +182,7 @@ def _is_as_on_disk(observation: Observation, target: Target, library: NcclLibrar
         return build_id_of(memory.read(library.build_id_at, _NOTE_BYTES)) == library.build_id
 
 
-def _communicators(read: _Read, before: _Reading) -> Communicators:
+def _with_earlier_counts(read: _Read, before: _Reading) -> Communicators:
     """What was read, with the counts of the earlier reading."""
     merged = []
     for key, now in read.reading.items():
@@ -190,5 +190,5 @@ def _communicators(read: _Read, before: _Reading) -> Communicators:
         if earlier is not None:
             now = replace(now, counts_before=earlier.counts, launches_before=earlier.launches)
         merged.append(now)
-    merged.sort(key=lambda one: (one.hash, one.rank or 0))
+    merged.sort(key=lambda communicator: (communicator.hash, communicator.rank or 0))
     return Communicators(nccl_version=read.version, communicators=tuple(merged), unread=read.unread)

@@ -68,13 +68,13 @@ class NvmlChild:
     def __init__(self, directories: tuple[str, ...] | None = None, *, keep_user: bool = False) -> None:
         """`directories` are searched for the driver's library before the usual places; by default those of LD_LIBRARY_PATH that
         are trusted. `keep_user`: as root, it keeps root's uid, without any capability."""
-        found = importlib.util.find_spec("pynvml")
-        if found is None or found.origin is None:
+        spec = importlib.util.find_spec("pynvml")
+        if spec is None or spec.origin is None:
             raise NotStarted("nvidia-ml-py is not installed: pip install 'hangdoc[gpu]'")
         ours = os.path.dirname(os.path.dirname(untrusted.__file__))  # also in a zip file
         theirs, self._questions = os.pipe()
         searched = library_directories(os.environ) if directories is None else directories
-        command = [sys.executable, "-I", "-c", _BEGIN, ours, os.path.dirname(found.origin), str(theirs)]
+        command = [sys.executable, "-I", "-c", _BEGIN, ours, os.path.dirname(spec.origin), str(theirs)]
         try:
             self._child = BoundedChild(
                 [*command, "keep" if keep_user else "lower"],
@@ -207,7 +207,7 @@ def _is_of_root(path: str) -> bool:
             real = _HERE.link(f"self/fd/{place}")
         parts = real.rstrip("/").split("/")
         above = ["/".join(parts[:count]) or "/" for count in range(1, len(parts))]
-        states = [own_root().stat(one) for one in above]
+        states = [own_root().stat(directory) for directory in above]
         last = own_root().stat(real)
     except (OSError, ProcError):
         return False

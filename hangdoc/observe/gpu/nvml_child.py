@@ -54,7 +54,7 @@ def main(package: str, questions: int, keep_user: bool) -> None:
             if not begun:
                 _send(out, stage=INIT)
                 pynvml.nvmlLib = (
-                    _library()
+                    _load_library()
                 )  # the answer to None is that of nvidia-ml-py: it searches itself, and says what fails
                 pynvml.nvmlInit()
                 begun = True
@@ -90,7 +90,7 @@ def _give_up_rights(keep_user: bool) -> None:
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if os.geteuid() != 0:
         return
-    if not keep_user and (groups := _groups_of_device()) is not None:
+    if not keep_user and (groups := _find_groups_of_device()) is not None:
         with contextlib.suppress(OSError):  # a user namespace without this user
             os.setgroups(groups)
             os.setresgid(_NOBODY, _NOBODY, _NOBODY)
@@ -100,7 +100,7 @@ def _give_up_rights(keep_user: bool) -> None:
     libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
-def _groups_of_device() -> list[int] | None:
+def _find_groups_of_device() -> list[int] | None:
     """The groups that a user needs to open the device; None if only its owner may."""
     try:
         about = os.stat(_DEVICE)  # noqa: TID251 of the kernel
@@ -112,7 +112,7 @@ def _groups_of_device() -> list[int] | None:
     return [about.st_gid] if about.st_mode & stat.S_IRWXG == both << 3 else None
 
 
-def _library() -> ctypes.CDLL | None:
+def _load_library() -> ctypes.CDLL | None:
     """The driver's library, where the dynamic loader or a container has it."""
     for path in (_LIBRARY, *(os.path.join(place, _LIBRARY) for place in _PLACES)):
         with contextlib.suppress(OSError):
@@ -128,12 +128,12 @@ def _answer(nvml: Any, out: int) -> None:
     _send(out, stage=BASIC)
     _send(out, driver=_text(_ask(nvml, nvml.nvmlSystemGetDriverVersion)))
     handles = dict(_handles(nvml, out))
-    cards = {index: _basics(nvml, index, handle) for index, handle in handles.items()}
+    cards = {index: _ask_basics(nvml, index, handle) for index, handle in handles.items()}
     for card in cards.values():
         _send(out, card=card)
     _send(out, stage=MORE)
     for index, handle in handles.items():
-        _send(out, card=cards[index] | _rest(nvml, handle))
+        _send(out, card=cards[index] | _ask_rest(nvml, handle))
 
 
 def _handles(nvml: Any, out: int) -> Iterator[tuple[int, Any]]:
@@ -151,7 +151,7 @@ def _ask(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
     return None
 
 
-def _basics(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
+def _ask_basics(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
     use = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     return {
@@ -167,14 +167,14 @@ def _basics(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
         "power_limit_watts": _watts(_ask(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
         "sm_clock_mhz": _ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, _SM),
         "temperature_celsius": _ask(nvml, nvml.nvmlDeviceGetTemperature, handle, _GPU_SENSOR),
-        "throttle": _throttle(nvml, handle),
+        "throttle": _ask_throttle(nvml, handle),
         "lost": _is_lost(nvml, handle),
     }
 
 
-def _rest(nvml: Any, handle: Any) -> dict[str, Any]:
+def _ask_rest(nvml: Any, handle: Any) -> dict[str, Any]:
     rows = _ask(nvml, nvml.nvmlDeviceGetRemappedRows, handle)
-    links = list(_links(nvml, handle))
+    links = list(_ask_links(nvml, handle))
     processes = _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     return {
         "uncorrected_errors": _ask(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, _UNCORRECTED, _VOLATILE),
@@ -182,11 +182,11 @@ def _rest(nvml: Any, handle: Any) -> dict[str, Any]:
         "remapping_failed": bool(rows[3]) if rows is not None else None,
         "links_active": sum(links) if links else None,
         "links_inactive": [number for number, active in enumerate(links) if not active] if any(links) else [],
-        "pids": sorted({one.pid for one in processes[:_MOST_PIDS]}) if processes is not None else None,
+        "pids": sorted({process.pid for process in processes[:_MOST_PIDS]}) if processes is not None else None,
     }
 
 
-def _links(nvml: Any, handle: Any) -> Iterator[bool]:
+def _ask_links(nvml: Any, handle: Any) -> Iterator[bool]:
     """Whether each NVLink is active. Nothing of a card without NVLink."""
     for number in range(_MOST_LINKS):
         state = _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, number)
@@ -204,7 +204,7 @@ def _is_lost(nvml: Any, handle: Any) -> bool:
     return False
 
 
-def _throttle(nvml: Any, handle: Any) -> list[str] | None:
+def _ask_throttle(nvml: Any, handle: Any) -> list[str] | None:
     """What holds the clocks down. The function has had this name since driver 535, before that the second one."""
     for question in (nvml.nvmlDeviceGetCurrentClocksEventReasons, nvml.nvmlDeviceGetCurrentClocksThrottleReasons):
         reasons = _ask(nvml, question, handle)

@@ -42,7 +42,7 @@ def read_ras(observation: Observation, gathered: ras_consent.Gathered) -> tuple[
     """The answers at the end of a look. It takes at most half of the time that is left."""
     results: list[Ras] = []
     asked: dict[int, Service] = {}
-    for service, objection in _permitted(observation, gathered, whole=not observation.of_fleet):
+    for service, objection in _list_permitted(observation, gathered, whole=not observation.of_fleet):
         if objection is None:
             asked[service.targets[0].pid] = service
         else:
@@ -55,7 +55,7 @@ def read_ras(observation: Observation, gathered: ras_consent.Gathered) -> tuple[
         time.sleep(max(0.0, min(latest + _BETWEEN_SECONDS, until) - time.monotonic()))
     second = _ask_each(observation, again, until)
     for pid, service in asked.items():
-        results.append(service.result(_both(first[pid], second.get(pid))))
+        results.append(service.result(_combine(first[pid], second.get(pid))))
     return tuple(results)
 
 
@@ -74,9 +74,9 @@ def _ask_each(observation: Observation, services: dict[int, Service], until: flo
 
     if until - time.monotonic() < _LEAST_SECONDS:
         return dict.fromkeys(services, (_NO_TIME, time.monotonic()))
-    found = _readings.read_each(services, read, observation.deadline, _EACH_SECONDS)
+    readings = _readings.read_each(services, read, observation.deadline, _EACH_SECONDS)
     return {
-        pid: reading if isinstance(reading, tuple) else (reading, time.monotonic()) for pid, reading in found.items()
+        pid: reading if isinstance(reading, tuple) else (reading, time.monotonic()) for pid, reading in readings.items()
     }
 
 
@@ -87,7 +87,7 @@ def _is_unclear(answer: RasAnswer | Unavailable, targets: Iterable[Target], gath
     return not all(map(is_uniform, answer.communicators)) or ras_consent.is_needed(targets, gathered, whole=False)
 
 
-def _both(first: _Reading, second: _Reading | None) -> RasAnswer | Unavailable:
+def _combine(first: _Reading, second: _Reading | None) -> RasAnswer | Unavailable:
     """The later answer with the counts of the one before."""
     (earlier, began), (answer, ended) = first, second if second is not None else first
     if second is None or isinstance(earlier, Unavailable):
@@ -101,7 +101,7 @@ def _both(first: _Reading, second: _Reading | None) -> RasAnswer | Unavailable:
 # --- which services may be asked ----------------------------------------------------------------------------------------
 
 
-def _permitted(
+def _list_permitted(
     observation: Observation, gathered: ras_consent.Gathered, *, whole: bool
 ) -> Iterator[tuple[Service, str | None]]:
     """The services of ranks that use NCCL, and why each may not be asked."""
@@ -186,7 +186,7 @@ class PolledRas:
 
     def _begin(self, observation: Observation, gathered: ras_consent.Gathered) -> None:
         earlier, self._kept = self._kept, {}
-        for service, objection in _permitted(observation, gathered, whole=False):
+        for service, objection in _list_permitted(observation, gathered, whole=False):
             kept = self._kept[service.key] = earlier.get(service.key) or _Kept(service)
             kept.service = service
             if objection is not None:

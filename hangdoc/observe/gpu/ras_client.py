@@ -74,16 +74,16 @@ def find_listener(namespace_file: str | None, user: int, wanted: RasAddress) -> 
     of_user: dict[str, set[int]] = {}
     others: set[int] = set()
     with SockDiag(namespace_file) as diag:
-        for number, one in enumerate(diag.sockets(1 << LISTEN, wanted.port)):
+        for number, listening in enumerate(diag.sockets(1 << LISTEN, wanted.port)):
             if number >= _MOST_LISTENERS:
                 raise RasError(f"more than {_MOST_LISTENERS:,} sockets listen on port {wanted.port}")
-            place = _ANY.get(one.local_address, one.local_address)
-            if one.user != user:
-                others.add(one.user)
-            elif _is_meant(place, one.local_address, wanted.host):
-                of_user.setdefault(place, set()).add(one.inode)
+            place = _ANY.get(listening.local_address, listening.local_address)
+            if listening.user != user:
+                others.add(listening.user)
+            elif _is_meant(place, listening.local_address, wanted.host):
+                of_user.setdefault(place, set()).add(listening.inode)
     if of_user:
-        place = min(of_user, key=lambda found: (found != "127.0.0.1", found))
+        place = min(of_user, key=lambda address: (address != "127.0.0.1", address))
         return RasListener(namespace_file, user, place, wanted.port, frozenset(of_user[place]))
     if others:
         raise RasError(f"port {wanted.port} belongs to uid {min(others)}, not to the user of the ranks")
@@ -135,7 +135,7 @@ def _check_owner(listener: RasListener, connection: socket.socket) -> None:
     own_port = connection.getsockname()[1]
     with SockDiag(listener.namespace_file) as diag:
         ends = list(diag.sockets(ALL_STATES & ~(1 << LISTEN), listener.port, own_port))
-    users = {one.user for one in ends if one.inode}
+    users = {end.user for end in ends if end.inode}
     if users - {listener.user}:
         raise RasError(f"a process of uid {min(users - {listener.user})} took the connection to port {listener.port}")
     if not users:

@@ -40,15 +40,18 @@ def is_needed(targets: Iterable[Target], gathered: Gathered, *, whole: bool) -> 
 
 def _has_calls(fields: Mapping[str, Any]) -> bool:
     recorder = fields.get("recorder")
-    return (isinstance(recorder, FlightRecorder) and bool(recorder.groups)) or bool(_init_states(fields))
+    return (isinstance(recorder, FlightRecorder) and bool(recorder.groups)) or bool(_list_init_states(fields))
 
 
-def _init_states(fields: Mapping[str, Any]) -> list[int]:
+def _list_init_states(fields: Mapping[str, Any]) -> list[int]:
     """The states of the communicators in the memory of a rank; IN_PROGRESS for those just made or freed. Empty if unknown."""
-    found = fields.get("communicators")
-    if found is None or isinstance(found, Unavailable):
+    communicators = fields.get("communicators")
+    if communicators is None or isinstance(communicators, Unavailable):
         return []
-    return [*(one.init_state for one in found.communicators), *[IN_PROGRESS] * found.unread]
+    return [
+        *(communicator.init_state for communicator in communicators.communicators),
+        *[IN_PROGRESS] * communicators.unread,
+    ]
 
 
 def find_objection(
@@ -88,12 +91,12 @@ def _creation_objection(pid: int, fields: Mapping[str, Any]) -> str | None:
         return f"pid {pid} may be making a communicator, because its stack could not be read"
     if any(
         CREATES_COMMUNICATOR.search(frame.function)
-        for one in (stack, native)
-        if isinstance(one, Stack)
-        for frame in _frames(one)
+        for dump in (stack, native)
+        if isinstance(dump, Stack)
+        for frame in _frames(dump)
     ):
         return f"pid {pid} makes a communicator, and a query then can crash it"
-    if IN_PROGRESS in _init_states(fields):
+    if IN_PROGRESS in _list_init_states(fields):
         return f"pid {pid} makes a communicator, and a query then can crash it"
     # The first call in a group makes its communicator, before torch records the call.
     in_call = any(not frame.native and file_names.DISTRIBUTED in frame.file for frame in _frames(stack))

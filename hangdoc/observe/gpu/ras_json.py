@@ -91,31 +91,31 @@ def parse_json(raw: bytes, limit: int) -> RasAnswer:
     return RasAnswer(
         nccl_version=document.nccl_version,
         form="json",
-        communicators=tuple(map(_communicator, document.communicators)),
+        communicators=tuple(map(_make_communicator, document.communicators)),
         timeouts=document.ras.timeouts_count,
     )
 
 
-def _communicator(entry: _Communicator) -> RasCommunicator:
+def _make_communicator(entry: _Communicator) -> RasCommunicator:
     hash_ = _HASH.fullmatch(entry.hash)
     if hash_ is None:
         raise UntrustedError("has a communicator without a hash")
     return RasCommunicator(
         hash=hash_text(hash_[1]),
         size=entry.size,
-        ranks=tuple(map(_rank, entry.ranks)),
-        missing=tuple(map(_missing, entry.missing_ranks)),
+        ranks=tuple(map(_make_rank, entry.ranks)),
+        missing=tuple(map(_make_missing_rank, entry.missing_ranks)),
     )
 
 
-def _rank(entry: _RankEntry) -> RasRank:
+def _make_rank(entry: _RankEntry) -> RasRank:
     counts, status = entry.collective_counts, entry.status
     return RasRank(
         rank=entry.rank,
         host=address(entry.host),
-        pid=_known(entry.pid),
-        cuda_device=_known(entry.cuda_dev),
-        nvml_device=_known(entry.nvml_dev),
+        pid=_none_if_negative(entry.pid),
+        cuda_device=_none_if_negative(entry.cuda_dev),
+        nvml_device=_none_if_negative(entry.nvml_dev),
         counts=(counts.broadcast, counts.reduce, counts.allgather, counts.reducescatter, counts.allreduce),
         init_state=status.init_state,
         async_error=status.async_error,
@@ -124,17 +124,17 @@ def _rank(entry: _RankEntry) -> RasRank:
     )
 
 
-def _missing(entry: _MissingEntry) -> RasMissingRank:
+def _make_missing_rank(entry: _MissingEntry) -> RasMissingRank:
     return RasMissingRank(
         rank=entry.rank,
         host=address(entry.host),
-        pid=_known(entry.pid),
-        cuda_device=_known(entry.cuda_dev),
-        nvml_device=_known(entry.nvml_dev),
+        pid=_none_if_negative(entry.pid),
+        cuda_device=_none_if_negative(entry.cuda_dev),
+        nvml_device=_none_if_negative(entry.nvml_dev),
         unresponsive=entry.status.unresponsive,
         dead=entry.status.considered_dead,
     )
 
 
-def _known(number: int) -> int | None:
+def _none_if_negative(number: int) -> int | None:
     return number if number >= 0 else None

@@ -43,7 +43,7 @@ def find_local_ranks(proc: ProcFS, namespace_file: str | None, targets: Iterable
         except ProcError:  # it has ended
             continue
     times = Counter(inner.values())
-    addresses = {address for one in interfaces(namespace_file) for address in one.addresses}
+    addresses = {address for interface in interfaces(namespace_file) for address in interface.addresses}
     return LocalRanks(
         frozenset(address.partition("%")[0] for address in addresses),
         {mine: pid for pid, mine in inner.items() if times[mine] == 1},
@@ -81,8 +81,8 @@ def processes_in(communicators: Iterable[RasCommunicator]) -> Iterator[int]:
 
 def with_others(answer: RasAnswer, other: RasAnswer) -> RasAnswer:
     """The answer with the communicators that only another answer has: that of another job."""
-    known = {communicator.hash for communicator in answer.communicators}
-    more = tuple(communicator for communicator in other.communicators if communicator.hash not in known)
+    hashes = {communicator.hash for communicator in answer.communicators}
+    more = tuple(communicator for communicator in other.communicators if communicator.hash not in hashes)
     return replace(answer, communicators=(*answer.communicators, *more), left_out=answer.left_out + other.left_out)
 
 

@@ -46,7 +46,7 @@ def read_service(proc: ProcFS, service: Service, ras: str, seconds: float) -> Ra
     """The answer of a service within `seconds`. Never raises."""
     try:
         listener = find_listener(service.namespace_file, service.user, parse_address(service.address))
-        observed = frozenset(_inodes(proc, service.beside))
+        observed = frozenset(_read_inodes(proc, service.beside))
         if ras != "always" and (objection := ras_consent.find_stranger(listener.inodes, observed)) is not None:
             return Unavailable(reason=objection)
         local = find_local_ranks(proc, service.namespace_file, service.beside)
@@ -92,7 +92,7 @@ def _ask_until_known(
     return shortened(answer)
 
 
-def _inodes(proc: ProcFS, targets: Iterable[Target]) -> Iterator[int]:
+def _read_inodes(proc: ProcFS, targets: Iterable[Target]) -> Iterator[int]:
     """The sockets of processes, as far as they can be read."""
     for target in targets:
         try:

@@ -53,16 +53,16 @@ def find_services(observation: Observation) -> list[Service]:
         address = (target.environment | target.live_environment).get(RAS_ADDRESS) or DEFAULT_ADDRESS
         beside.setdefault((namespace, user), []).append(target)
         by_key.setdefault((namespace, user, address), []).append(target)
-    found = []
+    services = []
     of_user: Counter[int] = Counter()
     for (namespace, user, address), targets in by_key.items():
         of_user[user] += 1
         if of_user[user] <= _MOST_SERVICES:
             file = f"{observation.proc.root}/{targets[0].pid}/ns/net" if namespace != own else None
-            found.append(Service(namespace, file, user, address, tuple(targets), tuple(beside[namespace, user])))
+            services.append(Service(namespace, file, user, address, tuple(targets), tuple(beside[namespace, user])))
     for user, count in of_user.items():
         if count > _MOST_SERVICES:
             observation.problems.append(
                 f"NCCL's RAS is read at {_MOST_SERVICES} of the {count} addresses of uid {user}"
             )
-    return found
+    return services

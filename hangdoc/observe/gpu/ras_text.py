@@ -110,7 +110,7 @@ class _Reader:
         return RasAnswer(
             nccl_version=self._version,
             form="text",
-            communicators=tuple(self._communicators()),
+            communicators=tuple(self._list_communicators()),
             left_out=max(0, self._total - len(self._made)),
             timeouts=self._timeouts,
         )
@@ -150,9 +150,9 @@ class _Reader:
                 self._dead.add((int(match[1]), address(match[2])))
         elif (match := _RANK.fullmatch(line)) is not None:
             place = {
-                "cuda_device": _number(match[3]),
-                "nvml_device": _number(match[4] or match[3]),
-                "pid": _number(match[5]),
+                "cuda_device": _parse_number(match[3]),
+                "nvml_device": _parse_number(match[4] or match[3]),
+                "pid": _parse_number(match[5]),
                 "host": address(match[6]) if match[6] else None,
             }
             self._read_rank(self._now, int(match[1]), match[2] or self._last, place, alone=match[2] is not None)
@@ -166,7 +166,7 @@ class _Reader:
             self._compared, self._last = match[1], ""
         elif (match := _RANKS.fullmatch(line)) is not None:
             self._last = match[2]
-            if (value := _launched(match[2])) is not None:
+            if (value := _parse_launched(match[2])) is not None:
                 self._counted.append(_Counted(value, int(match[1])))
 
     def _read_rank(self, made: _Made, number: int, said: str, place: dict[str, Any], *, alone: bool) -> None:
@@ -181,7 +181,7 @@ class _Reader:
             return
         rank = made.ranks.get(number) or RasRank(rank=number)
         rank = replace(rank, **{name: value for name, value in place.items() if value is not None})
-        if (value := _launched(said)) is not None:
+        if (value := _parse_launched(said)) is not None:
             if alone:
                 self._counted.append(_Counted(value, 1))
             if self._counted:
@@ -222,7 +222,7 @@ class _Reader:
             for number in remaining:
                 made.ranks[number] = self._with_count(made.ranks.get(number) or RasRank(rank=number), rest.value)
 
-    def _communicators(self) -> Iterator[RasCommunicator]:
+    def _list_communicators(self) -> Iterator[RasCommunicator]:
         for hash_, made in self._made.items():
             missing = (
                 replace(rank, dead=True) if (rank.pid, rank.host) in self._dead and rank.pid is not None else rank
@@ -232,11 +232,11 @@ class _Reader:
             yield RasCommunicator(hash=hash_, size=made.size, ranks=tuple(present), missing=tuple(missing))
 
 
-def _number(digits: str | None) -> int | None:
+def _parse_number(digits: str | None) -> int | None:
     return int(digits) if digits else None
 
 
-def _launched(said: str) -> int | None:
+def _parse_launched(said: str) -> int | None:
     if said in _NONE_LAUNCHED:
         return 0
     match = _LAUNCHED.fullmatch(said)

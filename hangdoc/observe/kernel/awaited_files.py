@@ -32,38 +32,38 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
         memory = shared_memory.awaited(proc, pid, arguments)
         return () if memory is None else (memory,)
     if call in system_calls.WITH_PATH:
-        return (at_path(proc, pid, _text_at(proc, pid, arguments[system_calls.WITH_PATH[call]])),)
+        return (at_path(proc, pid, _read_path_at(proc, pid, arguments[system_calls.WITH_PATH[call]])),)
     descriptors: Iterable[int] = ()
     if call in system_calls.WITH_FILE:
         descriptors = (arguments[0],)
     elif call in system_calls.POLLS:
-        descriptors = _polled(proc, pid, arguments[0], arguments[1])
+        descriptors = _read_polled(proc, pid, arguments[0], arguments[1])
     elif call in system_calls.SELECTS:
-        descriptors = _selected(proc, pid, arguments[0], arguments[1])
+        descriptors = _read_selected(proc, pid, arguments[0], arguments[1])
     elif call in system_calls.EPOLLS:
-        descriptors = _registered(proc, pid, arguments[0])
-    found = []
+        descriptors = _read_registered(proc, pid, arguments[0])
+    files = []
     for descriptor in list(descriptors)[:_MAX_FILES]:
         try:
-            found.append(_open(proc, pid, descriptor, search=search, locked=call in system_calls.LOCKS))
+            files.append(_read_descriptor(proc, pid, descriptor, search=search, locked=call in system_calls.LOCKS))
         except ProcError:
             continue
-    return tuple(found)
+    return tuple(files)
 
 
-def _text_at(proc: ProcFS, pid: int, address: int) -> str:
+def _read_path_at(proc: ProcFS, pid: int, address: int) -> str:
     """The path argument of a system call, made absolute with the process's working directory."""
     path = system_calls.memory(proc, pid, address, _MAX_PATH).split(b"\0", 1)[0].decode("utf-8", "replace")
     return posixpath.join(proc.link(f"{pid}/cwd"), path) if path and not path.startswith("/") else path
 
 
-def _polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
+def _read_polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
     """The descriptors in an array of `struct pollfd` (poll(2))."""
     raw = system_calls.memory(proc, pid, address, 8 * min(count, _MAX_FILES)) if count else b""
     return [fd for fd, _, _ in struct.iter_unpack("=ihh", raw[: len(raw) // 8 * 8]) if fd >= 0]
 
 
-def _selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
+def _read_selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
     """The descriptors in the read set of a select(2)."""
     if not address:
         return []
@@ -71,32 +71,32 @@ def _selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
     return [fd for fd in range(min(highest, 8 * len(raw))) if raw[fd // 8] >> fd % 8 & 1]
 
 
-def _registered(proc: ProcFS, pid: int, descriptor: int) -> list[int]:
+def _read_registered(proc: ProcFS, pid: int, descriptor: int) -> list[int]:
     """The descriptors that an epoll instance watches (proc_pid_fdinfo(5))."""
     lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
     return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
 
 
-def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool) -> AwaitedFile:
+def _read_descriptor(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool) -> AwaitedFile:
     link = proc.link(f"{pid}/fd/{descriptor}")
     if link.startswith("/"):
-        known = at_path(proc, pid, link)
-        if known.mount is None and _is_fifo(proc, pid, descriptor):
-            return _pipe(proc, pid, descriptor, link, search=search)
-        locks = _lock_holders(proc, pid, descriptor) if locked and known.mount is None else None
+        file = at_path(proc, pid, link)
+        if file.mount is None and _is_fifo(proc, pid, descriptor):
+            return _read_pipe(proc, pid, descriptor, link, search=search)
+        locks = _find_lock_holders(proc, pid, descriptor) if locked and file.mount is None else None
         return AwaitedFile(
-            kind="file", descriptor=descriptor, name=link, mount=known.mount, full=known.full, holders=locks
+            kind="file", descriptor=descriptor, name=link, mount=file.mount, full=file.full, holders=locks
         )
     if (match := _SOCKET.match(link)) is not None:
         return AwaitedFile(kind="socket", descriptor=descriptor, name=link, inode=int(match[1]))
     if link.startswith("pipe:"):
-        return _pipe(proc, pid, descriptor, link, search=search)
+        return _read_pipe(proc, pid, descriptor, link, search=search)
     return AwaitedFile(kind="other", descriptor=descriptor, name=link)
 
 
-def _pipe(proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool) -> AwaitedFile:
+def _read_pipe(proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool) -> AwaitedFile:
     writes = _writes(proc, pid, descriptor)
-    others = _other_end(proc, link, writes) if search else None
+    others = _find_other_end(proc, link, writes) if search else None
     return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
 
 
@@ -107,7 +107,7 @@ def _is_fifo(proc: ProcFS, pid: int, descriptor: int) -> bool:
         return False
 
 
-def _lock_holders(proc: ProcFS, pid: int, descriptor: int) -> tuple[Holder, ...] | None:
+def _find_lock_holders(proc: ProcFS, pid: int, descriptor: int) -> tuple[Holder, ...] | None:
     try:
         return file_holders.of_lock(proc, file_holders.identity_of(proc.open_file(pid, descriptor)))
     except ProcError:
@@ -139,7 +139,7 @@ def _is_full(proc: ProcFS, pid: int, mount_point: str) -> bool:
     return bool(status.f_blocks) and not status.f_bavail
 
 
-def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
+def _find_other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
     """The holders of the other end of a pipe; None if none was found. A pipe without another end blocks nobody (pipe(7)), so it
     belongs to a process that cannot be seen."""
 

@@ -122,21 +122,21 @@ class CpuClocks:
             return {}
         now = time.monotonic()
         for tid, reading in threads.items():
-            known = self._places.get((pid, tid))
+            earlier = self._places.get((pid, tid))
             if (
-                known is None
-                or known[0] is not reading
-                or known[1].sleep_seconds is not None
-                or now - known[1].read_at > _PLACE_SECONDS
+                earlier is None
+                or earlier[0] is not reading
+                or earlier[1].sleep_seconds is not None
+                or now - earlier[1].read_at > _PLACE_SECONDS
             ):
                 backend = reading.name.startswith(thread_names.BACKENDS)
-                place = _waiting_place(proc, pid, tid, files_too=not backend)
+                place = _read_waiting_place(proc, pid, tid, files_too=not backend)
                 self._places[pid, tid] = (reading, place._replace(read_at=now))
         return threads
 
     def _threads(self, pid: int) -> Threads:
-        found = self._second.get(pid)
-        return found if isinstance(found, dict) else {}
+        threads = self._second.get(pid)
+        return threads if isinstance(threads, dict) else {}
 
     def _was_woken(self, pid: int) -> bool:
         """Whether a thread that hardly ran in the window runs now, after a pause: it does not show what it waits for."""
@@ -158,8 +158,10 @@ class CpuClocks:
         """The end of this window becomes the beginning of the next."""
         self._first = self._second
         self._times = (self._times[1], 0.0)
-        self._last_runs = {key: one for key, one in self._last_runs.items() if key[1] in self._threads(key[0])}
-        self._sleeps = {key: one for key, one in self._sleeps.items() if key in self._last_runs}
+        self._last_runs = {
+            key: last_run for key, last_run in self._last_runs.items() if key[1] in self._threads(key[0])
+        }
+        self._sleeps = {key: seconds for key, seconds in self._sleeps.items() if key in self._last_runs}
         self._date(observation, self._second)
         self._paused.clear()
 
@@ -182,12 +184,12 @@ class CpuClocks:
         for tid, reading in threads.items():
             if target.role == "helper" and tid != target.pid:
                 continue
-            known = self._last_runs.get((target.pid, tid))
-            if known is not None and known[0] is reading:
+            earlier = self._last_runs.get((target.pid, tid))
+            if earlier is not None and earlier[0] is reading:
                 continue
             last_run = None
-            if known is not None and target.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
-                last_run = known[1]
+            if earlier is not None and target.pid in self._paused and reading.cpu_ns - earlier[0].cpu_ns < _PAUSE_NS:
+                last_run = earlier[1]
             elif (
                 reading.state in "SDT"
                 and reading.switches is not None
@@ -214,9 +216,11 @@ class CpuClocks:
             return first
         if isinstance(second, Unavailable):
             return second
-        threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
+        threads = tuple(self._describe_thread(pid, tid, first.get(tid), now) for tid, now in second.items())
         # Every thread shows the sum for its process; the newest reading has the highest one.
-        before, after = (max((one.children_ticks for one in end.values()), default=0) for end in (first, second))
+        before, after = (
+            max((reading.children_ticks for reading in end.values()), default=0) for end in (first, second)
+        )
         exact = all(reading.slices is not None for reading in second.values())
         tick = 1_000_000_000 // observation.proc.ticks_per_second
         return Clocks(
@@ -226,7 +230,7 @@ class CpuClocks:
             children_cpu_ns=max(0, after - before) * tick,
         )
 
-    def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
+    def _describe_thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
         _, place = self._places.get((pid, tid), (now, _Place()))
         _, last_run = self._last_runs.get((pid, tid), (now, None))
         idle = round(max(0.0, self._times[0] - last_run), 3) if last_run is not None else None
@@ -283,14 +287,14 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
             cpu, slices = proc.schedstat(task)
         except ProcError:  # built without CONFIG_SCHED_INFO, or the thread has ended
             cpu, slices = 0, None
-        known = before.get(tid)
-        same = known is not None and slices is not None and (known.cpu_ns, known.slices) == (cpu, slices)
-        if known is not None and same and known.state not in "RXZ":
-            readings[tid] = known
+        earlier = before.get(tid)
+        same = earlier is not None and slices is not None and (earlier.cpu_ns, earlier.slices) == (cpu, slices)
+        if earlier is not None and same and earlier.state not in "RXZ":
+            readings[tid] = earlier
             continue
         try:
             stat = proc.stat(task)
-            voluntary, involuntary = _switches(proc, task)
+            voluntary, involuntary = _read_switches(proc, task)
         except ProcError:
             continue  # the thread has ended
         if slices is None:
@@ -301,16 +305,16 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
     return readings
 
 
-def _switches(proc: ProcFS, task: str) -> tuple[int | None, int | None]:
+def _read_switches(proc: ProcFS, task: str) -> tuple[int | None, int | None]:
     """Voluntary and involuntary context switches, which are the last lines of a long file. Raises ProcError."""
-    _, found, tail = proc.read(f"{task}/status").rpartition(b"\nvoluntary_ctxt_switches:")
-    fields = tail.split() if found else []
+    _, separator, tail = proc.read(f"{task}/status").rpartition(b"\nvoluntary_ctxt_switches:")
+    fields = tail.split() if separator else []
     if len(fields) < 3:
         return None, None
     return natural(fields[0].decode()), natural(fields[2].decode())
 
 
-def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) -> _Place:
+def _read_waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) -> _Place:
     """Where a thread waits, as far as it can be read. `files_too` includes the files that it waits for."""
     task = f"{pid}/task/{tid}"
     place = _Place()

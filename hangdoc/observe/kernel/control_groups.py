@@ -31,30 +31,30 @@ def frozen(proc: ProcFS, pid: int) -> bool:
         return False
     for line in lines:
         hierarchy, controllers, path = line.split(":", 2)
-        if hierarchy == "0" and _unified(path, "cgroup.events", "frozen") == 1:
+        if hierarchy == "0" and _read_unified(path, "cgroup.events", "frozen") == 1:
             return True
         if "freezer" in controllers.split(","):
-            state = _text(f"{_MOUNT}/freezer{path}/freezer.state")
+            state = _read_text(f"{_MOUNT}/freezer{path}/freezer.state")
             if state not in (None, "THAWED"):
                 return True
     return False
 
 
-def _unified(path: str, file: str, key: str) -> int | None:
+def _read_unified(path: str, file: str, key: str) -> int | None:
     """A value of a v2 group; None if it can't be read. Next to v1 hierarchies, v2 is mounted as `unified`."""
-    found = _value(f"{_MOUNT}{path}/{file}", key)
-    return found if found is not None else _value(f"{_MOUNT}/unified{path}/{file}", key)
+    value = _read_value(f"{_MOUNT}{path}/{file}", key)
+    return value if value is not None else _read_value(f"{_MOUNT}/unified{path}/{file}", key)
 
 
-def _value(file: str, key: str) -> int | None:
-    for line in (_text(file) or "").splitlines():
+def _read_value(file: str, key: str) -> int | None:
+    for line in (_read_text(file) or "").splitlines():
         name, _, value = line.partition(" ")
         if name == key:
             return natural(value)
     return None
 
 
-def _text(file: str) -> str | None:
+def _read_text(file: str) -> str | None:
     try:
         return read_kernel_file(file).decode("utf-8", "replace").strip()
     except ProcError:
@@ -96,26 +96,26 @@ class ControlGroups:
         groups = []
         for path, before in sorted(self._throttled.items()):
             after = self._throttled_after.get(path)
-            is_frozen = _unified(path, "cgroup.events", "frozen")
+            is_frozen = _read_unified(path, "cgroup.events", "frozen")
             groups.append(
                 ControlGroup(
                     path=path,
                     frozen=None if is_frozen is None else bool(is_frozen),
                     throttled_us=None if before is None or after is None else after - before,
-                    oom_kills=_oom_kills(path),
+                    oom_kills=_read_oom_kills(path),
                 )
             )
         yield None, "control_groups", tuple(groups)
 
 
-def _oom_kills(path: str) -> int | None:
-    value = _unified(path, "memory.events", "oom_kill")
-    return value if value is not None else _value(f"{_MOUNT}/memory{path}/memory.oom_control", "oom_kill")
+def _read_oom_kills(path: str) -> int | None:
+    value = _read_unified(path, "memory.events", "oom_kill")
+    return value if value is not None else _read_value(f"{_MOUNT}/memory{path}/memory.oom_control", "oom_kill")
 
 
 def _throttled(path: str) -> int | None:
-    value = _unified(path, "cpu.stat", "throttled_usec")
+    value = _read_unified(path, "cpu.stat", "throttled_usec")
     if value is not None:
         return value
-    nanoseconds = _value(f"{_MOUNT}/cpu{path}/cpu.stat", "throttled_time")
+    nanoseconds = _read_value(f"{_MOUNT}/cpu{path}/cpu.stat", "throttled_time")
     return None if nanoseconds is None else nanoseconds // 1000

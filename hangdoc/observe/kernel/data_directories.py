@@ -85,10 +85,10 @@ class TrainingData:
     def during(self, observation: Observation) -> None:
         """List the directories, each once for all processes that see the same files."""
         living = [target for target in observation.ranks() if target.state not in "ZX"]
-        self._found |= observation.read_each(living, lambda target: self._sources_of(observation, target))
+        self._found |= observation.read_each(living, lambda target: self._find_sources(observation, target))
 
-    def _sources_of(self, observation: Observation, target: Target) -> DataSources | Unavailable:
-        candidates = _candidates(observation, target)
+    def _find_sources(self, observation: Observation, target: Target) -> DataSources | Unavailable:
+        candidates = _find_candidates(observation, target)
         try:
             with files_of(observation.proc, target.pid, target.start_ticks) as files:
                 folders = {path: (path, names_data(origin)) for path, origin in candidates.items()}
@@ -132,7 +132,7 @@ class TrainingData:
             yield pid, "data", sources
 
 
-def _candidates(observation: Observation, target: Target) -> dict[str, str]:
+def _find_candidates(observation: Observation, target: Target) -> dict[str, str]:
     """`named_folders` of a process, including the directories of its open data files."""
     try:
         cwd = observation.proc.link(f"{target.pid}/cwd")
@@ -150,7 +150,7 @@ def named_folders(
     environment: Mapping[str, str], argv: tuple[str, ...], cwd: str, opened: Iterable[str] = ()
 ) -> dict[str, str]:
     """Absolute paths that may be data directories, with where each was found; the most likely first, at most 24."""
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
 
     def add(text: str, origin: str) -> None:
         text = text.strip("'\"")
@@ -162,7 +162,7 @@ def named_folders(
         if is_data_file(path):
             path = os.path.dirname(path)
         if path.startswith("/") and path != "/" and not path.startswith(_NOT_DATA):
-            found.setdefault(path, origin)
+            folders.setdefault(path, origin)
 
     for name, value in environment.items():
         if _DATA_NAME.search(name) and "/" in value and ":" not in value and not _OF_TOOLS.fullmatch(name):
@@ -182,7 +182,7 @@ def named_folders(
             add(word, "argument")
     for link in opened:
         add(link, "open file")
-    return dict(list(found.items())[:24])
+    return dict(list(folders.items())[:24])
 
 
 def is_data_file(path: str) -> bool:
@@ -213,17 +213,21 @@ def list_shards(root: Root, folder: str, *, any_suffix: bool = False) -> _Listin
             with contextlib.suppress(OSError):
                 below = root.entries(os.path.join(folder, name), _MAX_FILES - len(listed))
                 listed += [(os.path.join(name, inner), seen) for inner, seen in below]
-    files = [one for one in listed if is_data_file(one[0])]
+    files = [entry for entry in listed if is_data_file(entry[0])]
     if not files and any_suffix:
-        files = [one for one in listed if stat.S_ISREG(one[1].st_mode) and not os.path.basename(one[0]).startswith(".")]
-    shards = [(name, _size(root, os.path.join(folder, name), about)) for name, about in files]
+        files = [
+            entry
+            for entry in listed
+            if stat.S_ISREG(entry[1].st_mode) and not os.path.basename(entry[0]).startswith(".")
+        ]
+    shards = [(name, _read_size(root, os.path.join(folder, name), about)) for name, about in files]
     kinds = Counter(suffix for name, _ in files if (suffix := os.path.splitext(name)[1]))
     digest = hashlib.sha256(repr(sorted(shards)).encode(errors="surrogateescape")).hexdigest()[:16]
     size = sum(size for _, size in shards if size > 0)
     return len(shards), size, tuple(kind for kind, _ in kinds.most_common(3)), digest
 
 
-def _size(root: Root, path: str, about: os.stat_result) -> int:
+def _read_size(root: Root, path: str, about: os.stat_result) -> int:
     """The size of a file, or of the one to which a link leads; -1 if that is unknown."""
     try:
         return (root.stat(path) if stat.S_ISLNK(about.st_mode) else about).st_size

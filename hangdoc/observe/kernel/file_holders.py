@@ -51,8 +51,8 @@ def openers(proc: ProcFS, path: str, file: Identity, period: int) -> tuple[Holde
         alike = (number for number, link in links.items() if link.endswith(name))
         return any(identity_of(proc.open_file(pid, int(number))) == file for number in alike)
 
-    found = with_files(proc, holds)
-    return found if found or proc.shows_all() else None
+    holders = with_files(proc, holds)
+    return holders if holders or proc.shows_all() else None
 
 
 def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool]) -> tuple[Holder, ...] | None:
@@ -64,7 +64,7 @@ def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool]) -> tu
             if links is None:
                 hidden = True
             elif holds(pid, links):
-                held.append(_holder(proc, pid))
+                held.append(_read_holder(proc, pid))
         except Gone:
             continue
         except (ProcError, ValueError):
@@ -111,31 +111,31 @@ def of_lock(proc: ProcFS, wanted: Identity) -> tuple[Holder, ...] | None:
     """The holders of locks on a file (proc_locks(5)), of which `identity_of` is given; None if they can't be read, or if the lock
     belongs to another host."""
     try:
-        found = of(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted))
+        holders = read_holders(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted))
     except ProcError:
         return None
-    return found or _heirs(proc, wanted, period()) or None
+    return holders or _find_heirs(proc, wanted, period()) or None
 
 
 @lru_cache(8)
-def _heirs(proc: ProcFS, file: Identity, period: int) -> tuple[Holder, ...] | None:
+def _find_heirs(proc: ProcFS, file: Identity, period: int) -> tuple[Holder, ...] | None:
     """The processes that inherited a locked file from one that has ended: flock(2) locks the open file, which a fork copies."""
 
     def holds(pid: int, links: dict[str, str]) -> bool:
         opened = (number for number, link in links.items() if link.startswith("/"))
-        return any(lock.file == file for number in opened for lock in _locks_of(proc, pid, number))
+        return any(lock.file == file for number in opened for lock in _read_locks_of(proc, pid, number))
 
     return with_files(proc, holds)
 
 
-def _locks_of(proc: ProcFS, pid: int, descriptor: str) -> list[Lock]:
+def _read_locks_of(proc: ProcFS, pid: int, descriptor: str) -> list[Lock]:
     """The locks on an open file (proc_pid_fdinfo(5)); none if it was closed."""
     try:
         lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
     except ProcError:
         return []
-    found = (_lock(line.removeprefix("lock:").split()) for line in lines if line.startswith("lock:"))
-    return [lock for lock in found if lock is not None]
+    parsed = (_parse_lock(line.removeprefix("lock:").split()) for line in lines if line.startswith("lock:"))
+    return [lock for lock in parsed if lock is not None]
 
 
 def identity_of(status: os.stat_result) -> Identity:
@@ -145,11 +145,11 @@ def identity_of(status: os.stat_result) -> Identity:
 
 def locks(proc: ProcFS) -> list[Lock]:
     """All locks on files of this host, if their holders are visible (proc_locks(5)). Raises ProcError."""
-    found = (_lock(line.split()) for line in proc.text("locks").splitlines())
-    return [lock for lock in found if lock is not None and lock.pid > 0]
+    parsed = (_parse_lock(line.split()) for line in proc.text("locks").splitlines())
+    return [lock for lock in parsed if lock is not None and lock.pid > 0]
 
 
-def _lock(fields: list[str]) -> Lock | None:
+def _parse_lock(fields: list[str]) -> Lock | None:
     """A line of proc_locks(5); None for a process that waits for a lock (`->`)."""
     if len(fields) < 6 or fields[1] == "->":
         return None
@@ -160,16 +160,16 @@ def _lock(fields: list[str]) -> Lock | None:
         return None
 
 
-def of(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:
+def read_holders(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:
     """The first few of some processes that are still there."""
-    found = []
+    holders = []
     for pid in pids:
         with contextlib.suppress(ProcError):
-            found.append(_holder(proc, pid))
-    return tuple(found[:_MAX_HOLDERS])
+            holders.append(_read_holder(proc, pid))
+    return tuple(holders[:_MAX_HOLDERS])
 
 
-def _holder(proc: ProcFS, pid: int) -> Holder:
+def _read_holder(proc: ProcFS, pid: int) -> Holder:
     stat = proc.stat(str(pid))
     state = process_states.settled_state(proc, pid).state if stat.state == "t" else stat.state
     return Holder(pid=pid, name=stat.name, state=state)

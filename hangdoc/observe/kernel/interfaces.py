@@ -37,8 +37,8 @@ def interfaces(namespace_file: str | None = None) -> tuple[Interface, ...]:
                     names[index] = data[begin:until].rstrip(b"\0").decode("utf-8", "replace"), bool(flags & _RUNNING)
         for data, at, end in netlink.dump(_GET_ADDRESS, _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):
             family, prefix, _, _, index = _ADDRESS.unpack_from(data, at)
-            found = {kind: data[b:e] for kind, b, e in attributes(data, at + _ADDRESS.size, end)}
-            raw = found.get(_IFA_LOCAL, found.get(_IFA_ADDRESS))
+            values = {kind: data[b:e] for kind, b, e in attributes(data, at + _ADDRESS.size, end)}
+            raw = values.get(_IFA_LOCAL, values.get(_IFA_ADDRESS))
             if raw is None or family not in (socket.AF_INET, socket.AF_INET6) or index not in names:
                 continue
             zone = f"%{names[index][0]}" if family == socket.AF_INET6 and raw[:2] == _LINK_LOCAL else ""

@@ -52,13 +52,13 @@ class HostMachine:
 def swapped(proc: ProcFS) -> int | None:
     """Bytes swapped in and out since boot; None if unknown."""
     try:
-        pages = _numbers(proc, "vmstat")
+        pages = _read_numbers(proc, "vmstat")
         return (pages["pswpin"] + pages["pswpout"]) * os.sysconf("SC_PAGE_SIZE")
     except (ProcError, KeyError):
         return None
 
 
-def _numbers(proc: ProcFS, name: str) -> dict[str, int]:
+def _read_numbers(proc: ProcFS, name: str) -> dict[str, int]:
     """The numbers in a file with lines like `MemTotal:  24 kB` or `pswpin 0`. Raises ProcError."""
     words = (line.split() for line in proc.text(name).splitlines())
     return {word[0].rstrip(":"): int(word[1]) for word in words if len(word) > 1 and word[1].isdigit()}
@@ -67,10 +67,10 @@ def _numbers(proc: ProcFS, name: str) -> dict[str, int]:
 def machine(proc: ProcFS) -> Machine | Unavailable:
     """The host at this moment. `swapped_bytes` is None: it needs two readings."""
     try:
-        kib = _numbers(proc, "meminfo")
+        kib = _read_numbers(proc, "meminfo")
         swap, free = kib.get("SwapTotal", 0), kib.get("SwapFree", 0)
-        model, flags = _processor(proc)
-        shared = _shared_memory()
+        model, flags = _read_processor(proc)
+        shared = _read_shared_memory()
         return Machine(
             cpu_model=model,
             cpu_flags=flags,
@@ -89,14 +89,14 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
             kernel=os.uname().release,
             architecture=os.uname().machine,
             interfaces=interfaces(),
-            net_namespace=_own_namespace(proc),
+            net_namespace=_read_own_namespace(proc),
             hostname_addresses=resolve(socket.gethostname()),
         )
     except (OSError, KeyError, ProcError) as error:
         return Unavailable(reason=str(error))
 
 
-def _shared_memory() -> tuple[int | None, int | None]:
+def _read_shared_memory() -> tuple[int | None, int | None]:
     """(size, free) of /dev/shm in bytes."""
     try:
         about = own_root().space("/dev/shm")  # noqa: S108
@@ -105,7 +105,7 @@ def _shared_memory() -> tuple[int | None, int | None]:
     return about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize
 
 
-def _processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:
+def _read_processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:
     fields: dict[str, str] = {}
     for line in proc.text("cpuinfo").split("\n\n", 1)[0].splitlines():
         name, _, value = line.partition(":")
@@ -114,7 +114,7 @@ def _processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:
     return fields.get("model name"), tuple(flag for flag in _FLAGS if flag in present)
 
 
-def _own_namespace(proc: ProcFS) -> str | None:
+def _read_own_namespace(proc: ProcFS) -> str | None:
     try:
         return proc.link("self/ns/net")
     except ProcError:
@@ -126,8 +126,8 @@ def resolve(name: str) -> tuple[str, ...] | Unavailable:
     pool = ThreadPoolExecutor(1)
     host = name.encode() if name.isascii() else name  # for a str, Python loads the tables of IDNA
     try:
-        found = pool.submit(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM).result(1.0)
-        return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+        entries = pool.submit(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM).result(1.0)
+        return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
     except FutureTimeout:
         return Unavailable(reason=f"{name} did not resolve within 1 s")
     except OSError as error:

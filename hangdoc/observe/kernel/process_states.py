@@ -67,22 +67,22 @@ def _mark_held(observation: Observation, states: dict[int, KernelState]) -> None
 
 def _read_states(observation: Observation) -> dict[int, KernelState]:
     until = time.monotonic() + observation.deadline.remaining(_MOMENT_SECONDS)
-    found: dict[int, KernelState] = {}
+    states: dict[int, KernelState] = {}
     wanted = [target.pid for target in observation.alive()]
     while wanted:
         traced = []
         for pid in wanted:
             try:
-                found[pid] = state = kernel_state(observation.proc, pid)
+                states[pid] = state = kernel_state(observation.proc, pid)
             except ProcError:
-                found.pop(pid, None)
+                states.pop(pid, None)
                 continue
             if is_traced(state):
                 traced.append(pid)
         wanted = traced if time.monotonic() < until else []
         if wanted:
             time.sleep(0.004)
-    return found
+    return states
 
 
 def kernel_state(proc: ProcFS, pid: int) -> KernelState:

@@ -74,7 +74,7 @@ def read(proc: ProcFS) -> ProcessTable:
     kept: Counter[int | None] = Counter()
 
     def entry_of(pid: int) -> Entry | None:
-        entry = _entry(proc, pid)
+        entry = _read_entry(proc, pid)
         if entry is None:
             return None
         size = sum(map(len, entry.argv))
@@ -96,13 +96,13 @@ def read(proc: ProcFS) -> ProcessTable:
 def read_ancestry(proc: ProcFS, pid: int) -> ProcessTable:
     """Only a process and its ancestors; empty if it has ended."""
     entries: dict[int, Entry] = {}
-    while pid > 0 and pid not in entries and (entry := _entry(proc, pid)) is not None:
+    while pid > 0 and pid not in entries and (entry := _read_entry(proc, pid)) is not None:
         entries[pid] = entry
         pid = entry.stat.ppid
     return ProcessTable(entries)
 
 
-def _entry(proc: ProcFS, pid: int) -> Entry | None:
+def _read_entry(proc: ProcFS, pid: int) -> Entry | None:
     try:
         stat = proc.stat(str(pid))
         argv = proc.words(f"{pid}/cmdline")

@@ -37,16 +37,18 @@ def awaited(proc: ProcFS, pid: int, arguments: list[int]) -> AwaitedFile | None:
 
 def holders_of(proc: ProcFS, pid: int, inode: int) -> tuple[Holder, ...] | None:
     """The other processes that share the memory; None if there is none, but some processes could not be read."""
-    mapped, complete = _mapped(proc, file_holders.period())
+    mapped, complete = _read_mapped(proc, file_holders.period())
     own = (file for file, pids in mapped.items() if file[1] == inode and pid in pids)
-    found = file_holders.of(proc, dict.fromkeys(other for file in own for other in mapped[file] if other != pid))
-    return found if found or complete else None
+    holders = file_holders.read_holders(
+        proc, dict.fromkeys(other for file in own for other in mapped[file] if other != pid)
+    )
+    return holders if holders or complete else None
 
 
 @lru_cache(1)
-def _mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, ...]], bool]:
+def _read_mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, ...]], bool]:
     """The processes that have each file mapped for writing, and whether all processes could be read."""
-    found: dict[_File, list[int]] = defaultdict(list)
+    mapped: dict[_File, list[int]] = defaultdict(list)
     complete = proc.shows_all()
     for pid, maps in file_holders.each_of_host(proc, lambda pid: proc.read(f"{pid}/maps"), _MOST_BYTES):
         if maps is None:
@@ -54,5 +56,5 @@ def _mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, ...]],
             continue
         lines = maps.splitlines()
         for file in {(match[3], int(match[4])) for line in lines if (match := _SHARED.match(line)) is not None}:
-            found[file].append(pid)
-    return {file: tuple(pids) for file, pids in found.items()}, complete
+            mapped[file].append(pid)
+    return {file: tuple(pids) for file, pids in mapped.items()}, complete

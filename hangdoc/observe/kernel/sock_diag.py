@@ -111,13 +111,13 @@ class SockDiag:
             message, message_size = _MESSAGE.unpack_from, _MESSAGE.size
             try:
                 for data, at, end in self._netlink.dump(BY_FAMILY, body):
-                    yield TcpSocket._make((*message(data, at), _info(data, at + message_size, end)))
+                    yield TcpSocket._make((*message(data, at), _parse_info(data, at + message_size, end)))
             except FileNotFoundError:
                 if family == socket.AF_INET:  # a kernel without IPv6 refuses the second request
                     raise
 
 
-def _info(data: bytes, at: int, end: int) -> TcpInfo | None:
+def _parse_info(data: bytes, at: int, end: int) -> TcpInfo | None:
     """The tcp_info among the attributes from `at` to `end`; None if there is none."""
     place = attribute(data, at, end, _INFO)
     if place is None:

@@ -63,11 +63,11 @@ class Sockets:
             self._lookups_left = _OWNER_READINGS
             self._listeners = listeners(observation, sockets)
         for target in observation.alive():
-            namespace, inodes = self._sockets_of(observation, target.pid)
+            namespace, inodes = self._find_sockets_of(observation, target.pid)
             for inode in inodes:
                 key = (namespace, inode)
                 if (raw := sockets.get(key)) is not None:
-                    self._connections.append(_connection(target.pid, key, self._first.get(key), raw))
+                    self._connections.append(_describe_connection(target.pid, key, self._first.get(key), raw))
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
@@ -87,42 +87,42 @@ class Sockets:
             ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
             yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
-    def _sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
+    def _find_sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
         """Network namespace and inodes of a process's sockets."""
-        known = self._owned.get(pid)
-        if known is None:
+        owned = self._owned.get(pid)
+        if owned is None:
             try:
-                known = self._owned[pid] = (network_of(observation.proc, pid), _inodes(observation, pid))
+                owned = self._owned[pid] = (network_of(observation.proc, pid), _read_inodes(observation, pid))
             except Gone:  # it has ended, and so have its sockets
                 return "", frozenset()
             except ProcError as error:
                 observation.problems.append(f"sockets of pid {pid}: {error}")
                 return "", frozenset()
-        return known
+        return owned
 
     def _read_all(self, observation: Observation) -> dict[_Key, TcpSocket]:
         """All sockets of the network namespaces of all targets."""
-        found: dict[_Key, TcpSocket] = {}
+        sockets: dict[_Key, TcpSocket] = {}
         own = network_of(observation.proc, os.getpid())
         pids: dict[str, int] = {}
         for target in observation.alive():
-            known = self._owned.get(target.pid)
-            pids.setdefault(known[0] if known is not None else network_of(observation.proc, target.pid), target.pid)
+            owned = self._owned.get(target.pid)
+            pids.setdefault(owned[0] if owned is not None else network_of(observation.proc, target.pid), target.pid)
         for namespace, pid in pids.items():
             try:
                 if namespace not in self._diags:
                     elsewhere = namespace not in (own, "")
                     self._diags[namespace] = SockDiag(f"{observation.proc.root}/{pid}/ns/net" if elsewhere else None)
-                for one in self._diags[namespace].sockets():
-                    found[namespace, one.inode] = one
+                for socket in self._diags[namespace].sockets():
+                    sockets[namespace, socket.inode] = socket
             except OSError as error:
                 self._failed = f"sock_diag: {error.strerror or error}"
                 if namespace in self._diags:
                     self._diags.pop(namespace).close()
-        return found
+        return sockets
 
 
-def _connection(pid: int, key: _Key, before: TcpSocket | None, now: TcpSocket) -> Connection:
+def _describe_connection(pid: int, key: _Key, before: TcpSocket | None, now: TcpSocket) -> Connection:
     info, earlier = now.info, before.info if before is not None else None
     listening = now.state == LISTEN
     moved = busy = None
@@ -157,7 +157,7 @@ def _bytes(info: TcpInfo) -> int:
     return info.bytes_acked + info.bytes_received
 
 
-def _inodes(observation: Observation, pid: int) -> frozenset[int]:
+def _read_inodes(observation: Observation, pid: int) -> frozenset[int]:
     links = observation.proc.links(f"{pid}/fd").values()
     return frozenset(int(match[1]) for link in links if (match := _INODE.match(link)))
 
@@ -172,20 +172,25 @@ def listeners(observation: Observation, sockets: dict[_Key, TcpSocket]) -> list[
         if t.launch and t.launch.endpoint
     }
     wanted = {key: raw.local_port for key, raw in sockets.items() if raw.state == LISTEN and raw.local_port in ports}
-    found: dict[_Key, Listener] = {}
+    listeners_by_key: dict[_Key, Listener] = {}
     for pid in [*observation.targets, *observation.proc.pids()]:
-        if len(found) == len(wanted):
+        if len(listeners_by_key) == len(wanted):
             break
         try:
             namespace = network_of(observation.proc, pid)
-            inodes = _inodes(observation, pid)
+            inodes = _read_inodes(observation, pid)
         except ProcError:
             continue
         for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
-            if key not in found:
-                found[key] = describe_listener(observation.proc, wanted[key], namespace, pid)
-    unknown = [Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in found]
-    return sorted([*found.values(), *unknown], key=lambda one: (one.port, one.namespace, one.pid or 0))
+            if key not in listeners_by_key:
+                listeners_by_key[key] = describe_listener(observation.proc, wanted[key], namespace, pid)
+    unknown = [
+        Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in listeners_by_key
+    ]
+    return sorted(
+        [*listeners_by_key.values(), *unknown],
+        key=lambda listener: (listener.port, listener.namespace, listener.pid or 0),
+    )
 
 
 def describe_listener(proc: ProcFS, port: int, namespace: str, pid: int | None) -> Listener:

@@ -193,8 +193,8 @@ def timeout(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> tuple[fl
     if len(raw) < 16:
         return None
     seconds, nanoseconds = struct.unpack("=qq", raw)
-    given: float = seconds + nanoseconds / 1e9
-    return (given, False) if clock is None else (max(0.0, given - time.clock_gettime(clock)), True)
+    total: float = seconds + nanoseconds / 1e9
+    return (total, False) if clock is None else (max(0.0, total - time.clock_gettime(clock)), True)
 
 
 def memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:

@@ -22,11 +22,13 @@ _PEER = 2
 def peers(namespace_file: str | None) -> dict[int, int]:
     """The inode of the other end of each connected Unix socket, by its inode. `namespace_file` as for `SockDiag`. Raises
     OSError."""
-    found = {}
+    other_ends = {}
     request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW_PEER)
     with closing(sock_diag.connection(namespace_file)) as netlink:
         for data, at, end in netlink.dump(sock_diag.BY_FAMILY, request):
             place = attribute(data, at + _MESSAGE.size, end, _PEER)
             if place is not None:
-                found[_MESSAGE.unpack_from(data, at)[-1]] = int.from_bytes(data[place[0] : place[1]], sys.byteorder)
-    return found
+                other_ends[_MESSAGE.unpack_from(data, at)[-1]] = int.from_bytes(
+                    data[place[0] : place[1]], sys.byteorder
+                )
+    return other_ends

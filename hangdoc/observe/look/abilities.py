@@ -43,17 +43,17 @@ class Ability(NamedTuple):
 
 def check_all() -> Iterator[Ability]:
     """Test every ability."""
-    yield _py_spy()
-    yield from _of_a_child()
-    yield _yama()
-    yield _sockets()
-    yield _other_users()
+    yield _check_py_spy()
+    yield from _check_on_child()
+    yield _check_yama()
+    yield _check_sockets()
+    yield _check_other_users()
     yield from (Ability(*source) for source in gpu_abilities.examine())
     if os.geteuid() == 0:
-        yield _files_of_other_users()
+        yield _check_files_of_other_users()
 
 
-def _of_a_child() -> Iterator[Ability]:
+def _check_on_child() -> Iterator[Ability]:
     """What hangdoc can read of a program of its own. No fork of this process: ptrace must treat it as it treats a rank."""
     try:
         child = subprocess.Popen(
@@ -70,15 +70,15 @@ def _of_a_child() -> Iterator[Ability]:
     try:
         assert child.stdout is not None  # noqa: S101
         child.stdout.readline()
-        yield _stacks(child.pid)
-        yield _memory(child.pid)
-        yield _clocks(child.pid)
+        yield _check_stacks(child.pid)
+        yield _check_memory(child.pid)
+        yield _check_clocks(child.pid)
     finally:
         child.kill()
         child.communicate()
 
 
-def _py_spy() -> Ability:
+def _check_py_spy() -> Ability:
     program = pyspy.executable()
     remedy = "Run `pip install py-spy` in hangdoc's own environment."
     if program is None:
@@ -89,7 +89,7 @@ def _py_spy() -> Ability:
     return Ability("py-spy", bool(version), version or "does not start", remedy)
 
 
-def _stacks(pid: int) -> Ability:
+def _check_stacks(pid: int) -> Ability:
     stack = attach.dump(ProcFS(), pid, Deadline(10))
     if isinstance(stack, Stack):
         return Ability("stacks (ptrace)", True, "readable", "")
@@ -97,7 +97,7 @@ def _stacks(pid: int) -> Ability:
     return Ability("stacks (ptrace)", False, stack.reason, remedy)
 
 
-def _memory(pid: int) -> Ability:
+def _check_memory(pid: int) -> Ability:
     proc = ProcFS()
     try:
         image = locate(proc, pid)
@@ -110,7 +110,7 @@ def _memory(pid: int) -> Ability:
     return Ability("interpreter memory", True, f"readable (Python {image.version[0]}.{image.version[1]})", "")
 
 
-def _clocks(pid: int) -> Ability:
+def _check_clocks(pid: int) -> Ability:
     proc = ProcFS()
     try:
         proc.read(f"{pid}/task/{pid}/schedstat")
@@ -119,17 +119,17 @@ def _clocks(pid: int) -> Ability:
     return Ability("CPU clocks", True, "nanoseconds (schedstat)", "")
 
 
-def _yama() -> Ability:
+def _check_yama() -> Ability:
     try:
         scope = ProcFS().text("sys/kernel/yama/ptrace_scope")
-        found = f"ptrace_scope {scope}, uid {os.geteuid()}"
+        finding = f"ptrace_scope {scope}, uid {os.geteuid()}"
     except ProcError:
-        scope, found = "0", "not in this kernel"
+        scope, finding = "0", "not in this kernel"
     works = scope == "0" or (scope in "12" and os.geteuid() == 0)
-    return Ability("Yama", works, found, _PTRACE_REMEDY)
+    return Ability("Yama", works, finding, _PTRACE_REMEDY)
 
 
-def _sockets() -> Ability:
+def _check_sockets() -> Ability:
     remedy = (
         "Allow netlink sock_diag: a seccomp profile may forbid it, or the kernel lacks INET_DIAG. "
         "Without it, the ages of sockets stay unknown."
@@ -142,16 +142,16 @@ def _sockets() -> Ability:
     return Ability("sockets (sock_diag)", True, f"{count} TCP sockets read", "")
 
 
-def _other_users() -> Ability:
+def _check_other_users() -> Ability:
     if os.geteuid() == 0:
         # A container may lack this capability. Even then, ranks with no more capabilities than hangdoc are readable.
         capable = int(ProcFS().status("self").get("CapEff", "0"), 16) & _SYS_PTRACE
-        found = (
+        finding = (
             "readable (uid 0)"
             if capable
             else "only ranks with no more capabilities are readable: CAP_SYS_PTRACE is missing"
         )
-        return Ability("other users' ranks", True, found, "")
+        return Ability("other users' ranks", True, finding, "")
     # sudo does not search a virtual environment
     program = shutil.which(os.path.join(os.path.dirname(sys.executable), "hangdoc"))
     command = f"sudo {shlex.quote(program) if program is not None else 'hangdoc'}"
@@ -161,7 +161,7 @@ def _other_users() -> Ability:
     )
 
 
-def _files_of_other_users() -> Ability:
+def _check_files_of_other_users() -> Ability:
     """Whether root may read files with the rights of another user, the only way in which it reads them."""
     name = "other users' files"
     if int(ProcFS().status("self").get("CapEff", "0"), 16) & _SET_IDS == _SET_IDS:

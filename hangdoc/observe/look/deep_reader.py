@@ -32,7 +32,7 @@ _COUNTS = Unavailable(reason="not needed: the rank makes calls, and so makes pro
 
 
 @dataclass
-class Known:
+class Readings:
     """The last readings of one process."""
 
     pid: int
@@ -86,7 +86,7 @@ class Known:
         """The integers in the user's code; with `current`, the values before and after are equal."""
         if not current:
             return self.counters
-        return tuple(msgspec.structs.replace(one, before=one.after) for one in self.counters)
+        return tuple(msgspec.structs.replace(counter, before=counter.after) for counter in self.counters)
 
 
 class DeepReader:
@@ -94,7 +94,7 @@ class DeepReader:
 
     def __init__(self, clocks: CpuClocks) -> None:
         self._clocks = clocks
-        self.known: dict[int, Known] = {}
+        self.readings: dict[int, Readings] = {}
         self._interpreters = InterpreterState()
         self._sources: Sources | None = None
         self._runtimes = Runtimes()
@@ -102,8 +102,10 @@ class DeepReader:
     def drop_ended(self, observation: Observation, new: Iterable[int]) -> None:
         """Drop the readings of processes that are no longer targets. `new` are processes that have started: their source files
         may have changed, so cached sources are checked again."""
-        for pid in [pid for pid, one in self.known.items() if _start(observation, pid) != one.start_ticks]:
-            del self.known[pid]
+        for pid in [
+            pid for pid, readings in self.readings.items() if _find_start(observation, pid) != readings.start_ticks
+        ]:
+            del self.readings[pid]
         if self._sources is not None and set(new):
             self._sources.renew()
 
@@ -126,34 +128,34 @@ class DeepReader:
         for target in targets:
             interpreter, threads = interpreters.get(target.pid, _NOT_LOOKED_AT), clocks[target.pid]
             after = {} if isinstance(threads, Unavailable) else threads
-            seen = (earlier := self.known.get(target.pid)) is not None and isinstance(earlier.stack, Stack)
+            seen = (earlier := self.readings.get(target.pid)) is not None and isinstance(earlier.stack, Stack)
             # Without a stack, only the main thread was known, and another one may have run since the window began.
             began = at_end[target.pid] if seen else self._clocks.readings(target.pid)[0]
             off = target.pid in off_cpu and not has_run(target.pid, stacks[target.pid], began, after)
             self._store(target, stacks[target.pid], interpreter, after, off_cpu=off)
-            known, more = self.known[target.pid], slow.get(target.pid, {})
-            known.slow_at = more.pop("at", known.slow_at)
-            known.slow = {**known.slow, **more}
+            readings, more = self.readings[target.pid], slow.get(target.pid, {})
+            readings.slow_at = more.pop("at", readings.slow_at)
+            readings.slow = {**readings.slow, **more}
 
     def read_memory(self, observation: Observation, targets: Iterable[Target]) -> None:
         """Read only the interpreters of some ranks, and what hardly ever changes, where that is due: it takes no pause."""
         now = time.monotonic()
-        due = [t for t in targets if t.pid not in self.known or now - self.known[t.pid].slow_at > _SLOW_SECONDS]
+        due = [t for t in targets if t.pid not in self.readings or now - self.readings[t.pid].slow_at > _SLOW_SECONDS]
         slow = self._read_slow(observation, due)
         interpreters = observation.read_each(due, lambda target: self._interpreters.read(observation, target))
         for target in due:
             interpreter = interpreters.get(target.pid, _NOT_LOOKED_AT)
             self._store(target, _COUNTS, interpreter, self._clocks.readings(target.pid)[1], off_cpu=False)
-            known = self.known[target.pid]
-            known.slow_at, known.slow = now, {**known.slow, **slow[target.pid]}
-            known.slow.pop("at", None)
+            readings = self.readings[target.pid]
+            readings.slow_at, readings.slow = now, {**readings.slow, **slow[target.pid]}
+            readings.slow.pop("at", None)
 
     def drop_stack(self, pid: int) -> None:
         """Drop the stacks of a process that has moved since, and what is only valid with them."""
-        known = self.known.get(pid)
-        if known is not None and known.stack is not _COUNTS:
-            known.stack = known.stack_before = known.native = _COUNTS
-            known.native_tried, known.off_cpu, known.counters = False, False, ()
+        readings = self.readings.get(pid)
+        if readings is not None and readings.stack is not _COUNTS:
+            readings.stack = readings.stack_before = readings.native = _COUNTS
+            readings.native_tried, readings.off_cpu, readings.counters = False, False, ()
 
     def _store(
         self,
@@ -165,75 +167,75 @@ class DeepReader:
         off_cpu: bool,
     ) -> None:
         """Store what was read of a process, with its clocks after the reading. `off_cpu`: it has not run meanwhile."""
-        pid, before = target.pid, self.known.get(target.pid)
+        pid, before = target.pid, self.readings.get(target.pid)
         earlier = before.interpreter if before is not None else None
         if isinstance(interpreter, Interpreter) and isinstance(earlier, Interpreter):
             interpreter = msgspec.structs.replace(interpreter, globals_before=integers(earlier))
-        known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
+        readings = Readings(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
         if before is not None:
-            known.stack_before, known.read_before_at = before.stack, before.read_at
-            known.slow, known.slow_at = before.slow, before.slow_at
+            readings.stack_before, readings.read_before_at = before.stack, before.read_at
+            readings.slow, readings.slow_at = before.slow, before.slow_at
             if isinstance(before.stack, Stack) and isinstance(stack, Stack):
                 same = native_stacks.location(before.stack) == native_stacks.location(stack)
                 if same:
-                    known.native, known.native_tried = before.native, before.native_tried
+                    readings.native, readings.native_tried = before.native, before.native_tried
         if off_cpu:
-            known.stack_before, known.off_cpu = stack, True
+            readings.stack_before, readings.off_cpu = stack, True
             if isinstance(interpreter, Interpreter):
-                known.interpreter = msgspec.structs.replace(interpreter, globals_before=integers(interpreter))
+                readings.interpreter = msgspec.structs.replace(interpreter, globals_before=integers(interpreter))
         if target.role == "rank":
-            known.counters = counters(known.stack_before, stack, known.interpreter)
-        self.known[pid] = known
+            readings.counters = counters(readings.stack_before, stack, readings.interpreter)
+        self.readings[pid] = readings
 
     def _read_slow(self, observation: Observation, targets: list[Target]) -> dict[int, dict[str, Any]]:
         """By rank and field: what hardly ever changes, if that is due."""
         now = time.monotonic()
         ranks = {t.pid: t for t in targets if t.role == "rank"}
-        known = {pid: one for pid in ranks if (one := self.known.get(pid)) is not None}
-        old = {pid: t for pid, t in ranks.items() if pid not in known or now - known[pid].slow_at > _SLOW_SECONDS}
-        found: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
+        earlier = {pid: readings for pid in ranks if (readings := self.readings.get(pid)) is not None}
+        old = {pid: t for pid, t in ranks.items() if pid not in earlier or now - earlier[pid].slow_at > _SLOW_SECONDS}
+        slow: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
         if old:
             probe, part = TrainingData(), msgspec.structs.replace(observation, targets=old)
             probe.during(part)
             for pid, name, value in probe.evidence(part):
                 if pid is not None:
-                    found[pid][name] = value
+                    slow[pid][name] = value
         runtimes = observation.read_each(old.values(), lambda target: self._runtimes.read(observation.proc, target))
         for pid, software in runtimes.items():
-            found[pid] |= {"runtime": software, "at": now}
-        return found
+            slow[pid] |= {"runtime": software, "at": now}
+        return slow
 
     def native(self, observation: Observation, gathered: native_stacks.Gathered, pids: set[int]) -> None:
         """Read the C++ frames of those `pids` that make no progress and need them. That takes a pause, so their Python stacks are
         read once more, without a pause."""
         part = observation.part(pids)
         earlier = {
-            pid: (one.stack, one.native)
-            for pid, one in self.known.items()
-            if pid in pids and isinstance(one.stack, Stack) and isinstance(one.native, Stack)
+            pid: (readings.stack, readings.native)
+            for pid, readings in self.readings.items()
+            if pid in pids and isinstance(readings.stack, Stack) and isinstance(readings.native, Stack)
         }
         for pid in pids:
-            self.known[pid].native, self.known[pid].native_tried = _NOT_NEEDED, True
+            self.readings[pid].native, self.readings[pid].native_tried = _NOT_NEEDED, True
         for pid, native in native_stacks.read(part, gathered, earlier).items():
             read_now = earlier.get(pid, (None, None))[1] is not native
             if read_now and isinstance(native, Stack):
                 self._clocks.paused(pid)
-                self._settle(observation, pid)
+                self._wait_until_off_cpu(observation, pid)
                 self.read(observation, [observation.targets[pid]], {pid})
-            self.known[pid].native, self.known[pid].native_tried = native, True
+            self.readings[pid].native, self.readings[pid].native_tried = native, True
 
     def drop_native(self, pid: int) -> None:
         """Drop the C++ frames of a process that moves again: they are out of date."""
-        if (known := self.known.get(pid)) is not None and known.native_tried:
-            known.native, known.native_tried = _NOT_NEEDED, False
+        if (readings := self.readings.get(pid)) is not None and readings.native_tried:
+            readings.native, readings.native_tried = _NOT_NEEDED, False
 
-    def _settle(self, observation: Observation, pid: int) -> None:
+    def _wait_until_off_cpu(self, observation: Observation, pid: int) -> None:
         until = time.monotonic() + _SETTLES_SECONDS
         before = self._clocks.read(observation.proc, pid)
         while time.monotonic() < until:
             time.sleep(0.005)
             now = self._clocks.read(observation.proc, pid)
-            if self.known[pid].was_off_cpu(before, now):
+            if self.readings[pid].was_off_cpu(before, now):
                 return
             before = now
 
@@ -242,6 +244,6 @@ class DeepReader:
         return self._interpreters.problems()
 
 
-def _start(observation: Observation, pid: int) -> int | None:
+def _find_start(observation: Observation, pid: int) -> int | None:
     target = observation.targets.get(pid)
     return target.start_ticks if target is not None else None

@@ -95,14 +95,14 @@ def observe(
     deadline = Deadline(options.timeout)
     proc = ProcFS()
     progress("looking for ranks")
-    found = discover(proc, deadline, options.scope)
+    discovered = discover(proc, deadline, options.scope)
     observation = Observation(
         proc=proc,
         deadline=deadline,
         window=options.window,
         native=options.native,
-        targets=found.targets,
-        problems=list(found.problems),
+        targets=discovered.targets,
+        problems=list(discovered.problems),
         ras=options.ras,
         of_fleet=options.of_fleet,
     )
@@ -111,7 +111,9 @@ def observe(
     if observation.targets:
         evidence, wall_us = _run(observation, progress, meanwhile)
     taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.UTC)
-    processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
+    processes = each_process(
+        observation, lambda target: _make_process(observation, target, evidence.get(target.pid, {}))
+    )
     host = Host(
         name=socket.gethostname(),
         taken_at=taken_at.isoformat(timespec="milliseconds"),
@@ -121,8 +123,8 @@ def observe(
         problems=tuple(dict.fromkeys([*observation.problems, *isolation.shared.take_problems(), *not_read(deadline)])),
         machine_id=machine_id(proc),
         wall_us=wall_us,
-        restricted=found.restricted,
-        unread=found.unread,
+        restricted=discovered.restricted,
+        unread=discovered.unread,
         **evidence.get(None, {}),
     )
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
@@ -202,6 +204,7 @@ def _run(
         left = observation.deadline.remaining() + _MIN_SECONDS
         for pid, field, value in guard.run(observation, probe.name, evidence_of(probe), left) or ():
             gathered.setdefault(pid, {})[field] = value
+    guard.end()
     for pid, native in (
         attempt(observation, "native stacks", lambda o: native_stacks.read(o, gathered, {})) or {}
     ).items():
@@ -224,15 +227,15 @@ def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
         redact.variable(name, "x")
 
 
-def _process_of(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
+def _make_process(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
     """One process with its evidence, and with the integers that are in both readings."""
-    found: tuple[Counter, ...] = ()
+    counted: tuple[Counter, ...] = ()
     before, after = evidence.get("stack_before", _NOT_LOOKED_AT), evidence.get("stack", _NOT_LOOKED_AT)
     if target.role == "rank":
-        found = counters(before, after, evidence.get("interpreter", _NOT_LOOKED_AT))
+        counted = counters(before, after, evidence.get("interpreter", _NOT_LOOKED_AT))
     if isinstance(before, Stack) and isinstance(after, Stack):
         evidence = {**evidence, "stack_before": with_later_frames(before, after)}
-    return process(observation, target, evidence, found)
+    return process(observation, target, evidence, counted)
 
 
 def each_process(observation: Observation, build: Callable[[Target], Process]) -> tuple[Process, ...]:
@@ -243,7 +246,7 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
     for pid, result in observation.read_each(targets, build, always=True).items():
         if isinstance(result, Unavailable):
             observation.problems.append(f"the evidence of pid {pid}: {result.reason}")
-            result = _bare(observation, observation.targets[pid], result)
+            result = _make_bare_process(observation, observation.targets[pid], result)
         processes[pid] = result
     searched = observation.search_each(
         targets, lambda target: _with_others(observation, target, processes[target.pid]), _SEARCH_SECONDS
@@ -256,7 +259,7 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
     return tuple(processes[pid] for pid in sorted(processes))
 
 
-def _bare(observation: Observation, target: Target, why: Unavailable) -> Process:
+def _make_bare_process(observation: Observation, target: Target, why: Unavailable) -> Process:
     """A process with nothing but what its discovery found. Its user stays known: it tells to whose run the process belongs."""
     return Process(
         **_discovered_fields(observation, target),
@@ -334,7 +337,7 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
     proc, pid, stack, clocks = observation.proc, target.pid, process.stack, process.clocks
     if not isinstance(stack, Stack) or not isinstance(clocks, Clocks):
         return process
-    of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
+    of_runs = frozenset(member.pid for member in observation.targets.values() if member.role in ("rank", "launcher"))
     is_rank = target.role == "rank"
     clocks = awaited_processes.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
     fields: dict[str, Any] = {"clocks": clocks}
@@ -342,8 +345,8 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks)
         fields["polled_lock"] = awaited_processes.with_lock(proc, pid, polled, of_runs)
         others = awaited_processes.beside(proc, pid, clocks, stack, of_runs)
-        fields["others_at_work"] = tuple(one for one in others if one.works)
-        fields["others_asleep"] = tuple(one for one in others if not one.works)
+        fields["others_at_work"] = tuple(other for other in others if other.works)
+        fields["others_asleep"] = tuple(other for other in others if not other.works)
         fields["arrival"] = newest_files.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
     if target.role in ("rank", "launcher"):
         starting = awaited_processes.starting_beside(proc, pid, stack, of_runs)

@@ -127,7 +127,7 @@ class Polling:
             self._guarded(probe.name, probe.close, observation)
         self._ended = time.monotonic()
         self._wall_us = time.time_ns() // 1000
-        gathered = self._cheap_evidence()
+        gathered = self._gather_cheap_evidence()
         for pid, loops in (self._guarded(self._loops.name, self._read_loops, observation) or {}).items():
             gathered.setdefault(pid, {})["loops"] = loops
         self._just_read = set()
@@ -140,13 +140,14 @@ class Polling:
                 gathered[pid]["recorder"] = record
         ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
         gathered.setdefault(None, {})["ras"] = ras or ()
-        snapshot = self._snapshot(taken_at, began, gathered)
+        snapshot = self._make_snapshot(taken_at, began, gathered)
         for probe in self._probes:
             probe.start_next_window(observation)
         return snapshot
 
     def close(self) -> None:
-        """End the polling: release its sockets and the kernel log, and end the child that asks for the cards."""
+        """End the polling: release its sockets and the kernel log, and end its threads and the child that asks for the cards."""
+        self._guard.end()
         self._sockets.release()
         probe_of(self._probes, GpuCards).release()
         probe_of(self._probes, KernelLog).release()
@@ -166,7 +167,9 @@ class Polling:
         self._ended = time.monotonic()
         self._guarded(self._loops.name, self._read_loops, self._observation)
         first = [
-            t for t in self._observation.ranks() if t.python and t.state not in "ZX" and t.pid not in self._deep.known
+            t
+            for t in self._observation.ranks()
+            if t.python and t.state not in "ZX" and t.pid not in self._deep.readings
         ]
         at_rest = {t.pid for t in first if t.at_rest}
         # Whether these count is known at the end of the window.
@@ -182,7 +185,7 @@ class Polling:
         observation = self._observation
         new = self._membership.refresh(deadline)
         observation.targets = self._membership.targets
-        observation.problems += self._membership.found.problems
+        observation.problems += self._membership.discovered.problems
         observation.forget_images(new)
         self._deep.drop_ended(observation, new)
         if new:
@@ -194,14 +197,14 @@ class Polling:
 
     # --- readings --------------------------------------------------------------------------------------------------------
 
-    def _cheap_evidence(self) -> dict[int | None, dict[str, Any]]:
+    def _gather_cheap_evidence(self) -> dict[int | None, dict[str, Any]]:
         """The results of the cheap probes in this window."""
-        found: dict[int | None, dict[str, Any]] = {}
+        evidence: dict[int | None, dict[str, Any]] = {}
         for probe in self._probes:
             for pid, name, value in self._guarded(probe.name, evidence_of(probe), self._observation) or ():
                 if pid is None or pid in self._observation.targets:
-                    found.setdefault(pid, {})[name] = value
-        return found
+                    evidence.setdefault(pid, {})[name] = value
+        return evidence
 
     def _read_loops(self, observation: Observation) -> dict[int, Loops | Unavailable]:
         """The loops of all ranks. Only those whose main thread has run are read."""
@@ -214,12 +217,12 @@ class Polling:
         counting = {t.pid for t in observation.ranks() if has_counted(gathered.get(t.pid, {}))}
         for pid in counting:
             self._deep.drop_stack(pid)
-        wanted = self._readable()
+        wanted = self._list_readable()
         off_cpu = {t.pid for t in wanted if t.pid not in new | counting and self._was_off_cpu(t.pid)}
         due = [t for t in wanted if t.pid not in counting and self._is_due(t.pid)]
         self._update_silence(gathered, wanted, off_cpu, counting)
         self._deep.read_memory(observation, [t for t in wanted if t.pid in counting])
-        chosen = {t.pid: t for t in due if t.pid not in self._deep.known}
+        chosen = {t.pid: t for t in due if t.pid not in self._deep.readings}
         chosen |= {t.pid: t for t in due if t.pid in off_cpu and self._budget.spend_on_off_cpu(len(wanted))}
         moving = sorted((t for t in due if t.pid not in off_cpu and t.pid not in chosen), key=self._read_at)
         needed = 1 if self._after_gap else _QUIET_POLLS
@@ -239,37 +242,37 @@ class Polling:
         for pid in chosen:
             gathered.setdefault(pid, {})["clocks"] = self._clocks.across(observation, pid)
 
-    def _readable(self) -> list[Target]:
+    def _list_readable(self) -> list[Target]:
         """The processes worth reading: ranks, launchers, and the helpers that a rank waits for."""
         observation = self._observation
-        found = [t for t in observation.alive() if t.python and t.role != "helper"]
+        readable = [t for t in observation.alive() if t.python and t.role != "helper"]
         for rank in observation.ranks():
-            known = self._deep.known.get(rank.pid)
-            if known is not None and waits_for_a_child(known.stack):
-                found += helpers_of(observation, rank)
-        return found
+            readings = self._deep.readings.get(rank.pid)
+            if readings is not None and waits_for_a_child(readings.stack):
+                readable += helpers_of(observation, rank)
+        return readable
 
     def _was_off_cpu(self, pid: int) -> bool:
         """Whether the process has not run in the window."""
-        known, (first, second) = self._deep.known.get(pid), self._clocks.readings(pid)
-        if known is None:  # by its main thread alone; the reading of its stack tests the other threads
+        readings, (first, second) = self._deep.readings.get(pid), self._clocks.readings(pid)
+        if readings is None:  # by its main thread alone; the reading of its stack tests the other threads
             return not has_run(pid, _NOT_NEEDED, first, second)
-        return known.was_off_cpu(first, second)
+        return readings.was_off_cpu(first, second)
 
     def _is_due(self, pid: int) -> bool:
-        known = self._deep.known.get(pid)
-        return known is None or known.out_of_date(self._clocks.readings(pid)[1])
+        readings = self._deep.readings.get(pid)
+        return readings is None or readings.out_of_date(self._clocks.readings(pid)[1])
 
     def _is_current(self, pid: int) -> bool:
         """Whether the last reading of the process is valid for the whole window."""
-        known = self._deep.known.get(pid)
-        if known is None:
+        readings = self._deep.readings.get(pid)
+        if readings is None:
             return False
-        return known.off_cpu if pid in self._just_read else not self._is_due(pid)
+        return readings.off_cpu if pid in self._just_read else not self._is_due(pid)
 
     def _read_at(self, target: Target) -> float:
-        known = self._deep.known.get(target.pid)
-        return known.read_at if known is not None else float("-inf")
+        readings = self._deep.readings.get(target.pid)
+        return readings.read_at if readings is not None else float("-inf")
 
     def _run_of(self, target: Target) -> str:
         """A key for the run of a process: equal for its ranks and their helpers."""
@@ -313,10 +316,10 @@ class Polling:
         for target in self._observation.ranks():
             polls, since = self._silence(target)
             if self._options.native == "always" or (polls and now - since >= _NATIVE_SECONDS):
-                wanted |= {target.pid} & current & self._deep.known.keys()
+                wanted |= {target.pid} & current & self._deep.readings.keys()
             elif not polls:
                 self._deep.drop_native(target.pid)
-        if any(not self._deep.known[pid].native_tried for pid in wanted):
+        if any(not self._deep.readings[pid].native_tried for pid in wanted):
             seen = self._with_deep(gathered)
             self._guarded(
                 "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._observation
@@ -326,24 +329,24 @@ class Polling:
 
     def _deep_fields(self, pid: int | None) -> dict[str, Any]:
         """Stack and memory of a process, by field of snapshot.Process."""
-        known = self._deep.known.get(pid) if pid is not None else None
-        if pid is None or known is None:
+        readings = self._deep.readings.get(pid) if pid is not None else None
+        if pid is None or readings is None:
             target = self._observation.targets.get(pid) if pid is not None else None
             return (
                 dict.fromkeys(("stack", "stack_before"), Unavailable(reason=no_stack_reason(target))) if target else {}
             )
-        return known.fields(self._observation.deadline.started, current=self._is_current(pid))
+        return readings.fields(self._observation.deadline.started, current=self._is_current(pid))
 
     def _with_deep(self, gathered: dict[int | None, dict[str, Any]]) -> dict[int | None, dict[str, Any]]:
         """The evidence with stack and memory of each process."""
         return {pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()}
 
-    def _snapshot(
+    def _make_snapshot(
         self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]
     ) -> Snapshot:
         observation = self._observation
         assert self._ended is not None  # noqa: S101
-        processes = each_process(observation, lambda target: self._process(target, gathered.get(target.pid, {})))
+        processes = each_process(observation, lambda target: self._make_process(target, gathered.get(target.pid, {})))
         host = Host(
             name=socket.gethostname(),
             taken_at=taken_at.isoformat(timespec="milliseconds"),
@@ -361,38 +364,38 @@ class Polling:
                 )
             ),
             machine_id=machine_id(observation.proc),
-            restricted=self._membership.found.restricted,
-            unread=self._membership.found.unread,
-            machine=self._machine_reading(),
+            restricted=self._membership.discovered.restricted,
+            unread=self._membership.discovered.unread,
+            machine=self._read_machine(),
             wall_us=self._wall_us,
             **gathered.get(None, {}),
         )
         return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), self._options.locals)
 
-    def _process(self, target: Target, cheap: dict[str, Any]) -> Process:
-        known = self._deep.known.get(target.pid)
+    def _make_process(self, target: Target, cheap: dict[str, Any]) -> Process:
+        readings = self._deep.readings.get(target.pid)
         current, fresh = self._is_current(target.pid), target.pid in self._just_read
-        counted = known.current_counters(current=current) if known is not None else ()
-        found = process(self._observation, target, {**self._deep_fields(target.pid), **cheap}, counted)
-        twice = known is not None and isinstance(known.stack_before, Stack)
-        if known is None or current or (fresh and twice):
-            return found
+        counted = readings.current_counters(current=current) if readings is not None else ()
+        result = process(self._observation, target, {**self._deep_fields(target.pid), **cheap}, counted)
+        twice = readings is not None and isinstance(readings.stack_before, Stack)
+        if readings is None or current or (fresh and twice):
+            return result
         # A moving process that was read only once may be anywhere by now.
-        ago = max(0.01, time.monotonic() - known.read_at)
+        ago = max(0.01, time.monotonic() - readings.read_at)
         if target.role == "helper":
             gone = Unavailable(reason=f"it has run since its stack was read {ago:.1f} s ago")
-            return msgspec.structs.replace(found, stack=gone, stack_before=gone)
-        return msgspec.structs.replace(found, deep_seconds_ago=round(ago, 2))
+            return msgspec.structs.replace(result, stack=gone, stack_before=gone)
+        return msgspec.structs.replace(result, deep_seconds_ago=round(ago, 2))
 
-    def _machine_reading(self) -> Machine | Unavailable:
-        read_at, known = self._machine
+    def _read_machine(self) -> Machine | Unavailable:
+        read_at, reading = self._machine
         if time.monotonic() - read_at > _MACHINE_SECONDS:
-            known = machine(self._proc)
-            self._machine = (time.monotonic(), known)
+            reading = machine(self._proc)
+            self._machine = (time.monotonic(), reading)
         before, self._swapped = self._swapped, swapped(self._proc)
-        if isinstance(known, Machine) and before is not None and self._swapped is not None:
-            return msgspec.structs.replace(known, swapped_bytes=self._swapped - before)
-        return known
+        if isinstance(reading, Machine) and before is not None and self._swapped is not None:
+            return msgspec.structs.replace(reading, swapped_bytes=self._swapped - before)
+        return reading
 
     def _guarded(self, name: str, action: Callable[[Observation], _T], observation: Observation) -> _T | None:
         """The result of the action. One that does not end holds up the poll only for a while, and the next ones not at all."""

@@ -87,6 +87,10 @@ class Guard:
         self._threads: Threads[str] = Threads("probe", 1)
         self._began: dict[str, float] = {}
 
+    def end(self) -> None:
+        """End its threads; one that was abandoned, when it comes back."""
+        self._threads.end()
+
     def run(
         self, observation: Observation, name: str, action: Callable[[Observation], _T], seconds: float
     ) -> _T | None:

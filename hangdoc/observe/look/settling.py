@@ -26,13 +26,13 @@ def wait_until_settled(observation: Observation, most: float) -> None:
     been stopped for 6 seconds. If all ranks of one parent process wait for something else, wait until one of them runs again or
     all have waited for 5 seconds. `most`: wait for at most so many seconds."""
     limit = Deadline(most)
-    waiting = _waiting(observation)
+    waiting = _find_waiting(observation)
     time.sleep(limit.remaining(seconds_until_settled(observation)))
     moved = False
     while limit.remaining() > 0.0:
         now = time.monotonic()
         waiting = [group for group in waiting if now < group.until]
-        still = [group for group in waiting if _switches(observation.proc, group.pids) == group.switches]
+        still = [group for group in waiting if _read_switches(observation.proc, group.pids) == group.switches]
         moved |= len(still) < len(waiting)
         if not still:
             break
@@ -64,26 +64,28 @@ class _Waiting(NamedTuple):
     switches: list[str | None]
 
 
-def _waiting(observation: Observation) -> list[_Waiting]:
+def _find_waiting(observation: Observation) -> list[_Waiting]:
     groups: dict[int, list[Target]] = {}
     for rank in observation.ranks():
         if rank.state not in "ZX":
             groups.setdefault(rank.ppid, []).append(rank)
-    found = []
+    waiting = []
     for ranks in groups.values():
-        last_runs = [one for rank in ranks if (one := rank.last_run) is not None]
+        last_runs = [last_run for rank in ranks if (last_run := rank.last_run) is not None]
         if len(last_runs) == len(ranks):
             pids = tuple(rank.pid for rank in ranks)
-            found.append(_Waiting(pids, max(last_runs) + _LONGEST_STEP_SECONDS, _switches(observation.proc, pids)))
-    return found
+            waiting.append(
+                _Waiting(pids, max(last_runs) + _LONGEST_STEP_SECONDS, _read_switches(observation.proc, pids))
+            )
+    return waiting
 
 
-def _switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:
+def _read_switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:
     """How often the main threads have given up their processors; None for one that can't be read."""
-    found = []
+    switches = []
     for pid in pids:
         try:
-            found += proc.fields(str(pid), "voluntary_ctxt_switches")
+            switches += proc.fields(str(pid), "voluntary_ctxt_switches")
         except ProcError:
-            found.append(None)
-    return found
+            switches.append(None)
+    return switches

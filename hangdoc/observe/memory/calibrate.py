@@ -45,9 +45,14 @@ def calibrate(memory: Memory, modules: int, likely: Layout | None = None) -> tup
         lambda: memory.integer(system["maxunicode"]) == sys.maxunicode,
     )  # fmt: skip
     _choose(
-        memory, "tuples", ({"tuple_items": 24}, {"tuple_items": 32}), lambda: _float_info(memory, system["float_info"])
+        memory,
+        "tuples",
+        ({"tuple_items": 24}, {"tuple_items": 32}),
+        lambda: _is_float_info(memory, system["float_info"]),
     )
-    _choose(memory, "lists", ({},), lambda: all(memory.kind(one)[0] for one in memory.elements(system["path"], 16)))
+    _choose(
+        memory, "lists", ({},), lambda: all(memory.kind(element)[0] for element in memory.elements(system["path"], 16))
+    )
     _choose(memory, "sets", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
     release = memory.integer(system["hexversion"])
     version = release >> 24, release >> 16 & 0xFF
@@ -55,7 +60,7 @@ def calibrate(memory: Memory, modules: int, likely: Layout | None = None) -> tup
     if not os_module.keys() >= _OF_OS:
         return version  # os is not imported, or still being imported
     likely = likely or Layout()
-    memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"], likely))
+    memory.layout = memory.layout._replace(function_name=_find_name_offset(memory, os_module["getenv"], likely))
     for name in ("environ", "environb"):  # a script may have replaced os.environ
         with contextlib.suppress(Unreadable, Misread):
             _learn_instances(memory, os_module[name], version, likely)
@@ -75,7 +80,7 @@ def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], reads_ri
     raise Misread(what)
 
 
-def _float_info(memory: Memory, address: int) -> bool:
+def _is_float_info(memory: Memory, address: int) -> bool:
     fields = list(memory.elements(address, 11))
     return (
         len(fields) == 11
@@ -84,7 +89,7 @@ def _float_info(memory: Memory, address: int) -> bool:
     )
 
 
-def _name_offset(memory: Memory, function: int, likely: Layout) -> int | None:
+def _find_name_offset(memory: Memory, function: int, likely: Layout) -> int | None:
     """Offset of `func_name` (or of the equal `func_qualname`) in `os.getenv`."""
     for offset in _with_first(likely.function_name, range(16, 96, 8)):
         with contextlib.suppress(Unreadable):
@@ -117,10 +122,10 @@ def _learn_instances(memory: Memory, environ: int, version: tuple[int, int], lik
 
 
 def _is_environ(memory: Memory, address: int) -> bool:
-    found = dict(memory.attributes(address))
-    if not found.keys() >= _ENVIRON or not memory.kind(found["_data"])[1] & DICT:
+    attributes = dict(memory.attributes(address))
+    if not attributes.keys() >= _ENVIRON or not memory.kind(attributes["_data"])[1] & DICT:
         return False
-    pairs = list(memory.items(found["_data"]))[:16]
+    pairs = list(memory.items(attributes["_data"]))[:16]
     return all(
-        memory.read(one + 32 + memory.word(one + 16), 1) == b"\0" for pair in pairs for one in pair
+        memory.read(item + 32 + memory.word(item + 16), 1) == b"\0" for pair in pairs for item in pair
     )  # bytes end so

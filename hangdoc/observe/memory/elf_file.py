@@ -36,7 +36,7 @@ class ElfFile:
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
         self._read = read
-        header = self._exactly(0, _HEADER)
+        header = self._read_exactly(0, _HEADER)
         if header[:6] != b"\x7fELF\x02\x01":
             raise Unreadable("it is not a 64-bit little-endian ELF file")
         (self.machine,) = struct.unpack_from("<H", header, 18)
@@ -48,10 +48,10 @@ class ElfFile:
             0 < program_count <= _MAX_HEADERS and names_at < section_count <= _MAX_HEADERS
         ):
             raise Unreadable("it has no sections, or is an ELF file of an unknown form")
-        segments = struct.iter_unpack("<IIQQ32x", self._exactly(programs, program_count * _PROGRAM_HEADER))
+        segments = struct.iter_unpack("<IIQQ32x", self._read_exactly(programs, program_count * _PROGRAM_HEADER))
         self.first_address = next((at for kind, _, offset, at in segments if (kind, offset) == (_PT_LOAD, 0)), 0)
         """Where the first byte of the file is in memory, before the file is moved to where it is loaded."""
-        raw = self._exactly(sections, section_count * _SECTION_HEADER)
+        raw = self._read_exactly(sections, section_count * _SECTION_HEADER)
         entries = list(struct.iter_unpack("<IIQQQQ24x", raw))
         names = self._read(entries[names_at][4], min(entries[names_at][5], _MAX_NAMES))
         self.sections: dict[str, Section] = {}
@@ -76,16 +76,16 @@ class ElfFile:
             raise Unreadable("its symbols were stripped")
         if table.size > _MAX_SYMBOLS or strings.size > _MAX_STRINGS:
             raise Unreadable("it has too many symbols")
-        texts = self._exactly(strings.offset, strings.size)
-        places = {at: name for name in names for at in _positions(texts, name.encode() + b"\0")}
-        found: dict[str, int] = {}
-        raw = self._exactly(table.offset, table.size // _SYMBOL * _SYMBOL)
+        texts = self._read_exactly(strings.offset, strings.size)
+        places = {at: name for name in names for at in _find_positions(texts, name.encode() + b"\0")}
+        addresses: dict[str, int] = {}
+        raw = self._read_exactly(table.offset, table.size // _SYMBOL * _SYMBOL)
         for text, info, section, value in struct.iter_unpack("<IBxHQ8x", raw):
             if text in places and section and info & 0xF == _STT_OBJECT:
-                found.setdefault(places[text], value)
-        return found
+                addresses.setdefault(places[text], value)
+        return addresses
 
-    def _exactly(self, offset: int, size: int) -> bytes:
+    def _read_exactly(self, offset: int, size: int) -> bytes:
         raw = self._read(offset, size)
         if len(raw) != size:
             raise Unreadable("it ends too early")
@@ -100,7 +100,7 @@ def build_id_of(note: bytes) -> str:
     return note[16 : 16 + size].hex() if (name_size, kind) == (4, _NT_GNU_BUILD_ID) and 0 < size <= 64 else ""
 
 
-def _positions(texts: bytes, name: bytes) -> list[int]:
+def _find_positions(texts: bytes, name: bytes) -> list[int]:
     """Where a name begins. The linker may store it as the end of a longer one."""
     positions: list[int] = []
     at = texts.find(name)

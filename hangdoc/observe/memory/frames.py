@@ -114,11 +114,11 @@ class Frames:
         while address and address not in threads and len(threads) < _MAX_THREADS:
             if memory.word(address + layout.thread_interpreter) != interpreter:
                 raise Unreadable("not a thread of this interpreter")
-            threads[address] = ThreadState(self._tid(address), address)
+            threads[address] = ThreadState(self._read_tid(address), address)
             address = memory.word(address + layout.thread_next)
         return list(threads.values())
 
-    def _tid(self, thread: int) -> int | None:
+    def _read_tid(self, thread: int) -> int | None:
         if self._layout.native_id is not None:
             return self._memory.word(thread + self._layout.native_id) & 0xFFFFFFFF
         pthread = self._memory.word(thread + self._layout.pthread)
@@ -175,11 +175,11 @@ class Frames:
         size = len(code.names) + code.stack_size
         raw = struct.unpack(f"<{size}Q", memory.read(address + layout.values, 8 * size)) if size else ()
         slots = [value & ~_TAGS for value in raw]
-        position = self._position(address, code)
-        variables = self._variables(address, code, slots)
+        position = self._read_position(address, code)
+        variables = self._read_variables(address, code, slots)
         in_use = self._in_use(address, code)
         stack = slots[len(code.names) :][: code.stack_size if in_use is None else max(0, in_use)]
-        loops = self._loops(code, position, stack, len(stack) if suspended and in_use is not None else 0)
+        loops = self._find_loops(code, position, stack, len(stack) if suspended and in_use is not None else 0)
         line = line_at(self._image.version, code.lines, code.first_line, position)
         return MemoryFrame(code.function, code.file, line, variables, loops, address, at, suspended, position)
 
@@ -205,7 +205,7 @@ class Frames:
             return None
         return number if layout.own_objects else number - len(code.names)
 
-    def _position(self, address: int, code: _Code) -> int:
+    def _read_position(self, address: int, code: _Code) -> int:
         """The number of the code unit that runs."""
         if self._layout.own_objects:
             position = int.from_bytes(self._memory.read(address + self._layout.instruction, 4), "little", signed=True)
@@ -217,7 +217,7 @@ class Frames:
             raise Unreadable("not in its code")
         return position
 
-    def _variables(self, address: int, code: _Code, slots: list[int]) -> dict[str, int]:
+    def _read_variables(self, address: int, code: _Code, slots: list[int]) -> dict[str, int]:
         if not code.optimized:
             table = self._memory.word(address + self._layout.namespace)
             if not self._memory.kind(table)[1] & DICT:
@@ -231,7 +231,7 @@ class Frames:
                     variables[name] = self._memory.word(value + 16) if in_cell else value
         return {name: value for name, value in variables.items() if value}
 
-    def _loops(self, code: _Code, position: int, stack: list[int], sure: int) -> tuple[Running, ...]:
+    def _find_loops(self, code: _Code, position: int, stack: list[int], sure: int) -> tuple[Running, ...]:
         """The iterators on the evaluation stack of the loops around an instruction. Above them may be anything, and behind the
         top of the stack are objects that are gone: nothing there is taken. `sure`: so many values are there and are no arguments
         of a call."""
@@ -280,7 +280,7 @@ class Frames:
         if layout.own_objects:
             tables = (layout.names, layout.names + 16, layout.names + 8)  # variables, cells, free variables
             names = [name for table in tables for name in self._names(pointer(table))]
-            begin, units = pointer(layout.units) + 32, self._bytes_length(pointer(layout.units)) // 2
+            begin, units = pointer(layout.units) + 32, self._read_bytes_length(pointer(layout.units)) // 2
         else:
             names = self._names(pointer(layout.names))
             begin, units = address + layout.units, pointer(16)
@@ -296,8 +296,8 @@ class Frames:
             first_line=number(layout.first_line),
             stack_size=stack_size,
             instructions=memory.read(begin, 2 * units),
-            lines=self._whole_bytes(pointer(layout.lines)),
-            handlers=self._whole_bytes(pointer(layout.handlers)) if layout.handlers is not None else b"",
+            lines=self._read_whole_bytes(pointer(layout.lines)),
+            handlers=self._read_whole_bytes(pointer(layout.handlers)) if layout.handlers is not None else b"",
             optimized=bool(number(layout.flags) & _OPTIMIZED),
             begin=begin,
         )
@@ -307,7 +307,7 @@ class Frames:
             raise Unreadable("not the names of a code object")
         return [self._memory.text(name) for name in self._memory.elements(table, _MAX_VALUES)]
 
-    def _bytes_length(self, address: int) -> int:
+    def _read_bytes_length(self, address: int) -> int:
         if not self._memory.kind(address)[1] & BYTES:
             raise Unreadable("not bytes")
         length = self._memory.word(address + 16)
@@ -315,5 +315,5 @@ class Frames:
             raise Unreadable("a code object that is too large")
         return length
 
-    def _whole_bytes(self, address: int) -> bytes:
-        return self._memory.read(address + 32, self._bytes_length(address))
+    def _read_whole_bytes(self, address: int) -> bytes:
+        return self._memory.read(address + 32, self._read_bytes_length(address))

@@ -64,7 +64,7 @@ _layouts: dict[_Build, Layout] = {}
 
 def python_version(proc: ProcFS, pid: int, files: list[Mapping]) -> tuple[int, int] | None:
     """(major, minor) of the CPython that `pid` runs, from the names of its mapped `files`; None for anything else."""
-    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _pythons_among(proc, pid, files))
+    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _find_pythons_among(proc, pid, files))
     return next(((int(match[1]), int(match[2])) for match in versions if match), None)
 
 
@@ -73,23 +73,23 @@ def locate(proc: ProcFS, pid: int, budget: Budget | None = None) -> Image:
     support the interpreter. A process that has just started can't be distinguished from an unsupported one.
     """
     try:
-        files = _pythons_among(proc, pid, mapped_files(proc, pid))
+        files = _find_pythons_among(proc, pid, mapped_files(proc, pid))
         program = proc.link(f"{pid}/exe")
     except ProcError as error:
         raise Unreadable(str(error)) from error
     with Memory(pid, Layout(), str(proc.root), budget) as memory:
-        runtime = next(_runtimes(memory, files), None)
+        runtime = next(_find_runtimes(memory, files), None)
         if runtime is None:
             raise Unsupported(f"no CPython found in {program}")
         if runtime.free_threaded:
             raise Unsupported(f"{runtime.name} is free-threaded, which hangdoc does not support")
-        modules = _modules(memory, runtime)
-        version, layout = _calibrated(memory, modules, runtime)
+        modules = _find_modules(memory, runtime)
+        version, layout = _calibrate_layout(memory, modules, runtime)
         gap = "" if layout.instances else f"hangdoc does not know where {runtime.name} stores attributes of objects"
         return Image(version, layout, modules, gap, runtime.address)
 
 
-def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
+def _calibrate_layout(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
     forms = memory.layout
     for last in (False, True):  # the process runs: an object may have changed during the first attempt
         memory.layout = forms
@@ -106,18 +106,18 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
     return version, memory.layout
 
 
-def _pythons_among(proc: ProcFS, pid: int, found: list[Mapping]) -> list[Mapping]:
+def _find_pythons_among(proc: ProcFS, pid: int, files: list[Mapping]) -> list[Mapping]:
     """The files that may contain the interpreter: first those named python or libpython, then the program itself."""
     try:
         program = proc.link(f"{pid}/exe").removesuffix(" (deleted)")
     except ProcError:
         program = None
-    named = [mapped for mapped in found if _NAMED_PYTHON.search(mapped.path)]
-    rest = [mapped for mapped in found if mapped.path == program and not _NAMED_PYTHON.search(mapped.path)]
+    named = [mapped for mapped in files if _NAMED_PYTHON.search(mapped.path)]
+    rest = [mapped for mapped in files if mapped.path == program and not _NAMED_PYTHON.search(mapped.path)]
     return [*named, *rest][:_MAX_FILES]
 
 
-def _runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
+def _find_runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
     for file in files:
         with contextlib.suppress(Unreadable):
             image = MappedFile(memory, file.base)
@@ -138,41 +138,41 @@ def _runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
             )
 
 
-def _modules(memory: Memory, runtime: _Runtime) -> int:
+def _find_modules(memory: Memory, runtime: _Runtime) -> int:
     """The address of sys.modules. Sets the forms of str and dict in `memory.layout` with which it can be read."""
-    known = _places.get(runtime.key)
-    if known is not None:
+    offsets = _places.get(runtime.key)
+    if offsets is not None:
         with contextlib.suppress(Unreadable):
             address = runtime.address
-            for offset in known:
+            for offset in offsets:
                 address = memory.word(address + offset)
             if _is_modules(memory, address, runtime):
                 return address
-    for place, address in _dicts(memory, runtime):
+    for place, address in _find_dicts(memory, runtime):
         with contextlib.suppress(Unreadable):
             if _is_modules(memory, address, runtime):
                 _places[runtime.key] = place
                 return address
     memory.word(runtime.address)  # raises Unreadable if the process has ended
-    if known is not None:
+    if offsets is not None:
         raise Unreadable(f"pid {memory.pid} has no sys.modules any more: it is about to end")
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 
 
-def _dicts(memory: Memory, runtime: _Runtime) -> Iterator[tuple[tuple[int, ...], int]]:
+def _find_dicts(memory: Memory, runtime: _Runtime) -> Iterator[tuple[tuple[int, ...], int]]:
     """Every dict that _PyRuntime points to, with the offsets that lead to it."""
-    pointers = list(_pointers(memory, runtime.address, min(runtime.size, _MAX_RUNTIME)))
+    pointers = list(_find_pointers(memory, runtime.address, min(runtime.size, _MAX_RUNTIME)))
     for offset, pointer in pointers:
-        if _type(memory, pointer) == runtime.dict_type:
+        if _read_type(memory, pointer) == runtime.dict_type:
             yield (offset,), pointer
     if runtime.size < 1 << 15:  # 3.10 stores the state of an interpreter in a structure of its own
         for offset, pointer in pointers:
-            for inner, address in _pointers(memory, pointer, 1 << 12):
-                if _type(memory, address) == runtime.dict_type:
+            for inner, address in _find_pointers(memory, pointer, 1 << 12):
+                if _read_type(memory, address) == runtime.dict_type:
                     yield (offset, inner), address
 
 
-def _pointers(memory: Memory, address: int, size: int) -> Iterator[tuple[int, int]]:
+def _find_pointers(memory: Memory, address: int, size: int) -> Iterator[tuple[int, int]]:
     """(offset, value) of the words that may be pointers."""
     try:
         raw = memory.read(address, size // 8 * 8)
@@ -183,7 +183,7 @@ def _pointers(memory: Memory, address: int, size: int) -> Iterator[tuple[int, in
             yield index * 8, word
 
 
-def _type(memory: Memory, address: int) -> int | None:
+def _read_type(memory: Memory, address: int) -> int | None:
     try:
         return memory.word(address + 8)
     except Unreadable:

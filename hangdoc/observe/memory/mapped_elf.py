@@ -54,14 +54,14 @@ class MappedFile:
     def symbol(self, name: str) -> Symbol | None:
         """The exported symbol `name`; None if the file does not export it."""
         if _DT_GNU_HASH in self._tables:
-            return self._by_gnu_hash(name, self._tables[_DT_GNU_HASH])
+            return self._find_by_gnu_hash(name, self._tables[_DT_GNU_HASH])
         if _DT_HASH in self._tables:
             _, count = struct.unpack("<II", self._memory.read(self._tables[_DT_HASH], 8))
-            found = (self._entry(index, name) for index in range(min(count, _MAX_SYMBOLS)))
-            return next((symbol for symbol in found if symbol), None)
+            symbols = (self._read_entry(index, name) for index in range(min(count, _MAX_SYMBOLS)))
+            return next((symbol for symbol in symbols if symbol), None)
         return None
 
-    def _by_gnu_hash(self, name: str, table: int) -> Symbol | None:
+    def _find_by_gnu_hash(self, name: str, table: int) -> Symbol | None:
         wanted = 5381
         for byte in name.encode():
             wanted = (wanted * 33 + byte) & 0xFFFFFFFF
@@ -69,19 +69,19 @@ class MappedFile:
         if not bucket_count:
             return None
         buckets = table + 16 + 8 * bloom_words
-        index = self._half(buckets + 4 * (wanted % bucket_count))
+        index = self._read_half(buckets + 4 * (wanted % bucket_count))
         for at in range(index, index + 1000) if index >= first_hashed else ():
-            hashed = self._half(buckets + 4 * bucket_count + 4 * (at - first_hashed))
-            if hashed | 1 == wanted | 1 and (symbol := self._entry(at, name)):
+            hashed = self._read_half(buckets + 4 * bucket_count + 4 * (at - first_hashed))
+            if hashed | 1 == wanted | 1 and (symbol := self._read_entry(at, name)):
                 return symbol
             if hashed & 1:  # the last of its bucket
                 break
         return None
 
-    def _half(self, address: int) -> int:
+    def _read_half(self, address: int) -> int:
         return int.from_bytes(self._memory.read(address, 4), "little")
 
-    def _entry(self, index: int, name: str) -> Symbol | None:
+    def _read_entry(self, index: int, name: str) -> Symbol | None:
         raw = self._memory.read(self._tables[_DT_SYMTAB] + index * _SYMBOL_BYTES, _SYMBOL_BYTES)
         text, _info, _other, section, value, size = struct.unpack("<IBBHQQ", raw)
         if not section or self._memory.c_string(self._tables[_DT_STRTAB] + text) != name:

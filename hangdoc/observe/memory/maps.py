@@ -34,12 +34,12 @@ class Mapping(NamedTuple):
 
 def mapped_files(proc: ProcFS, pid: int) -> list[Mapping]:
     """Every file whose first byte `pid` has mapped, by ascending address. Raises ProcError."""
-    found = []
+    mappings = []
     for base, device, inode, raw in _FIRST.findall(proc.read(f"{pid}/maps")):
         path = raw.decode("utf-8", "replace")
         name = path.removesuffix(_DELETED)
-        found.append(Mapping(int(base, 16), name, device.decode(), int(inode), name != path))
-    return found
+        mappings.append(Mapping(int(base, 16), name, device.decode(), int(inode), name != path))
+    return mappings
 
 
 def inner_path(proc: ProcFS, pid: int, mapping: Mapping) -> str:

@@ -118,20 +118,20 @@ class Memory:
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
         """The bytes of every (address, size) that can be read. Neighbours are read together: thousands of small objects are
         often on few pages. Raises Overspent alone."""
-        found: dict[tuple[int, int], bytes] = {}
+        contents: dict[tuple[int, int], bytes] = {}
         together: list[tuple[int, int]] = []
         end = 0
         for wanted in sorted(set(ranges)):
             if together and (wanted[0] > end + _GAP or wanted[0] + wanted[1] > together[0][0] + _TOGETHER):
-                self._read_together(together, end, found)
+                self._read_together(together, end, contents)
                 together, end = [], 0
             together.append(wanted)
             end = max(end, wanted[0] + wanted[1])
         if together:
-            self._read_together(together, end, found)
-        return found
+            self._read_together(together, end, contents)
+        return contents
 
-    def _read_together(self, ranges: list[tuple[int, int]], end: int, found: dict[tuple[int, int], bytes]) -> None:
+    def _read_together(self, ranges: list[tuple[int, int]], end: int, contents: dict[tuple[int, int], bytes]) -> None:
         first = ranges[0][0]
         try:
             raw = self.read(first, end - first)
@@ -140,10 +140,10 @@ class Memory:
         except Unreadable:
             if len(ranges) > 1:
                 for wanted in ranges:
-                    self._read_together([wanted], wanted[0] + wanted[1], found)
+                    self._read_together([wanted], wanted[0] + wanted[1], contents)
             return
         for address, size in ranges:
-            found[address, size] = raw[address - first : address - first + size]
+            contents[address, size] = raw[address - first : address - first + size]
 
     def word(self, address: int) -> int:
         """The unsigned 64-bit word at `address`."""
@@ -164,10 +164,10 @@ class Memory:
     def kind(self, address: int) -> tuple[str, int]:
         """(type name, tp_flags) of the object at `address`."""
         type_address = self.word(address + 8)
-        flags = self._flags(type_address)
+        flags = self._read_flags(type_address)
         return self._types[type_address][0], flags
 
-    def _flags(self, type_address: int) -> int:
+    def _read_flags(self, type_address: int) -> int:
         if type_address not in self._types:
             self._types[type_address] = (
                 self.c_string(self.word(type_address + _TP_NAME)),
@@ -181,7 +181,7 @@ class Memory:
             head = self.read(address, 112)  # enough for most names, in one system call
         except Unreadable:
             head = self.read(address, 40)
-        if not self._flags(int.from_bytes(head[8:16], "little")) & UNICODE:
+        if not self._read_flags(int.from_bytes(head[8:16], "little")) & UNICODE:
             raise Unreadable("not a str")
         length = int.from_bytes(head[16:24], "little")
         state = int.from_bytes(head[32:36], "little")
@@ -196,7 +196,7 @@ class Memory:
             raw = self.read(address + offset, size)
         return raw.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
 
-    def _name(self, address: int) -> str:
+    def _read_name(self, address: int) -> str:
         """As `text`, but cached."""
         key = address, self.layout.text  # when names are first read, the form of str objects is still being calibrated
         name = self._names.get(key)
@@ -270,14 +270,14 @@ class Memory:
             size, _lookup, _usable, count = struct.unpack("<4Q", self.read(address + 8, 32))
             header, stride, skip = 40, 24, 8
             indices = size * (1 if size <= 0xFF else 2 if size <= 0xFFFF else 4)
-            known = 1 <= size <= 1 << 28 and count <= size
+            well_formed = 1 <= size <= 1 << 28 and count <= size
         else:
             raw = self.read(address, 32)
             index_bytes, kind, count = raw[9], raw[10], int.from_bytes(raw[24:32], "little")
             header, stride, skip = 32, *((24, 8) if kind == 0 else (16, 0))  # 0: any keys, 1 and 2: str alone
             indices = 1 << min(index_bytes, 31)
-            known = kind <= 2 and index_bytes <= 30
-        if not known or count > _MAX_ENTRIES:
+            well_formed = kind <= 2 and index_bytes <= 30
+        if not well_formed or count > _MAX_ENTRIES:
             raise Unreadable("not a dict of a known form")
         return Keys(count, address + header + indices, stride, skip)
 
@@ -290,26 +290,26 @@ class Memory:
             try:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
                     continue
-                yield self._name(key), value
+                yield self._read_name(key), value
             except (Unreadable, OSError, OverflowError):
                 continue  # the process may change the dict meanwhile, so a key may be no address
 
     def find_named(self, address: int, names: Collection[str], among: int = _MAX_ENTRIES) -> dict[str, int]:
         """As `named_items`, but only `names`. Ends when it has all: of two thousand modules, `sys` is one of the first."""
-        found: dict[str, int] = {}
+        addresses: dict[str, int] = {}
         for name, value in self.named_items(address, {len(name) for name in names}, among):
             if name in names:
-                found[name] = value
-                if len(found) == len(names):
+                addresses[name] = value
+                if len(addresses) == len(names):
                     break
-        return found
+        return addresses
 
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
         """The variables of the module at address `module`: names and addresses. With `names`, only these."""
-        whole = self.word(module + self._dict_offset(self.word(module + 8)))
+        whole = self.word(module + self._read_dict_offset(self.word(module + 8)))
         return self.find_named(whole, names) if names else dict(self.named_items(whole))
 
-    def _dict_offset(self, type_address: int) -> int:
+    def _read_dict_offset(self, type_address: int) -> int:
         offset = self.word(type_address + _TP_DICTOFFSET)
         if not 16 <= offset < 4096 or offset % 8:  # no dict, or an offset from the end of an object of variable size
             raise Unreadable("no attributes")
@@ -322,12 +322,12 @@ class Memory:
         Include/internal/pycore_dict.h).
         """
         type_address = self.word(instance + 8)
-        flags = self._flags(type_address)
+        flags = self._read_flags(type_address)
         values = 0
         if not flags & MANAGED_DICT:
             if not flags & _HEAP_TYPE or flags & TYPE:
                 raise Unreadable("a built-in object or a class")
-            whole = self.word(instance + self._dict_offset(type_address))
+            whole = self.word(instance + self._read_dict_offset(type_address))
         elif self.layout.instances == "before":
             values, whole = self.word(instance - 32), self.word(instance - 24)
         elif self.layout.instances == "tagged":
@@ -349,9 +349,9 @@ class Memory:
             return
         if self.layout.instances == "inline":
             values += 8  # the values follow four bytes of state and padding
-        yield from self._shared(self.keys(at), values)
+        yield from self._read_shared(self.keys(at), values)
 
-    def _shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
+    def _read_shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
         """Attributes whose names are in `keys` and whose values are an array of pointers at `values`."""
         entries = min(keys.entries, _MAX_ATTRIBUTES)
         if not entries:
@@ -360,12 +360,12 @@ class Memory:
         for index, value in enumerate(struct.unpack(f"<{entries}Q", self.read(values, entries * 8))):
             with contextlib.suppress(Unreadable):
                 if value:
-                    yield self._name(struct.unpack_from("<Q", table, index * keys.size + keys.skip)[0]), value
+                    yield self._read_name(struct.unpack_from("<Q", table, index * keys.size + keys.skip)[0]), value
 
     def shared_names(self, keys: int) -> set[str]:
         """The names in the dict keys at address `keys`. Raises Unreadable if there are no dict keys."""
-        found = self.keys(keys)
+        dict_keys = self.keys(keys)
         return {
-            self.text(self.word(found.first + index * found.size + found.skip))
-            for index in range(min(found.entries, _MAX_ATTRIBUTES))
+            self.text(self.word(dict_keys.first + index * dict_keys.size + dict_keys.skip))
+            for index in range(min(dict_keys.entries, _MAX_ATTRIBUTES))
         }

@@ -137,7 +137,7 @@ class Objects:
         code, variables = memory.word(function + 48), memory.word(function + 16)
         if memory.kind(code)[0] != "code":
             return None, None
-        names = self._texts(memory.word(code + (64 if layout_3_10 else 32)))
+        names = self._read_texts(memory.word(code + (64 if layout_3_10 else 32)))
         constants = list(memory.elements(memory.word(code + (56 if layout_3_10 else 24)), 8))
         if layout_3_10:
             units = memory.data(memory.word(code + 48))
@@ -154,8 +154,8 @@ class Objects:
             if count != form.units[self._version] or len(used) != form.takes or len(constants) > 1:
                 continue
             if form.self_at is None:
-                found = memory.find_named(variables, used)
-                result = found.get(used[0], 0)
+                addresses = memory.find_named(variables, used)
+                result = addresses.get(used[0], 0)
             else:
                 at = 2 * form.self_at[self._version]
                 if units[at : at + 2] != bytes((_FAST_LOCAL[self._version], 0)):
@@ -165,5 +165,5 @@ class Objects:
                 return (None, result) if form.of_length else (memory.integer(result), None)
         return None, None
 
-    def _texts(self, table: int) -> list[str]:
+    def _read_texts(self, table: int) -> list[str]:
         return [self.memory.text(name) for name in self.memory.elements(table, 8)]

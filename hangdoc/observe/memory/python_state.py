@@ -58,16 +58,16 @@ class Modules:
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
         """By wanted module: names and addresses of its variables; for a module in `_USED`, only those. Modules that are not
         imported are missing."""
-        found: dict[str, dict[str, int]] = {}
+        namespaces: dict[str, dict[str, int]] = {}
         lengths = frozenset(map(len, wanted))
-        modules = self._of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
+        modules = self._find_modules_of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
         for name in wanted:
             if (module := modules.get(name)) is not None:
                 with contextlib.suppress(Unreadable):
-                    found[name] = self._memory.namespace(module, _USED.get(name, ()))
-        return found
+                    namespaces[name] = self._memory.namespace(module, _USED.get(name, ()))
+        return namespaces
 
-    def _of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
+    def _find_modules_of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
         """Addresses of the modules whose names have one of these lengths, by name. Two thousand names take some ms, so they are
         cached as long as `sys.modules` has the same number of entries."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
@@ -160,16 +160,16 @@ def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str
     """`os.environ` of the process at this moment. Raises Unreadable."""
     # os._Environ has its dict in the instance attribute `_data`.
     address = dict(memory.attributes(os_module["environ"]))["_data"]
-    found = {}
+    environment = {}
     size = 0
     for key, value in memory.items(address):
         with contextlib.suppress(Unreadable):
             name, text = memory.data(key).decode("utf-8", "replace"), memory.data(value).decode("utf-8", "replace")
             size += len(name) + len(text)
-            found[name] = text
+            environment[name] = text
         if size > _MAX_ENVIRONMENT:
             raise Unreadable("its environment is larger than that of any program")
-    return found
+    return environment
 
 
 def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
@@ -180,10 +180,10 @@ def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterato
             continue
         path = f"{name}.{attribute}"
         with contextlib.suppress(Unreadable):
-            found = variable(memory, path, address)
-            if found is not None:
-                if found.number is not None or found.length is not None:
-                    yield found
+            value = variable(memory, path, address)
+            if value is not None:
+                if value.number is not None or value.length is not None:
+                    yield value
             elif depth > 1:
                 yield from amounts(memory, path, address, depth - 1)
 
@@ -210,25 +210,25 @@ def rpc_workers(memory: Memory, rpc: dict[str, int]) -> int | None:
 def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
     """torch's process groups with their members and backends, from the registry in torch.distributed.distributed_c10d."""
     names, backends = (
-        _texts_by_group(memory, c10d, table) for table in (module_names.GROUP_NAMES, module_names.GROUP_BACKENDS)
+        _read_texts_by_group(memory, c10d, table) for table in (module_names.GROUP_NAMES, module_names.GROUP_BACKENDS)
     )
-    found = []
+    groups = []
     for group, members in memory.items(c10d[module_names.GROUP_RANKS]) if module_names.GROUP_RANKS in c10d else ():
         with contextlib.suppress(Unreadable):
             if memory.kind(members)[1] & DICT:
                 ranks = tuple(sorted(memory.integer(rank) for rank, _ in memory.items(members)))
-                found.append((group, ranks))
+                groups.append((group, ranks))
     # init_process_group creates the default group first, and a dict is ordered.
     return tuple(
         Group(address=group, name=names.get(group), ranks=ranks, default=index == 0, backend=backends.get(group))
-        for index, (group, ranks) in enumerate(found)
+        for index, (group, ranks) in enumerate(groups)
     )
 
 
-def _texts_by_group(memory: Memory, c10d: dict[str, int], table: str) -> dict[int, str]:
+def _read_texts_by_group(memory: Memory, c10d: dict[str, int], table: str) -> dict[int, str]:
     """The dict of strings by process group in the variable `table`; empty if this torch has no such variable."""
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for group, text in memory.items(c10d[table]) if table in c10d else ():
         with contextlib.suppress(Unreadable):
-            found[group] = memory.text(text)
-    return found
+            texts[group] = memory.text(text)
+    return texts

@@ -24,7 +24,7 @@ def named(
     """The clocks of process `pid`, with the processes for which its Python threads wait, and whether they are at work.
     `observed`: the ranks and launchers of this look. `inherited`: also for pipes and shared memory. Launchers and helpers wait
     at those for ranks, which are observed."""
-    own = {one.tid if one.tid is not None else pid for one in stack.threads if not _is_observed(one)}
+    own = {thread.tid if thread.tid is not None else pid for thread in stack.threads if not _is_observed(thread)}
     most = _REPLIES * max(1.0, clocks.window_seconds)
 
     def with_holders(thread: KernelThread) -> KernelThread:
@@ -50,12 +50,12 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     """The processes that may end the wait of rank `pid`, if it is idle and its main thread does not show for which process it
     waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
     make a file for which the rank looks. If none is at work and the rank sleeps, those of its job that sleep too."""
-    main = next((one for one in stack.threads if one.tid in (None, pid)), None)
-    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+    kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
         return ()
-    idle = sum(one.cpu_ns for one in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
-    if not idle or any(one.kind == "file" or one.holders for one in kernel.files):
+    idle = sum(thread.cpu_ns for thread in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
+    if not idle or any(file.kind == "file" or file.holders for file in kernel.files):
         return ()
     if kernel.sleep_seconds is None:
         return processes_at_work.connected(proc, pid, observed)
@@ -64,7 +64,7 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
 
 def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The processes at work that may start what a rank or launcher waits for in a rendezvous."""
-    main = next((one for one in stack.threads if one.tid in (None, pid)), None)
+    main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
     if main is None or not any(_in_rendezvous(frame) for frame in main.frames):
         return ()
     return processes_at_work.starting(proc, pid, observed)
@@ -82,15 +82,15 @@ def _is_observed(thread: PythonThread) -> bool:
 
 def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int], *, replies: bool) -> AwaitedFile:
     """`replies`: the waiting thread keeps being woken."""
-    found: tuple[Holder, ...] | None = file.holders
+    holders: tuple[Holder, ...] | None = file.holders
     if file.kind == "socket" and file.inode is not None:
-        found = file_holders.of(proc, peers.of_socket(proc, file.inode, file_holders.period())) or None
+        holders = file_holders.read_holders(proc, peers.of_socket(proc, file.inode, file_holders.period())) or None
     elif file.kind == "shared-memory" and file.inode is not None:
-        found = shared_memory.holders_of(proc, pid, file.inode)
-    if found is None or file.writes:
+        holders = shared_memory.holders_of(proc, pid, file.inode)
+    if holders is None or file.writes:
         return file
     asked = processes_at_work.INHERITED if file.kind in _INHERITED else processes_at_work.ASKED
     if replies and file.kind == "socket":
         asked = processes_at_work.POLLED
-        found = tuple(msgspec.structs.replace(one, replies=True) for one in found)
-    return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, found, pid, asked, observed))
+        holders = tuple(msgspec.structs.replace(holder, replies=True) for holder in holders)
+    return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, holders, pid, asked, observed))

@@ -19,7 +19,7 @@ from hangdoc.torch_facts.frameworks import FILELOCK, FILELOCK_PATHS, SOFT_FILELO
 
 def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
     """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock."""
-    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if kernel is None or kernel.syscall not in system_calls.SLEEPS:
         return None
     frames = next((t.frames for t in stack.threads if t.tid == pid), ())
@@ -27,16 +27,16 @@ def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clock
         if frame.file.endswith(FILE_BATON):
             folder = _variable(caller, "build_directory")  # torch.utils.cpp_extension
             path = posixpath.join(folder, "lock") if folder else None
-            return _found(proc, pid, start_ticks, path, by_existence=True) if path else None
+            return _make_awaited_file(proc, pid, start_ticks, path, by_existence=True) if path else None
         if FILELOCK in frame.file and (
             path := next(filter(None, (_variable(frame, name) for name in FILELOCK_PATHS)), None)
         ):
             soft = any(local.name == "self" and SOFT_FILELOCK in local.text for local in frame.locals)
-            return _found(proc, pid, start_ticks, path, by_existence=soft)
-    return _locked_by_another(proc, pid, start_ticks)
+            return _make_awaited_file(proc, pid, start_ticks, path, by_existence=soft)
+    return _find_locked_by_another(proc, pid, start_ticks)
 
 
-def _locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile | None:
+def _find_locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile | None:
     """The first file that a process has open and that another one has locked for writing."""
     try:
         locks = [lock for lock in file_holders.locks(proc) if lock.writes and lock.pid != pid]
@@ -47,7 +47,7 @@ def _locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile 
             with contextlib.suppress(OSError), files_of(proc, pid, start_ticks) as own:  # it was deleted
                 file = file_holders.identity_of(own.stat(path))
                 if pids := dict.fromkeys(lock.pid for lock in locks if lock.file == file):
-                    return AwaitedFile(kind="locked", name=path, holders=file_holders.of(proc, pids))
+                    return AwaitedFile(kind="locked", name=path, holders=file_holders.read_holders(proc, pids))
     except ProcError:
         pass
     return None
@@ -63,7 +63,9 @@ def _variable(frame: Frame, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _found(proc: ProcFS, pid: int, start_ticks: int, path: str, *, by_existence: bool) -> AwaitedFile | None:
+def _make_awaited_file(
+    proc: ProcFS, pid: int, start_ticks: int, path: str, *, by_existence: bool
+) -> AwaitedFile | None:
     """`by_existence`: the lock is the file itself, and the process that made it keeps it open."""
     try:
         path = posixpath.join(proc.link(f"{pid}/cwd"), path)
@@ -74,9 +76,9 @@ def _found(proc: ProcFS, pid: int, start_ticks: int, path: str, *, by_existence:
             file = file_holders.identity_of(own.stat(path))
     except (ProcError, OSError):
         return None
-    found = (
+    holders = (
         file_holders.openers(proc, path, file, file_holders.period())
         if by_existence
         else file_holders.of_lock(proc, file)
     )
-    return AwaitedFile(kind="lock", name=path, holders=found)
+    return AwaitedFile(kind="lock", name=path, holders=holders)

@@ -27,7 +27,7 @@ def newest(
 ) -> Arrival | None:
     """The newest change of one of these directories of the process `pid` that started at `start_ticks`; None if the main thread
     does not sleep in a loop that tests files, or if none of them can be read at once."""
-    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if kernel is None or kernel.syscall not in system_calls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
         return None
     try:
@@ -39,7 +39,7 @@ def newest(
             if awaited_files.at_path(proc, pid, path).mount is None  # the server of another one may not answer
         ]
         with files_of(proc, pid, start_ticks) as own:
-            changed = own.run(lambda root: _times_below(root, local), 2 * _MAX_SECONDS)
+            changed = own.run(lambda root: _read_times_below(root, local), 2 * _MAX_SECONDS)
     except (ProcError, OSError):
         return None
     if home not in named:
@@ -50,12 +50,12 @@ def newest(
     return Arrival(folder=folder, seconds_ago=round(max(0.0, time.time() - changed[folder]), 1))
 
 
-def _times_below(root: Root, paths: list[str]) -> dict[str, float]:
+def _read_times_below(root: Root, paths: list[str]) -> dict[str, float]:
     """When each of these directories, and of those below them, changed the last time (time.time()), by path."""
     until = time.monotonic() + _MAX_SECONDS
     changed: dict[str, float] = {}
     for path in paths:
-        changed |= _times(root, path, until)
+        changed |= _read_times(root, path, until)
     return changed
 
 
@@ -66,20 +66,20 @@ def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
             yield from around(frame)
 
 
-def _times(root: Root, top: str, until: float) -> dict[str, float]:
+def _read_times(root: Root, top: str, until: float) -> dict[str, float]:
     """When a directory and those below it changed the last time (time.time()), by path. It ends early where there are many."""
-    found: dict[str, float] = {}
+    changed: dict[str, float] = {}
     queue = [(top, 0)]
-    while queue and len(found) < _MAX_DIRECTORIES and time.monotonic() < until:
+    while queue and len(changed) < _MAX_DIRECTORIES and time.monotonic() < until:
         path, depth = queue.pop(0)
         try:
             about = root.stat(path)
             if not stat.S_ISDIR(about.st_mode):
                 continue
-            found[path] = about.st_mtime
+            changed[path] = about.st_mtime
             inside = root.entries(path, _MAX_ENTRIES) if depth < _MAX_DEPTH else []
             below = [name for name, entry in inside if stat.S_ISDIR(entry.st_mode)]
         except OSError:
             continue
         queue += [(os.path.join(path, name), depth + 1) for name in below if not name.startswith((".", "__"))]
-    return found
+    return changed

@@ -18,37 +18,37 @@ _Ends = tuple[str, int, str, int]
 
 def of_socket(proc: ProcFS, inode: int, period: int) -> tuple[int, ...]:
     """The processes at the other end of a socket, as far as they are known. `period`: see `file_holders.period`."""
-    other = _other_ends(proc, period).get(inode)
-    return _owners(proc, period).get(other, ()) if other is not None else ()
+    other = _read_other_ends(proc, period).get(inode)
+    return _read_owners(proc, period).get(other, ()) if other is not None else ()
 
 
 def of_processes(proc: ProcFS, pids: Set[int], period: int) -> set[int]:
     """The other processes with which some processes are connected."""
-    sockets = (inode for inode, owners in _owners(proc, period).items() if not pids.isdisjoint(owners))
-    return {one for inode in sockets for one in of_socket(proc, inode, period)} - pids
+    sockets = (inode for inode, owners in _read_owners(proc, period).items() if not pids.isdisjoint(owners))
+    return {peer for inode in sockets for peer in of_socket(proc, inode, period)} - pids
 
 
 @lru_cache(1)
-def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
+def _read_other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
     """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode, as far as the network
     namespaces can be read. The other end of a connection that a server has not accepted is the socket at which it listens."""
     members = {network_of(proc, pid): pid for pid in proc.pids()}
     own = network_of(proc, os.getpid())
     made_by_users = {namespace for namespace, member in members.items() if not _is_of_our_users(proc, member)}
-    found: dict[int, int] = {}
+    other_ends: dict[int, int] = {}
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
     listening: dict[tuple[str, int], int] = {}
     for namespace, member in list(members.items())[:_MAX_NAMESPACES]:
         file = None if namespace == own else f"{proc.root}/{member}/ns/net"
         with contextlib.suppress(OSError):
-            found |= unix_diag.peers(file)
+            other_ends |= unix_diag.peers(file)
         with contextlib.suppress(OSError), SockDiag(file) as diag:
-            for one in diag.sockets():
-                if one.remote_port:
-                    place = (one.local_address, one.local_port, one.remote_address, one.remote_port)
-                    ends[place][namespace] = one.inode
-                elif one.state == LISTEN:
-                    listening[namespace, one.local_port] = one.inode
+            for socket in diag.sockets():
+                if socket.remote_port:
+                    place = (socket.local_address, socket.local_port, socket.remote_address, socket.remote_port)
+                    ends[place][namespace] = socket.inode
+                elif socket.state == LISTEN:
+                    listening[namespace, socket.local_port] = socket.inode
     for place, inodes in ends.items():
         others = ends.get((*place[2:], *place[:2]), {})
         # A loopback address is another one in each namespace, and a user may give any address to one that it has made.
@@ -57,8 +57,8 @@ def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
         for namespace, inode in inodes.items():
             there = namespace if namespace in others else outside[0] if len(outside) == 1 else None
             if there is not None and (other := others[there] or listening.get((there, place[3]))):
-                found[inode] = other
-    return found
+                other_ends[inode] = other
+    return other_ends
 
 
 def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
@@ -70,12 +70,12 @@ def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
 
 
 @lru_cache(1)
-def _owners(proc: ProcFS, period: int) -> Mapping[int, tuple[int, ...]]:
+def _read_owners(proc: ProcFS, period: int) -> Mapping[int, tuple[int, ...]]:
     """The processes that have each socket open, by its inode, as far as they can be read."""
-    found: dict[int, list[int]] = defaultdict(list)
+    owners: dict[int, list[int]] = defaultdict(list)
     for pid, links in file_holders.open_files(proc):
         if links is None:
             continue
         for inode in {int(link[8:-1]) for link in links.values() if link.startswith("socket:[")}:
-            found[inode].append(pid)
-    return {inode: tuple(pids) for inode, pids in found.items()}
+            owners[inode].append(pid)
+    return {inode: tuple(pids) for inode, pids in owners.items()}

@@ -55,7 +55,7 @@ POLLED = _BUSY
 
 def judged(
     proc: ProcFS,
-    found: tuple[Holder, ...] | None,
+    holders: tuple[Holder, ...] | None,
     waiting: int,
     least: _Least = ASKED,
     observed: frozenset[int] = frozenset(),
@@ -67,61 +67,63 @@ def judged(
     launchers of this look, whose work is known to have no end for the run: they do not count behind another process. `least`:
     what each of the others does at least.
     """
-    if not found:
-        return found
+    if not holders:
+        return holders
     above = frozenset(process_table.read_ancestry(proc, waiting))
     passed = above | observed | {waiting}
-    known = [
-        _judged(proc, one, above, passed, _OF_RUN if one.pid in observed else least) if one.pid != waiting else one
-        for one in found
+    judged_holders = [
+        _judge(proc, holder, above, passed, _OF_RUN if holder.pid in observed else least)
+        if holder.pid != waiting
+        else holder
+        for holder in holders
     ]
-    return tuple(sorted(known, key=lambda one: not one.works)[:_MAX_HOLDERS])
+    return tuple(sorted(judged_holders, key=lambda holder: not holder.works)[:_MAX_HOLDERS])
 
 
 def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that are connected with `waiting` or a descendant and at work: one of them may have to reply. It
     takes up to three seconds, once for all processes of a look."""
-    tree = _table(proc, file_holders.period()).tree(waiting)
-    return _busy(proc, peers.of_processes(proc, tree, file_holders.period()) - observed, waiting, _BUSY)
+    tree = _read_table(proc, file_holders.period()).tree(waiting)
+    return _find_busy(proc, peers.of_processes(proc, tree, file_holders.period()) - observed, waiting, _BUSY)
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
-    return _busy(proc, _beside(proc, waiting, observed), waiting, _BUSY)
+    return _find_busy(proc, _find_beside(proc, waiting, observed), waiting, _BUSY)
 
 
 def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
     for."""
     period = file_holders.period()
-    others = _beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
-    others -= _observer(proc, period)
-    found = (msgspec.structs.replace(one, sleeps=_sleeps(proc, one.pid, period, alone=False))
-             for one in file_holders.of(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
-    return tuple(islice((one for one in found if one.sleeps), _MAX_HOLDERS))
+    others = _find_beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
+    others -= _find_observer(proc, period)
+    holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, alone=False))
+               for holder in file_holders.read_holders(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
+    return tuple(islice((holder for holder in holders if holder.sleeps), _MAX_HOLDERS))
 
 
-def _observer(proc: ProcFS, period: int) -> frozenset[int]:
+def _find_observer(proc: ProcFS, period: int) -> frozenset[int]:
     """This process and its ancestors: `watch hangdoc diagnose` sleeps too."""
-    return frozenset(_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
+    return frozenset(_read_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few of these processes that are at work at all: one of them may start the ranks for which `waiting` waits in a
     rendezvous, when it has copied its data. As `connected`."""
-    return _busy(proc, _of_job(proc, waiting, observed), waiting, _ANY)
+    return _find_busy(proc, _find_group_members(proc, waiting, observed), waiting, _ANY)
 
 
-def _beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+def _find_beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}
-    found = _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
-    return {pid for pid in found if process_table.user_of(proc, pid) in users}
+    pids = _find_group_members(proc, waiting, observed) | _find_in_directory(proc, waiting, observed)
+    return {pid for pid in pids if process_table.user_of(proc, pid) in users}
 
 
-def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
-    table = _table(proc, file_holders.period())
+def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+    table = _read_table(proc, file_holders.period())
     launchers = [pid for pid in table.ancestors(waiting) if pid in observed]
     own = observed & table.tree(launchers[-1]) if launchers else {waiting}
     groups = {table[pid].stat.group for pid in own if pid in table}
@@ -129,51 +131,54 @@ def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
     return mates.difference(*map(table.tree, observed | {waiting}))
 
 
-def _in_directory(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+def _find_in_directory(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
     """The processes outside of the run that work in the directory of `waiting`: a daemon that was started from there. Of a
     directory that belongs to no job, none."""
-    table = _table(proc, file_holders.period())
-    mine = _directory(proc, waiting)
+    table = _read_table(proc, file_holders.period())
+    mine = _read_directory(proc, waiting)
     if mine is None or mine in _COMMON or mine == os.path.expanduser("~"):
         return set()
-    beside = {pid for pid in table if _directory(proc, pid) == mine}
+    beside = {pid for pid in table if _read_directory(proc, pid) == mine}
     return beside.difference(*map(table.tree, observed | {waiting}))
 
 
-def _directory(proc: ProcFS, pid: int) -> str | None:
+def _read_directory(proc: ProcFS, pid: int) -> str | None:
     try:
         return proc.link(f"{pid}/cwd")
     except ProcError:
         return None
 
 
-def _busy(proc: ProcFS, found: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
+def _find_busy(proc: ProcFS, candidates: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
     period = file_holders.period()
-    others = found - frozenset(process_table.read_ancestry(proc, waiting)) - _observer(proc, period)
+    others = candidates - frozenset(process_table.read_ancestry(proc, waiting)) - _find_observer(proc, period)
     busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
-    return tuple(msgspec.structs.replace(one, works=True) for one in file_holders.of(proc, islice(busy, _MAX_HOLDERS)))
+    return tuple(
+        msgspec.structs.replace(holder, works=True)
+        for holder in file_holders.read_holders(proc, islice(busy, _MAX_HOLDERS))
+    )
 
 
-def _judged(proc: ProcFS, one: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
+def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
     period = file_holders.period()
-    works = _works(proc, one.pid, period, least, alone=one.pid in above)
+    works = _works(proc, holder.pid, period, least, alone=holder.pid in above)
     if not works and least is not INHERITED:
-        behind = sorted(peers.of_processes(proc, {one.pid}, period) - passed)[:_MAX_CONNECTED]
+        behind = sorted(peers.of_processes(proc, {holder.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
-        one = msgspec.structs.replace(one, behind=busy)
-    works = works or one.behind is not None
-    sleeps = () if works else _sleeps(proc, one.pid, period, alone=one.pid in above)
-    return msgspec.structs.replace(one, works=works, sleeps=sleeps)
+        holder = msgspec.structs.replace(holder, behind=busy)
+    works = works or holder.behind is not None
+    sleeps = () if works else _read_sleeps(proc, holder.pid, period, alone=holder.pid in above)
+    return msgspec.structs.replace(holder, works=works, sleeps=sleeps)
 
 
 @lru_cache(256)
 def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -> bool:
     """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
     process that waits for it."""
-    tree = {pid} if alone else _table(proc, period).tree(pid)
-    began, before = _first_sample(proc, period)
+    tree = {pid} if alone else _read_table(proc, period).tree(pid)
+    began, before = _take_first_sample(proc, period)
     if pid not in before:  # it is new, and starting is work
-        began, before = _sample(proc, tree)
+        began, before = _take_sample(proc, tree)
     time.sleep(max(0.0, began + _SAMPLE_SECONDS - time.monotonic()))
     while not _has_worked(proc, tree, began, before, least):
         if time.monotonic() >= began + _MAX_SAMPLE_SECONDS or not _wakes(proc, tree):
@@ -183,25 +188,25 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
 
 
 @lru_cache(64)
-def _sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[float, ...]:
+def _read_sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[float, ...]:
     """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
     up."""
     scheduler = SchedulerClocks(proc)
-    table = _table(proc, period)
-    found = []
-    for one in {pid} if alone else table.tree(pid):
-        if one in table and table[one].stat.state == "T":
+    table = _read_table(proc, period)
+    durations = []
+    for member in {pid} if alone else table.tree(pid):
+        if member in table and table[member].stat.state == "T":
             continue
-        threads = clocks.threads_of(proc, one)
+        threads = clocks.threads_of(proc, member)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
             try:
-                found.append(_sleep(proc, one, tid, reading, scheduler))
+                durations.append(_read_sleep(proc, member, tid, reading, scheduler))
             except (ProcError, ValueError):
                 continue
-    return tuple(sorted(round(seconds, 3) for seconds in found if seconds is not None))
+    return tuple(sorted(round(seconds, 3) for seconds in durations if seconds is not None))
 
 
-def _sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks) -> float | None:
+def _read_sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks) -> float | None:
     """How long the sleep of a thread takes; None if it does not sleep. An event loop of Python sleeps until its next timer.
     Raises ProcError and ValueError for what can't be read."""
     task = f"{pid}/task/{tid}"
@@ -219,18 +224,18 @@ def _sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler:
 
 
 @lru_cache(1)
-def _table(proc: ProcFS, period: int) -> process_table.ProcessTable:
+def _read_table(proc: ProcFS, period: int) -> process_table.ProcessTable:
     return process_table.read(proc)
 
 
 @lru_cache(1)
-def _first_sample(proc: ProcFS, period: int) -> tuple[float, Mapping[int, tuple[int, int]]]:
+def _take_first_sample(proc: ProcFS, period: int) -> tuple[float, Mapping[int, tuple[int, int]]]:
     """When it was taken (monotonic), and what every process of the host had done by then. It serves all holders of a look."""
-    return _sample(proc, proc.pids())
+    return _take_sample(proc, proc.pids())
 
 
-def _sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tuple[int, int]]]:
-    return time.monotonic(), {pid: found for pid in pids if (found := _work(proc, pid)) is not None}
+def _take_sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    return time.monotonic(), {pid: work for pid in pids if (work := _read_work(proc, pid)) is not None}
 
 
 def _has_worked(
@@ -238,14 +243,14 @@ def _has_worked(
 ) -> bool:
     ticks = size = 0
     for pid in tree:
-        if (after := _work(proc, pid)) is not None:
+        if (after := _read_work(proc, pid)) is not None:
             ticks += after[0] - before.get(pid, (0, 0))[0]
             size += after[1] - before.get(pid, (0, 0))[1]
     share = least.share * (time.monotonic() - began) * proc.ticks_per_second
     return ticks >= max(least.ticks, share) or size >= least.size
 
 
-def _work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
+def _read_work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
     """CPU ticks of a process, and bytes that it has read and written; None if that can't be read."""
     try:
         stat, counts = proc.stat(str(pid)), proc.io(pid)
@@ -256,7 +261,7 @@ def _work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
 
 def _wakes(proc: ProcFS, tree: set[int]) -> bool:
     """Whether a thread of some processes wakes up by itself: it may be in a pause between two pieces of work."""
-    tasks = [f"{pid}/task/{tid}" for pid in tree for tid in _tids(proc, pid)]
+    tasks = [f"{pid}/task/{tid}" for pid in tree for tid in _list_tids(proc, pid)]
     return any(_is_timed(proc, task) for task in tasks[:_MAX_TASKS])
 
 
@@ -268,7 +273,7 @@ def _is_timed(proc: ProcFS, task: str) -> bool:
     return call is not None and (call == system_calls.RESTART or system_calls.timed(call, arguments) is True)
 
 
-def _tids(proc: ProcFS, pid: int) -> list[int]:
+def _list_tids(proc: ProcFS, pid: int) -> list[int]:
     try:
         return proc.tids(pid)
     except ProcError:

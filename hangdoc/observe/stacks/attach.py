@@ -60,7 +60,7 @@ def _dump(
     tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)
     reason = ""
     refused = seen_other = False
-    root, owner = _other_root(proc, pid), _other_owner(proc, pid)
+    root, owner = _find_other_root(proc, pid), _find_other_owner(proc, pid)
     for _ in range(_TRIES):
         if bound.remaining() < 0.05:
             if too_short:
@@ -72,7 +72,7 @@ def _dump(
             return Unavailable(reason="permission denied" if isinstance(error, Denied) else "the process has ended")
         if now.state in "ZX":
             return Unavailable(reason="the process has ended")
-        pausable = not (off_cpu and not native) and _pausable(proc, pid, now)
+        pausable = not (off_cpu and not native) and _is_pausable(proc, pid, now)
         seen_other = seen_other or is_traced(now)
         if pausable and is_traced(now):
             reason = f"{describe_tracer(now)} is attached to it"
@@ -84,14 +84,14 @@ def _dump(
             pausable = False
         if native and not pausable:
             return Unavailable(reason=reason or "native frames need a process that may be paused")
-        before = _clock(proc, pid)
+        before = _read_clock(proc, pid)
         try:
             stack = pyspy.dump(
                 pid, bound.remaining(), deadline.elapsed(), native=native, paused=pausable, locals_=locals_,
                 root=root, owner=owner,
             )  # fmt: skip
         except pyspy.NotPaused:
-            refused, reason = True, _pause_refusal(proc, pid)
+            refused, reason = True, _explain_refusal(proc, pid)
             time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # random, so that two observers do not collide each time
             continue
         except pyspy.TooLate as late:
@@ -99,14 +99,14 @@ def _dump(
                 deadline.miss("stack", pid)
             return Unavailable(reason=str(late))
         except pyspy.Refused as error:
-            if off_cpu or (not pausable and _clock(proc, pid) != before):
+            if off_cpu or (not pausable and _read_clock(proc, pid) != before):
                 off_cpu, reason = False, str(error)  # it ran while it was read
                 continue
             return Unavailable(reason=str(error))
-        if off_cpu and _clock(proc, pid) != before:
+        if off_cpu and _read_clock(proc, pid) != before:
             off_cpu = False
             continue
-        if pausable or not is_traced(now) or _clock(proc, pid) == before:
+        if pausable or not is_traced(now) or _read_clock(proc, pid) == before:
             return stack
         reason = f"{describe_tracer(now)} is attached to it and lets it run"
         if tracer_wait.remaining() <= 0:  # strace and the like let the process run: no better stack is available
@@ -114,7 +114,7 @@ def _dump(
     return Unavailable(reason=reason or "another observer was attached at every attempt")
 
 
-def _pausable(proc: ProcFS, pid: int, now: KernelState) -> bool:
+def _is_pausable(proc: ProcFS, pid: int, now: KernelState) -> bool:
     """Whether a pause can succeed. Stopped and frozen threads never react to it, uninterruptible ones may not."""
     if now.frozen or now.state == "T":
         return False
@@ -122,23 +122,23 @@ def _pausable(proc: ProcFS, pid: int, now: KernelState) -> bool:
         tids = proc.tids(pid)
     except ProcError:
         return True
-    return len(tids) <= _MANY_THREADS and not any(_uninterruptible(proc, f"{pid}/task/{tid}") for tid in tids)
+    return len(tids) <= _MANY_THREADS and not any(_is_uninterruptible(proc, f"{pid}/task/{tid}") for tid in tids)
 
 
-def _uninterruptible(proc: ProcFS, thread: str) -> bool:
+def _is_uninterruptible(proc: ProcFS, thread: str) -> bool:
     with contextlib.suppress(ProcError):
         return proc.stat(thread).state == "D"
     return False
 
 
-def _other_owner(proc: ProcFS, pid: int) -> Rights | None:
+def _find_other_owner(proc: ProcFS, pid: int) -> Rights | None:
     """The rights of a process that belongs to another user than root's hangdoc; None for any other process, and where hangdoc is
     not root: then it has no rights to lend. Raises ProcError and Refused."""
     rights = rights_of(proc, str(pid)) if os.geteuid() == 0 else None
     return rights if rights is not None and rights.uid != 0 else None
 
 
-def _other_root(proc: ProcFS, pid: int) -> str | None:
+def _find_other_root(proc: ProcFS, pid: int) -> str | None:
     """The root directory of a process in a chroot whose /proc is ours; None for any other process. In a container, which has its
     own mount namespace, the link reads `/` even from outside. Only root makes a chroot in our user namespace: one that a process
     made in its own may contain anything."""
@@ -152,7 +152,7 @@ def _other_root(proc: ProcFS, pid: int) -> str | None:
     return None
 
 
-def _pause_refusal(proc: ProcFS, pid: int) -> str:
+def _explain_refusal(proc: ProcFS, pid: int) -> str:
     """Why the process could not be paused, for messages: the tracer of one of its threads, or the likely reasons."""
     with contextlib.suppress(ProcError):
         for tid in proc.tids(pid)[:_MANY_THREADS]:
@@ -165,7 +165,7 @@ def _pause_refusal(proc: ProcFS, pid: int) -> str:
     )
 
 
-def _clock(proc: ProcFS, pid: int) -> tuple[object, ...] | None:
+def _read_clock(proc: ProcFS, pid: int) -> tuple[object, ...] | None:
     """Values that change whenever the main thread runs: CPU nanoseconds and voluntary switches; None if unreadable."""
     try:
         cpu_ns, _ = proc.schedstat(f"{pid}/task/{pid}")

@@ -23,8 +23,10 @@ def annotate_calls(
 ) -> dict[int, FlightRecorder]:
     """The records of the ranks whose cards rest, with the source of the calls that are not finished."""
     resting = [t for t in observation.ranks() if rests_on_card(gathered.get(t.pid, {}), observation.window)]
-    found = observation.read_each(resting, lambda target: _annotated(sources, target, gathered[target.pid]["recorder"]))
-    return {pid: record for pid, record in found.items() if not isinstance(record, Unavailable)}
+    records = observation.read_each(
+        resting, lambda target: _annotated(sources, target, gathered[target.pid]["recorder"])
+    )
+    return {pid: record for pid, record in records.items() if not isinstance(record, Unavailable)}
 
 
 def _annotated(sources: Sources, target: Target, record: FlightRecorder) -> FlightRecorder:

@@ -17,26 +17,26 @@ def counters(
 ) -> tuple[Counter, ...]:
     """Integer variables that are in both readings, in the user's functions, at module level and in the loops of packages that
     call the user's functions; those of the innermost frame first, at most 80."""
-    found: dict[tuple[str, str, str], Counter] = {}
+    counted: dict[tuple[str, str, str], Counter] = {}
     if isinstance(before, Stack) and isinstance(after, Stack):
         earlier: dict[tuple[str, str, str], int] = {}
-        for function, file, local, _ in _integers(before):
+        for function, file, local, _ in _list_integers(before):
             earlier.setdefault((function, file, local.name), int(local.text))
-        for function, file, local, frame in _integers(after):
+        for function, file, local, frame in _list_integers(after):
             key = (function, file, local.name)
-            if key in earlier and key not in found and _counts(frame, local.name):
-                found[key] = _counter(key, earlier[key], int(local.text), frame)
+            if key in earlier and key not in counted and _counts(frame, local.name):
+                counted[key] = _make_counter(key, earlier[key], int(local.text), frame)
     if isinstance(interpreter, Interpreter):
-        module = _module_frame(after)
+        module = _find_module_frame(after)
         earlier_globals = {local.name: int(local.text) for local in interpreter.globals_before}
         for local in interpreter.globals:
             if local.name in earlier_globals and _is_integer(local):
                 key = ("<module>", module.file if module else "__main__", local.name)
-                found.setdefault(key, _counter(key, earlier_globals[local.name], int(local.text), module))
-    return tuple(found.values())[:_MAX_COUNTERS]
+                counted.setdefault(key, _make_counter(key, earlier_globals[local.name], int(local.text), module))
+    return tuple(counted.values())[:_MAX_COUNTERS]
 
 
-def _counter(key: tuple[str, str, str], before: int, after: int, frame: Frame | None) -> Counter:
+def _make_counter(key: tuple[str, str, str], before: int, after: int, frame: Frame | None) -> Counter:
     function, file, name = key
     looped = frame is not None and any(name in loop.counters for loop in frame.loops)
     advances = looped or (frame is not None and any(name in loop.advances for loop in frame.loops))
@@ -45,7 +45,7 @@ def _counter(key: tuple[str, str, str], before: int, after: int, frame: Frame | 
     )
 
 
-def _integers(stack: Stack) -> Iterator[tuple[str, str, Local, Frame]]:
+def _list_integers(stack: Stack) -> Iterator[tuple[str, str, Local, Frame]]:
     """Those of the user's frames, and of the package's frames that call them."""
     for thread in stack.threads:
         package = {id(frame) for frame in program(thread.frames) if frame.library}
@@ -53,7 +53,7 @@ def _integers(stack: Stack) -> Iterator[tuple[str, str, Local, Frame]]:
         for frame in thread.frames:
             called |= not frame.library
             if not frame.library or (called and id(frame) in package):
-                yield from ((frame.function, frame.file, one, frame) for one in frame.locals if _is_integer(one))
+                yield from ((frame.function, frame.file, local, frame) for local in frame.locals if _is_integer(local))
 
 
 def _counts(frame: Frame, name: str) -> bool:
@@ -65,7 +65,7 @@ def _is_integer(local: Local) -> bool:
     return integer(local.text) is not None
 
 
-def _module_frame(stack: Stack | Unavailable) -> Frame | None:
+def _find_module_frame(stack: Stack | Unavailable) -> Frame | None:
     if isinstance(stack, Unavailable):
         return None
     return next((f for t in stack.threads for f in t.frames if f.function == "<module>" and not f.library), None)

@@ -47,7 +47,7 @@ def read(
         return {}
     classes: dict[object, list[Target]] = {}
     chosen: dict[object, Target] = {}
-    found: dict[int, Stack | Unavailable] = {}
+    stacks: dict[int, Stack | Unavailable] = {}
     moved = moved_bytes(gathered)
     for target in observation.ranks():
         evidence = gathered.get(target.pid, {})
@@ -55,9 +55,9 @@ def read(
         if target.held or not isinstance(stack, Stack):
             continue
         unmoved = target.pid not in moved and made_no_progress(target.pid, evidence, observation.window)
-        known = earlier.get(target.pid)
-        if unmoved and known is not None and location(known[0]) == location(stack):
-            found[target.pid] = known[1]
+        last = earlier.get(target.pid)
+        if unmoved and last is not None and location(last[0]) == location(stack):
+            stacks[target.pid] = last[1]
             continue
         if not unmoved and observation.native != "always":
             continue
@@ -65,16 +65,16 @@ def read(
         classes.setdefault(key, []).append(target)
         if observation.native == "always" or _needs_native(evidence, stack):
             chosen.setdefault(key, target)
-    found |= _dump(observation, chosen.values())
+    stacks |= _dump(observation, chosen.values())
     differ: list[Target] = []
     for key, first in chosen.items():
         others = [target for target in classes[key] if target is not first]
-        native = found[first.pid]
+        native = stacks[first.pid]
         if isinstance(native, Stack) and _in_point_to_point(native):
             differ += others[:_MAX_PER_CLASS]
         elif isinstance(native, Stack):
-            found |= dict.fromkeys((target.pid for target in others), native)
-    return found | _dump(observation, differ)
+            stacks |= dict.fromkeys((target.pid for target in others), native)
+    return stacks | _dump(observation, differ)
 
 
 def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
@@ -143,7 +143,7 @@ def moved_bytes(gathered: Gathered) -> set[int]:
     connections = gathered.get(None, {}).get("connections")
     if not isinstance(connections, Connections):
         return set()
-    listening = {one.port for one in connections.listeners}
+    listening = {listener.port for listener in connections.listeners}
     pairs = [c for c in connections.connections if not listening & {c.local_port, c.remote_port}]
     owners: dict[tuple[object, ...], Connection] = {(c.namespace, c.local_port, c.remote_port): c for c in pairs}
     with_cards = {pid for pid, fields in gathered.items() if _drives_gpus(fields.get("clocks"))}
@@ -156,13 +156,13 @@ def moved_bytes(gathered: Gathered) -> set[int]:
     }
 
 
-def _main(stack: Stack) -> PythonThread | None:
+def _find_main_thread(stack: Stack) -> PythonThread | None:
     return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
 
 
 def location(stack: Stack) -> object:
     """A key for the main thread's location in the program: equal for equal frames."""
-    main = _main(stack)
+    main = _find_main_thread(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
 
 
@@ -179,7 +179,7 @@ def _class(stack: Stack) -> object:
 
 def _numbers_changed(before: Stack, after: Stack) -> bool:
     """Whether a number in the main thread's frames has changed."""
-    first, second = _main(before), _main(after)
+    first, second = _find_main_thread(before), _find_main_thread(after)
     if first is None or second is None:
         return False
     for old, new in zip(first.frames, second.frames, strict=False):
@@ -192,7 +192,7 @@ def _numbers_changed(before: Stack, after: Stack) -> bool:
 
 def _names_operation(stack: Stack) -> bool:
     """Whether the main thread's innermost Python frame already shows the operation that it waits in."""
-    main = _main(stack)
+    main = _find_main_thread(stack)
     if main is None or not main.frames:
         return False
     top = main.frames[0]
@@ -202,5 +202,5 @@ def _names_operation(stack: Stack) -> bool:
 
 
 def _in_point_to_point(native: Stack) -> bool:
-    main = _main(native)
+    main = _find_main_thread(native)
     return main is not None and any(f.native and cpp_names.SEND_OR_RECEIVE.search(f.function) for f in main.frames)

@@ -189,7 +189,9 @@ class _Room:
             frame = _frame(
                 untrusted.decode(raw, _Frame, _MAX_OUTPUT_BYTES), variables=self.characters > _MAX_CHARACTERS // 2
             )
-            size = len(frame.function) + len(frame.file) + sum(len(one.name) + len(one.text) for one in frame.locals)
+            size = (
+                len(frame.function) + len(frame.file) + sum(len(local.name) + len(local.text) for local in frame.locals)
+            )
             self.frames, self.characters = self.frames - 1, self.characters - size
             if min(self.frames, self.characters) < 0:
                 return

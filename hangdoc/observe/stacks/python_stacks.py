@@ -58,7 +58,7 @@ class Stacks:
         """Dump every rank."""
         began = time.monotonic()
         targets = [t for t in observation.ranks() if t.state not in "ZX" and t.python]
-        self._first = self._first_dump(observation, targets)
+        self._first = self._dump_first(observation, targets)
         self._took = time.monotonic() - began
 
     def during(self, observation: Observation) -> None:
@@ -68,7 +68,7 @@ class Stacks:
         for rank in observation.ranks():
             if waits_for_a_child(self._first.get(rank.pid)):
                 wanted += helpers_of(observation, rank)
-        self._first |= self._first_dump(observation, wanted)
+        self._first |= self._dump_first(observation, wanted)
         self._sources = Sources(observation.proc)
         sources, stacks = self._sources, dict(self._first)  # most frames will be the same in the second dump
         observation.read_each(
@@ -104,21 +104,21 @@ class Stacks:
 
     def _is_off_cpu(self, observation: Observation, pid: int, first: Stack) -> bool:
         before = self._clocks.get(pid, {})
-        return bool(before) and not _ran(observation, pid, first, before)
+        return bool(before) and not _may_have_run(observation, pid, first, before)
 
-    def _first_dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+    def _dump_first(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
         still = {t.pid: threads_of(observation.proc, t.pid) for t in targets if t.at_rest}
-        found = self._dump(observation, targets)
-        ran = [t for t in targets if t.pid in still and _ran(observation, t.pid, found[t.pid], still[t.pid])]
+        stacks = self._dump(observation, targets)
+        ran = [t for t in targets if t.pid in still and _may_have_run(observation, t.pid, stacks[t.pid], still[t.pid])]
         for target in ran:
             target.last_run = None
-        found |= self._dump(observation, ran)
-        for pid, stack in found.items():
+        stacks |= self._dump(observation, ran)
+        for pid, stack in stacks.items():
             threads = threads_of(observation.proc, pid) if isinstance(stack, Stack) else stack
             if not isinstance(threads, Unavailable):
                 self._clocks[pid] = threads
-        return found
+        return stacks
 
     def _dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
@@ -175,7 +175,9 @@ def no_stack_reason(target: Target) -> str:
     return "not needed" if target.python else "not a Python process"
 
 
-def _ran(observation: Observation, pid: int, stack: Stack | Unavailable, before: Threads | Unavailable) -> bool:
+def _may_have_run(
+    observation: Observation, pid: int, stack: Stack | Unavailable, before: Threads | Unavailable
+) -> bool:
     """Whether a relevant thread may have run since `before`."""
     now = threads_of(observation.proc, pid)
     return isinstance(before, Unavailable) or isinstance(now, Unavailable) or has_run(pid, stack, before, now)
@@ -281,7 +283,7 @@ def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Fra
 def _with_lengths(memory: Memory, frame: Frame) -> Frame:
     """A frame of a framework with the lengths of its containers, and with the numbers in `self`: a framework's trainer keeps the
     number of batches there."""
-    found: list[Local] = []
+    variables: list[Local] = []
     for local in frame.locals:
         length = None
         if local.address is not None:
@@ -289,26 +291,26 @@ def _with_lengths(memory: Memory, frame: Frame) -> Frame:
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
                 elif local.name == "self":
-                    found += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_CONTENTS))
-        found.append(msgspec.structs.replace(local, length=length))
-    return msgspec.structs.replace(frame, locals=tuple(found))
+                    variables += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_CONTENTS))
+        variables.append(msgspec.structs.replace(local, length=length))
+    return msgspec.structs.replace(frame, locals=tuple(variables))
 
 
 def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
     """A frame of one of torch's layers with the dtypes of its tensors; any other frame unchanged."""
     if file_names.LAYERS not in frame.file:
         return frame
-    found = []
+    variables = []
     for local in frame.locals:
         text = None
         if local.address is not None and local.text.startswith("<"):
             with contextlib.suppress(Unreadable):
                 text = torch_value(memory, local.address)
-        found.append(local if text is None else msgspec.structs.replace(local, text=text))
-    return msgspec.structs.replace(frame, locals=tuple(found))
+        variables.append(local if text is None else msgspec.structs.replace(local, text=text))
+    return msgspec.structs.replace(frame, locals=tuple(variables))
 
 
-def _torch_text(memory: Memory, address: int) -> str | None:
+def _read_torch_text(memory: Memory, address: int) -> str | None:
     return torch_value(memory, address) or worker_info(memory, address)
 
 
@@ -317,7 +319,7 @@ def _as_local(variable: Variable) -> Local:
 
 
 def _with_contents(memory: Memory, frame: Frame) -> Frame:
-    found: list[Local] = []
+    variables: list[Local] = []
     contents: list[Local] = []
     for local in frame.locals:
         length = None
@@ -327,11 +329,11 @@ def _with_contents(memory: Memory, frame: Frame) -> Frame:
                     length = memory.length(local.address)
                     if f"<{call_names.P2P_OP} at " in local.text:
                         contents += map(_as_local, p2p_ops(memory, local.name, local.address))
-                elif local.text.startswith("<") and (text := _torch_text(memory, local.address)) is not None:
-                    found.append(msgspec.structs.replace(local, text=text))
+                elif local.text.startswith("<") and (text := _read_torch_text(memory, local.address)) is not None:
+                    variables.append(msgspec.structs.replace(local, text=text))
                     continue
                 elif local.text.startswith("<") and len(contents) < _MAX_CONTENTS:
                     contents += map(_as_local, precisions(memory, local.name, local.address))
                     contents += map(_as_local, amounts(memory, local.name, local.address))
-        found.append(msgspec.structs.replace(local, length=length))
-    return msgspec.structs.replace(frame, locals=(*found, *contents[:_MAX_CONTENTS]))
+        variables.append(msgspec.structs.replace(local, length=length))
+    return msgspec.structs.replace(frame, locals=(*variables, *contents[:_MAX_CONTENTS]))

@@ -108,20 +108,20 @@ class Sources:
         if not loops:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        found = self._structure_of(key, lines, frame)
+        enclosing = self._structure_of(key, lines, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
             context="\n".join(line[:_MAX_LINE] for line in around)
             if context and not frame.library and self._files.is_filtered(key)
             else None,
-            loops=found.loops,
-            conditions=found.conditions,
-            repeated=found.repeated,
-            contexts=found.contexts,
-            transfers=found.transfers,
-            leaves=found.block_end if leaving else None,
-            caught=found.caught,
+            loops=enclosing.loops,
+            conditions=enclosing.conditions,
+            repeated=enclosing.repeated,
+            contexts=enclosing.contexts,
+            transfers=enclosing.transfers,
+            leaves=enclosing.block_end if leaving else None,
+            caught=enclosing.caught,
         )
 
     def _structure_of(self, key: Key, lines: Lines, frame: Frame) -> Structure:
@@ -130,10 +130,10 @@ class Sources:
         if place not in self._structure:
             try:
                 scope = self._scope(key, lines, frame)
-                found = Structure() if scope is None else structure(scope, frame.line, library=frame.library)
+                enclosing = Structure() if scope is None else structure(scope, frame.line, library=frame.library)
             except _UNREADABLE:
-                found = Structure()
-            self._structure[place] = found
+                enclosing = Structure()
+            self._structure[place] = enclosing
         return self._structure[place]
 
     def _scope(self, key: Key, lines: Lines, frame: Frame) -> ast.AST | None:

@@ -48,7 +48,7 @@ class Lines(Sequence[str]):
     def __getitem__(self, at: slice) -> list[str]: ...
     def __getitem__(self, at: int | slice) -> str | list[str]:
         if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
+            return [self[index] for index in range(*at.indices(len(self)))]
         if not 0 <= at < len(self):
             raise IndexError(at)
         return self.text[self._starts[at] : self._starts[at + 1] - 1]
@@ -78,15 +78,15 @@ class SourceFiles:
         key = files.view, file, library
         if key not in self._files:
             self._files[key] = self._read(files, file, self._earlier.pop(key, None), library)
-        found = self._files[key]
-        if found is None or found.version[3] / 1e9 > started + 1:
+        source_file = self._files[key]
+        if source_file is None or source_file.version[3] / 1e9 > started + 1:
             return key, Lines()
-        return key, found.lines
+        return key, source_file.lines
 
     def is_filtered(self, key: Key) -> bool:
         """Whether the whole file was filtered. Some lines of another one may begin inside of a literal."""
-        found = self._files.get(key)
-        return found is not None and found.filtered
+        source_file = self._files.get(key)
+        return source_file is not None and source_file.filtered
 
     def renew(self) -> None:
         """Processes have started, and their files may have changed: check each file before it is used again. The files of

@@ -45,9 +45,9 @@ def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
     is too deep (RecursionError) or has an int of more than 4,300 digits (ValueError)."""
     if sum(1 for _ in islice(statements(scope, inner=False), _MAX_STATEMENTS + 1)) > _MAX_STATEMENTS:
         return Structure()
-    loops = _loops(scope, line)
+    loops = _find_loops(scope, line)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
-    conditions = _conditions(scope, line)
+    conditions = _find_conditions(scope, line)
     repeated = 0 if innermost is None else sum(at > innermost for at, _ in conditions)
     begun = (
         n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and n.lineno <= line < n.body[0].lineno
@@ -57,20 +57,20 @@ def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
         loops,
         tuple(text[:200] for _, text in conditions),
         repeated,
-        _contexts(scope, line),
-        () if library else _transfers(scope, line),
+        _find_contexts(scope, line),
+        () if library else _find_transfers(scope, line),
         block_end,
-        _caught_around(scope, line),
+        _find_caught_around(scope, line),
     )
 
 
-def _loops(scope: ast.AST, line: int) -> tuple[Loop, ...]:
+def _find_loops(scope: ast.AST, line: int) -> tuple[Loop, ...]:
     """The loops of a function; of many, those nearest to the line."""
     nodes = _own_nodes(scope)
     guards = [node for node in nodes if isinstance(node, ast.Try)]
     loops = [node for node in nodes if isinstance(node, _LOOPS)]
     near = sorted(loops, key=lambda node: (_distance(node, line), -node.lineno))[:_MAX_LOOPS]
-    return tuple(_loop(node, guards) for node in loops if len(loops) <= _MAX_LOOPS or node in near)
+    return tuple(_describe_loop(node, guards) for node in loops if len(loops) <= _MAX_LOOPS or node in near)
 
 
 def _distance(node: ast.stmt, line: int) -> int:
@@ -78,7 +78,7 @@ def _distance(node: ast.stmt, line: int) -> int:
     return max(node.lineno - line, line - (node.end_lineno or node.lineno), 0)
 
 
-def _conditions(scope: ast.AST, line: int) -> list[tuple[int, str]]:
+def _find_conditions(scope: ast.AST, line: int) -> list[tuple[int, str]]:
     """The conditions that are true at a line, each with its own line, outermost first: the tests of the `if`s around it, the
     negated tests of earlier `if`s that leave its block (`if rank != 0: return`), and the `except` around it."""
     tests: list[tuple[ast.If | ast.ExceptHandler, bool]] = []
@@ -112,7 +112,7 @@ def _handler(node: ast.ExceptHandler) -> str:
     return f"except {ast.unparse(node.type) if node.type else ''}".strip()
 
 
-def _transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
+def _find_transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
     """The sends and receives in the outermost loop around a line, or in the function if the line is in none."""
     around = [n for n in _own_nodes(scope) if isinstance(n, _LOOPS) and n.lineno <= line <= (n.end_lineno or 0)]
     outermost: ast.AST = min(around, key=lambda loop: loop.lineno, default=scope)
@@ -124,7 +124,7 @@ def _transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
         if isinstance(part, ast.Call) and (call := _transfer(part)) is not None
     ]
     first = sorted(calls, key=lambda call: call[0])[:_MAX_TRANSFERS]
-    conditions = {at: _conditions(scope, at) for at, _ in first}
+    conditions = {at: _find_conditions(scope, at) for at, _ in first}
     return tuple(
         Transfer(line=at, call=call, conditions=tuple(text[:200] for when, text in conditions[at] if when > begin))
         for at, call in first
@@ -158,14 +158,14 @@ def _called(function: ast.expr) -> str | None:
     )
 
 
-def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
+def _find_contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
     """The context managers of the `with` statements around a line, outermost first."""
     around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _contains(n.body, line)]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
     return tuple(ast.unparse(item.context_expr)[:200] for item in items[-_MAX_CONDITIONS:])
 
 
-def _caught_around(scope: ast.AST, line: int) -> tuple[str, ...]:
+def _find_caught_around(scope: ast.AST, line: int) -> tuple[str, ...]:
     """The handlers around a line that continue after an exception."""
     guards = (node for node in _own_nodes(scope) if isinstance(node, ast.Try) and _contains(node.body, line))
     texts = (text for guard in guards for handler in _caught(guard) for text in handler.conditions)
@@ -195,33 +195,34 @@ def statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
             todo.extend(getattr(node, block, ()))
 
 
-def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -> Loop:
+def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -> Loop:
     """A loop; `guards` are the `try` statements of its function."""
     exits = [
-        *_exits(node.body),
+        *_find_exits(node.body),
         *islice(
-            (one for guard in guards if _contains(guard.body, node.lineno) for one in _caught(guard)), _MAX_CONDITIONS
+            (caught for guard in guards if _contains(guard.body, node.lineno) for caught in _caught(guard)),
+            _MAX_CONDITIONS,
         ),
     ]
     common: dict[str, Any] = {
-        "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _advanced_names(node),
-        "exits": tuple(sorted(exits, key=lambda one: one.line))[:_MAX_EXITS],
+        "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _find_advanced_names(node),
+        "exits": tuple(sorted(exits, key=lambda statement: statement.line))[:_MAX_EXITS],
     }  # fmt: skip
     if isinstance(node, ast.While):
-        always = _incremented_always(node.body)
+        always = _find_always_incremented(node.body)
         tested = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
-        names = sorted(_incremented_names(node), key=lambda name: (name not in always, name not in tested))
+        names = sorted(_find_incremented_names(node), key=lambda name: (name not in always, name not in tested))
         return Loop(
             **common,
             header=f"while {ast.unparse(node.test)}"[:160],
             counters=tuple(names[:_MAX_NAMES]),
             every=min(len(always), _MAX_NAMES),
-            bound=_while_bound(node, names),
+            bound=_find_while_bound(node, names),
         )
     header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
     counters: tuple[str, ...] = ()
     every, start, bound, begin = 1, None, None, None
-    call = _innermost_counting_call(node.iter)
+    call = _find_innermost_counting_call(node.iter)
     if call is not None and isinstance(call.func, ast.Name):
         target = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
         if isinstance(target, ast.Name):
@@ -240,8 +241,8 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:
         # `for batch in loader: ...; n += 1`
-        always = _incremented_always(node.body)
-        counters = tuple(sorted(_incremented_names(node), key=lambda name: name not in always))[:_MAX_NAMES]
+        always = _find_always_incremented(node.body)
+        counters = tuple(sorted(_find_incremented_names(node), key=lambda name: name not in always))[:_MAX_NAMES]
         every = min(len(always), _MAX_NAMES)
     return Loop(**common, header=header, counters=counters, every=every, start=start, begin=begin, bound=bound)
 
@@ -253,7 +254,7 @@ def _caught(guard: ast.Try) -> Iterator[Exit]:
             yield Exit(line=handler.lineno, statement="except", conditions=(_handler(handler)[:200],))
 
 
-def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
+def _find_exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
     """The statements in a block that leave the loop. A `break` of a loop inside it (`inner`) does not leave it."""
     for node in block:
         if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inner):
@@ -261,36 +262,38 @@ def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bo
             yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=last)
         elif isinstance(node, ast.If):
             test = ast.unparse(node.test)[:200]
-            yield from _exits(node.body, (*conditions, test), inner=inner)
-            yield from _exits(node.orelse, (*conditions, negated(test)), inner=inner)
+            yield from _find_exits(node.body, (*conditions, test), inner=inner)
+            yield from _find_exits(node.orelse, (*conditions, negated(test)), inner=inner)
         elif isinstance(node, ast.Try):
-            yield from _exits([*node.body, *node.orelse, *node.finalbody], conditions, inner=inner)
+            yield from _find_exits([*node.body, *node.orelse, *node.finalbody], conditions, inner=inner)
             for handler in node.handlers:
-                yield from _exits(handler.body, (*conditions, _handler(handler)[:200]), inner=inner)
+                yield from _find_exits(handler.body, (*conditions, _handler(handler)[:200]), inner=inner)
         elif isinstance(node, ast.With | ast.AsyncWith):
-            yield from _exits(node.body, conditions, inner=inner)
+            yield from _find_exits(node.body, conditions, inner=inner)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            yield from _exits([*node.body, *node.orelse], conditions, inner=True)
+            yield from _find_exits([*node.body, *node.orelse], conditions, inner=True)
         elif isinstance(node, ast.Match):
-            yield from (found for case in node.cases for found in _exits(case.body, conditions, inner=inner))
+            yield from (
+                inner_exit for case in node.cases for inner_exit in _find_exits(case.body, conditions, inner=inner)
+            )
 
 
-def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
+def _find_incremented_names(loop: ast.AST) -> tuple[str, ...]:
     """Names that a loop's body increments by one: `n += 1`."""
     return tuple(dict.fromkeys(name for node in statements(loop) if (name := _incremented(node)) is not None))
 
 
-def _incremented_always(block: Iterable[ast.stmt]) -> set[str]:
+def _find_always_incremented(block: Iterable[ast.stmt]) -> set[str]:
     """Those that every iteration increments, until it ends or leaves the loop."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in block:
         if isinstance(node, ast.With | ast.AsyncWith):
-            found |= _incremented_always(node.body)
+            names |= _find_always_incremented(node.body)
         elif (name := _incremented(node)) is not None:
-            found.add(name)
+            names.add(name)
         if any(isinstance(inner, ast.Continue) for inner in statements(node)):
             break
-    return found
+    return names
 
 
 def _incremented(node: ast.AST) -> str | None:
@@ -301,30 +304,30 @@ def _incremented(node: ast.AST) -> str | None:
     return node.target.id if by_one and len(node.target.id) <= _MAX_NAME else None
 
 
-def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
+def _find_advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
     """Names that a loop and the loops inside it change: their targets, `n += k` and `n = n + k`."""
-    found: list[str] = []
+    changed: list[str] = []
     for node in (loop, *statements(loop)):
         if isinstance(node, ast.For | ast.AsyncFor):
-            found += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
+            changed += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
         elif (
             isinstance(node, ast.AugAssign)
             and isinstance(node.op, ast.Add | ast.Sub)
             and isinstance(node.target, ast.Name)
         ):
-            found.append(node.target.id)
+            changed.append(node.target.id)
         elif (
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.BinOp)
             and isinstance(node.value.op, ast.Add | ast.Sub)
         ):
             read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
-            found += [target.id for target in node.targets if isinstance(target, ast.Name) and target.id in read]
-    names = (name for name in dict.fromkeys(found) if len(name) <= _MAX_NAME)
+            changed += [target.id for target in node.targets if isinstance(target, ast.Name) and target.id in read]
+    names = (name for name in dict.fromkeys(changed) if len(name) <= _MAX_NAME)
     return tuple(islice(names, _MAX_NAMES))
 
 
-def _innermost_counting_call(node: ast.expr) -> ast.Call | None:
+def _find_innermost_counting_call(node: ast.expr) -> ast.Call | None:
     """The `enumerate(...)` or `range(...)` that a `for` iterates over, also inside `tqdm(...)`."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in ("enumerate", "range"):
@@ -332,7 +335,7 @@ def _innermost_counting_call(node: ast.expr) -> ast.Call | None:
     return None
 
 
-def _while_bound(node: ast.While, counters: Sequence[str]) -> str | None:
+def _find_while_bound(node: ast.While, counters: Sequence[str]) -> str | None:
     test = node.test
     if (
         isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt)

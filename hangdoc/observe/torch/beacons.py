@@ -19,14 +19,14 @@ class Beacons:
 
     def open(self, observation: Observation) -> None:
         """Read the first beat."""
-        self._first |= {pid: beat for pid, (beat, _) in _beats(observation).items()}
+        self._first |= {pid: beat for pid, (beat, _) in _read_beats(observation).items()}
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
         """Read the second beat."""
-        self._second = _beats(observation)
+        self._second = _read_beats(observation)
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
@@ -34,7 +34,7 @@ class Beacons:
 
     def evidence(self, observation: Observation) -> list[tuple[int | None, str, object]]:
         """A Progress with only the beacon; `observe` adds the counters."""
-        found: list[tuple[int | None, str, object]] = []
+        results: list[tuple[int | None, str, object]] = []
         for pid, (beat, now) in self._second.items():
             if pid not in self._first:
                 continue  # it has just started: whether it beats needs two readings
@@ -51,11 +51,11 @@ class Beacons:
                 patience_seconds=beat.patience_seconds,
                 stages=beat.stages,
             )
-            found.append((pid, "progress", Progress(counters=(), beacon=reading)))
-        return found
+            results.append((pid, "progress", Progress(counters=(), beacon=reading)))
+        return results
 
 
-def _beats(observation: Observation) -> dict[int, tuple[beacon.Beat, int]]:
+def _read_beats(observation: Observation) -> dict[int, tuple[beacon.Beat, int]]:
     """The last beat of each rank that has one, and when it was read (monotonic, ns)."""
 
     def read(target: Target) -> tuple[beacon.Beat | None, int]:

@@ -64,23 +64,23 @@ class LoopReader:
         first = next((thread for thread in threads if thread.tid == main), threads[-1] if threads else None)
         if first is None:
             return [], []
-        loaders, counts = self._of_thread(first)
+        loaders, counts = self._read_thread(first)
         for thread in [thread for thread in reversed(threads) if thread is not first][:_MAX_THREADS]:
             if counts or loaders:
                 break
             with contextlib.suppress(Unreadable):
-                loaders, counts = self._of_thread(thread)
+                loaders, counts = self._read_thread(thread)
         return loaders, counts
 
-    def _of_thread(self, thread: ThreadState) -> tuple[list[SeenLoader], list[TrainerCount]]:
+    def _read_thread(self, thread: ThreadState) -> tuple[list[SeenLoader], list[TrainerCount]]:
         frames = list(self._frames.stack(thread))[::-1]  # the outermost first
         reached = reach(self._objects, frames)
-        iterating = self._unchanged(thread, self._iterating(frames))
-        loaders = [self._in_use(one, reached) for one in reversed(iterating)]
-        samplers = {one.counted.sampler for one in iterating}
-        return [*loaders, *self._idle(reached, samplers)][:_MAX_LOADERS], reached.counts
+        iterating = self._keep_unchanged(thread, self._find_iterating(frames))
+        loaders = [self._in_use(iteration, reached) for iteration in reversed(iterating)]
+        samplers = {iteration.counted.sampler for iteration in iterating}
+        return [*loaders, *self._find_idle(reached, samplers)][:_MAX_LOADERS], reached.counts
 
-    def _iterating(self, frames: list[MemoryFrame]) -> list[_Iterating]:
+    def _find_iterating(self, frames: list[MemoryFrame]) -> list[_Iterating]:
         """What the `for` loops go over, and what else the variables iterate; the outermost first. The frames of a generator and
         of an iterator's `__next__` are inside of the loop that asks them, so each iterator is taken where a loop first goes over
         it."""
@@ -100,7 +100,7 @@ class LoopReader:
                 count = self._count_of_variable(value)
                 if count is not None:
                     seen.setdefault(count.address, (at, _Iterating(count, value, frame, depths[at], name=name)))
-        return [one for _, one in sorted(seen.values(), key=lambda pair: (pair[0], pair[1].depth))]
+        return [iteration for _, iteration in sorted(seen.values(), key=lambda pair: (pair[0], pair[1].depth))]
 
     def _count_of_variable(self, address: int) -> Count | None:
         with contextlib.suppress(Unreadable):
@@ -110,17 +110,21 @@ class LoopReader:
                 return count if count is not None and count.of_batches else None
         return None
 
-    def _unchanged(self, thread: ThreadState, iterating: list[_Iterating]) -> list[_Iterating]:
+    def _keep_unchanged(self, thread: ThreadState, iterating: list[_Iterating]) -> list[_Iterating]:
         """Those that a second reading shows too, with its counts. The process runs meanwhile: a frame that has ended, or an
         iterator whose place another object has taken, is dropped."""
         present = set(self._frames.addresses(thread))
         again = []
-        for one in iterating:
-            count = self._iterators.count(one.iterator)
-            if count is None or count.done < one.counted.done or count._replace(done=one.counted.done) != one.counted:
+        for iteration in iterating:
+            count = self._iterators.count(iteration.iterator)
+            if (
+                count is None
+                or count.done < iteration.counted.done
+                or count._replace(done=iteration.counted.done) != iteration.counted
+            ):
                 continue
-            if one.frame.address in present and self._frames.is_same(one.frame):
-                again.append(one._replace(counted=count))
+            if iteration.frame.address in present and self._frames.is_same(iteration.frame):
+                again.append(iteration._replace(counted=count))
         return again
 
     def _in_use(self, iterating: _Iterating, reached: Reached) -> SeenLoader:
@@ -153,7 +157,7 @@ class LoopReader:
         )
         return SeenLoader(loader, count.address)
 
-    def _idle(self, reached: Reached, in_use: set[int]) -> list[SeenLoader]:
+    def _find_idle(self, reached: Reached, in_use: set[int]) -> list[SeenLoader]:
         """Dataloaders that no loop goes over now. Persistent workers keep the iterator of a loop that has ended."""
         idle = []
         for held in reached.loaders:

@@ -112,14 +112,14 @@ def read_json(raw: bytes, most_bytes: int, most_values: int) -> Dump:
 
 def read_pickle(raw: bytes, most_values: int) -> Dump:
     """The dump in a pickle, as far as it is there. Raises UntrustedError for anything else."""
-    found = plain_pickle.unpickle(raw, most_values, partly=True)
-    if not isinstance(found.value, dict):
+    unpickled = plain_pickle.unpickle(raw, most_values, partly=True)
+    if not isinstance(unpickled.value, dict):
         raise UntrustedError("is no dump of torch's flight recorder")
     try:
-        dump = msgspec.convert(found.value, Dump, strict=False)
+        dump = msgspec.convert(unpickled.value, Dump, strict=False)
     except (ValueError, RecursionError, MemoryError) as error:
         raise UntrustedError(f"is no dump of torch's flight recorder ({str(error)[:200]})") from None
-    dump.truncated = not found.whole
+    dump.truncated = not unpickled.whole
     return _checked(dump)
 
 
@@ -131,14 +131,14 @@ def _checked(dump: Dump) -> Dump:
 
 def members_of(dump: Dump) -> dict[tuple[str, str], tuple[int, ...]]:
     """The global ranks of its groups, by name and description. Of Gloo's groups, torch writes none."""
-    found: dict[tuple[str, str], tuple[int, ...]] = {}
+    members: dict[tuple[str, str], tuple[int, ...]] = {}
     left = _MAX_RANKS
     for group in dump.pg_config.values():
         if len(group.ranks) <= 9 * left and _RANKS.match(group.ranks):
             ranks = tuple(map(int, filter(None, group.ranks[1:-1].split(","))))
             left -= len(ranks)
-            found[group.name[:_MAX_TEXT], group.desc[:_MAX_TEXT]] = ranks
-    return found
+            members[group.name[:_MAX_TEXT], group.desc[:_MAX_TEXT]] = ranks
+    return members
 
 
 def recorder_in(dump: Dump, source: str, age_seconds: float, now_ns: int) -> FlightRecorder:
@@ -152,8 +152,8 @@ def recorder_in(dump: Dump, source: str, age_seconds: float, now_ns: int) -> Fli
         Record(kind, Calls(made, tuple(forms.positions)), made[-1].id + 1, 0, members, now_ns)
         for kind, made in calls.items()
     ]
-    found = recorder_of(records, {})
-    return msgspec.structs.replace(found, source=source, age_seconds=age_seconds, capacity=None)
+    recorder = recorder_of(records, {})
+    return msgspec.structs.replace(recorder, source=source, age_seconds=age_seconds, capacity=None)
 
 
 def enqueued_in(dump: Dump) -> dict[tuple[str, str], int]:
@@ -207,27 +207,27 @@ class _Forms:
         """The position of the form of a call."""
         shapes = entry.input_dtypes, entry.input_sizes, entry.output_dtypes, entry.output_sizes
         key = (entry.profiling_name, *shapes, *map(id, entry.frames))
-        found = self._by_content.get(key)
-        if found is None:
-            few, known = len(self.positions) < _MAX_FORMS, len(self.positions) < _MAX_STACKS
+        position = self._by_content.get(key)
+        if position is None:
+            few, with_frames = len(self.positions) < _MAX_FORMS, len(self.positions) < _MAX_STACKS
             form = CallForm(
                 op=entry.profiling_name.rpartition(":")[2][:_MAX_TEXT],
                 inputs=tensors(entry.input_dtypes, entry.input_sizes) if few else (),
                 outputs=tensors(entry.output_dtypes, entry.output_sizes) if few else (),
-                frames=nearest_frames([self._frame(frame) for frame in entry.frames]) if known else (),
+                frames=nearest_frames([self._frame(frame) for frame in entry.frames]) if with_frames else (),
             )
-            found = self._by_content[key] = self.positions.setdefault(form, len(self.positions))
-        return found
+            position = self._by_content[key] = self.positions.setdefault(form, len(self.positions))
+        return position
 
     def _frame(self, raw: object) -> Frame:
         frame = self._frames.get(id(raw))
         if frame is None:
             try:
-                found = msgspec.convert(raw, _Frame, strict=False)
+                fields = msgspec.convert(raw, _Frame, strict=False)
             except (ValueError, RecursionError) as error:
                 raise UntrustedError(f"is damaged ({str(error)[:200]})") from None
-            file = found.filename[:_MAX_TEXT]
-            frame = Frame(function=found.name[:_MAX_TEXT], file=file, line=found.line, library=is_library(file))
+            file = fields.filename[:_MAX_TEXT]
+            frame = Frame(function=fields.name[:_MAX_TEXT], file=file, line=fields.line, library=is_library(file))
             self._frames[id(raw)] = frame
         return frame
 

@@ -42,13 +42,13 @@ class FlightRecorders:
 
     def open(self, observation: Observation) -> None:
         """Count the calls of each rank."""
-        counts = observation.read_each(_living(observation), lambda target: self._count(observation, target))
+        counts = observation.read_each(_list_living(observation), lambda target: self._count(observation, target))
         self._made_before |= {pid: made for pid, made in counts.items() if not isinstance(made, Unavailable)}
 
     def during(self, observation: Observation) -> None:
         """Read the dumps of the ranks whose memory has no record, and whole records already now: at the end of the window, only
         what is new then takes time."""
-        living = _living(observation)
+        living = _list_living(observation)
         self._read_dumps(observation, [t for t in living if t.pid not in self._made_before])
         if self.whole and len(living) <= _WHOLE_RANKS:
             recorded = [target for target in living if target.pid in self._made_before]
@@ -56,7 +56,7 @@ class FlightRecorders:
 
     def close(self, observation: Observation) -> None:
         """Read the records: the last entries, and all of them in a run of which a rank makes no calls."""
-        living = _living(observation)
+        living = _list_living(observation)
         records = observation.read_each(living, lambda target: self._reader(target).read(observation, target))
         whole = self.whole and len(living) <= _WHOLE_RANKS
         quiet = {target.run for target in living if _is_quiet(records[target.pid])}
@@ -81,8 +81,8 @@ class FlightRecorders:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The recorder of each rank."""
-        for pid, found in list(self._found.items()):
-            yield pid, "recorder", found
+        for pid, recorder in list(self._found.items()):
+            yield pid, "recorder", recorder
 
     def start_next_window(self, observation: Observation) -> None:
         """What was read last is the beginning of the next window."""
@@ -112,8 +112,8 @@ class FlightRecorders:
             if started != target.start_ticks or now - read_at >= _DUMP_SECONDS:
                 due.append(target)
         starts = {target.pid: target.start_ticks for target in due}
-        for pid, found in observation.read_each(due, lambda target: read_dump(observation, target)).items():
-            self._dumps[pid] = now, starts[pid], found
+        for pid, dump in observation.read_each(due, lambda target: read_dump(observation, target)).items():
+            self._dumps[pid] = now, starts[pid], dump
 
     def _dump_of(self, target: Target, otherwise: Unavailable) -> FlightRecorder | Unavailable:
         """The last dump of a process, with its age; `otherwise` if there is none."""
@@ -126,7 +126,7 @@ class FlightRecorders:
         return dump if older < 1 else replace(dump, age_seconds=round(dump.age_seconds + older, 3))
 
 
-def _living(observation: Observation) -> list[Target]:
+def _list_living(observation: Observation) -> list[Target]:
     return [target for target in observation.ranks() if target.state not in "ZX"]
 
 

@@ -87,18 +87,20 @@ class InterpreterState:
             with observation.memory(target.pid) as memory:
                 wanted = ("__main__", "os", C10D, RPC) if groups else ("__main__",)
                 modules = Modules(memory, image)
-                found = modules.namespace(*wanted)
-                variables = _variables(memory, found.get("__main__", {}))
+                namespaces = modules.namespace(*wanted)
+                variables = _read_variables(memory, namespaces.get("__main__", {}))
                 if not groups:
-                    calls = _rpc(observation, memory)[1] if self._uses_rpc(target.pid) else ()
+                    calls = _read_rpc(observation, memory)[1] if self._uses_rpc(target.pid) else ()
                     return Interpreter(environment={}, globals=variables, rpc_calls=calls)
                 members: tuple[Group, ...] = ()
-                if C10D in found:
+                if C10D in namespaces:
                     with contextlib.suppress(Unreadable):  # another version of torch may store them elsewhere
-                        members = process_groups(memory, found[C10D])
-                name, calls = _rpc(observation, memory) if _uses_rpc(memory, found.get(RPC, {})) else (None, ())
+                        members = process_groups(memory, namespaces[C10D])
+                name, calls = (
+                    _read_rpc(observation, memory) if _uses_rpc(memory, namespaces.get(RPC, {})) else (None, ())
+                )
                 return Interpreter(
-                    environment=_changed_environment(target, memory, found.get("os", {})),
+                    environment=_read_changed_environment(target, memory, namespaces.get("os", {})),
                     globals=variables,
                     groups=members,
                     rpc_name=name,
@@ -130,16 +132,16 @@ def integers(interpreter: Interpreter) -> tuple[Local, ...]:
     return tuple(local for local in interpreter.globals if integer(local.text) is not None)
 
 
-def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
-    found: list[Local] = []
+def _read_variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
+    variables: list[Local] = []
     for name, address in namespace.items():
-        if name.startswith("__") or len(name) > _MAX_NAME or len(found) >= _MAX_VARIABLES:
+        if name.startswith("__") or len(name) > _MAX_NAME or len(variables) >= _MAX_VARIABLES:
             continue
         with contextlib.suppress(Unreadable):  # a variable of another kind, or one that is changing right now
             value = variable(memory, name, address)
-            values = _object_variables(memory, name, address) if value is None else (value,)
-            found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
-    return tuple(found[:_MAX_VARIABLES])
+            values = _read_object_variables(memory, name, address) if value is None else (value,)
+            variables += [Local(name=v.name, text=v.text, length=v.length) for v in values]
+    return tuple(variables[:_MAX_VARIABLES])
 
 
 def _keeps_alive(memory: Memory, modules: Modules) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def _uses_rpc(memory: Memory, rpc: dict[str, int]) -> bool:
     return False
 
 
-def _rpc(observation: Observation, memory: Memory) -> tuple[str | None, tuple[OpenCalls, ...]]:
+def _read_rpc(observation: Observation, memory: Memory) -> tuple[str | None, tuple[OpenCalls, ...]]:
     """The name of a process in RPC, and the calls that wait for an answer."""
     agent = rpc_worker.read_agent(observation.proc, memory)
     if agent is None:
@@ -162,13 +164,13 @@ def _rpc(observation: Observation, memory: Memory) -> tuple[str | None, tuple[Op
     return agent.name, tuple(OpenCalls(worker=worker, count=count) for worker, count in sorted(agent.calls.items()))
 
 
-def _object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:
+def _read_object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:
     """The dtypes that an object computes in, and its sizes."""
     yield from precisions(memory, name, address)
     yield from amounts(memory, name, address)
 
 
-def _changed_environment(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
+def _read_changed_environment(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
     """Environment variables that the process has set or changed since its start."""
     now = target.live_environment
     if not now and "environ" in os_module:

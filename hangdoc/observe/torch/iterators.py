@@ -58,22 +58,22 @@ class Iterators:
         memory = self._objects.memory
         kind = memory.kind(address)[0]
         if kind == "zip":
-            return self._least(memory.elements(memory.word(address + 24), 16), depth)
+            return self._count_least(memory.elements(memory.word(address + 24), 16), depth)
         if kind == "map":
-            return self._least(memory.elements(memory.word(address + 16), 16), depth)
+            return self._count_least(memory.elements(memory.word(address + 16), 16), depth)
         if kind == "enumerate":
-            return self._enumerate(address, depth)
+            return self._count_enumerate(address, depth)
         if kind == "itertools.islice":
-            return self._islice(address, depth)
+            return self._count_islice(address, depth)
         if kind in _IN_SEQUENCES or kind == "range_iterator":
-            return self._in_sequence(address, kind)
+            return self._count_in_sequence(address, kind)
         if kind == "generator":
-            return self._generator(self._frames.generator_frame(address), address, depth)
-        return self._of_instance(address, depth) if self._objects.is_instance(address) else None
+            return self._count_generator(self._frames.generator_frame(address), address, depth)
+        return self._count_instance(address, depth) if self._objects.is_instance(address) else None
 
     # --- iterators in C --------------------------------------------------------------------------------------------------
 
-    def _least(self, iterators: Iterable[int], depth: int) -> Count | None:
+    def _count_least(self, iterators: Iterable[int], depth: int) -> Count | None:
         """Of iterators that are asked in turn: what all of them have given. The first to end ends the loop."""
         counts = [count for inner in iterators if (count := self.count(inner, depth + 1)) is not None]
         if not counts:
@@ -82,7 +82,7 @@ class Iterators:
         totals = [count.total for count in counts if count.total is not None]
         return batches._replace(done=min(count.done for count in counts), total=min(totals, default=None))
 
-    def _enumerate(self, address: int, depth: int) -> Count | None:
+    def _count_enumerate(self, address: int, depth: int) -> Count | None:
         memory = self._objects.memory
         inner = self.count(memory.word(address + 24), depth + 1)
         if inner is not None:
@@ -90,7 +90,7 @@ class Iterators:
         index = memory.word(address + 16)
         return Count("enumerate", index, address=address, of_batches=False) if index <= _MAX_COUNT else None
 
-    def _islice(self, address: int, depth: int) -> Count | None:
+    def _count_islice(self, address: int, depth: int) -> Count | None:
         memory = self._objects.memory
         wrapped, _, stop, step = struct.unpack("<4Q", memory.read(address + 16, 32))
         inner = self.count(wrapped, depth + 1)
@@ -98,7 +98,7 @@ class Iterators:
             return inner if step == 1 else None
         return inner._replace(total=stop if inner.total is None else min(stop, inner.total))
 
-    def _in_sequence(self, address: int, kind: str) -> Count | None:
+    def _count_in_sequence(self, address: int, kind: str) -> Count | None:
         memory = self._objects.memory
         index = memory.word(address + 16)
         if kind == "range_iterator":
@@ -113,19 +113,19 @@ class Iterators:
 
     # --- generators ------------------------------------------------------------------------------------------------------
 
-    def _generator(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
+    def _count_generator(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
         if ACCELERATE_LOADER.is_at(frame.file, frame.function):
-            return self._accelerate(frame, address, depth)
+            return self._count_accelerate(frame, address, depth)
         if frame.file.endswith(TQDM) and "self" in frame.variables:
-            return self._tqdm(frame, address, depth)
+            return self._count_tqdm(frame, address, depth)
         source = self._frames.source(frame)
         return self.count(source, depth + 1) if source is not None else None
 
-    def _batches(self, address: int, depth: int) -> Count | None:
+    def _count_batches(self, address: int, depth: int) -> Count | None:
         count = self.count(address, depth + 1)
         return count if count is not None and count.of_batches else None
 
-    def _tqdm(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
+    def _count_tqdm(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
         """tqdm.__iter__: `for obj in iterable: yield obj; n += 1`, or `yield from iterable` if it shows nothing."""
         objects, bar = self._objects, frame.variables["self"]
         total = objects.integer_at(bar, "total")
@@ -137,10 +137,10 @@ class Iterators:
         done = objects.memory.integer(frame.variables["n"]) - (objects.integer_at(bar, "initial") or 0)
         return Count("tqdm", done + (1 if frame.suspended and frame.loops else 0), total, address)
 
-    def _accelerate(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
+    def _count_accelerate(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
         """DataLoaderShard and DataLoaderDispatcher read one batch ahead; `batch_index` grows after each `yield`."""
         memory, variables = self._objects.memory, frame.variables
-        inner = next((count for value in variables.values() if (count := self._batches(value, depth))), None)
+        inner = next((count for value in variables.values() if (count := self._count_batches(value, depth))), None)
         done = memory.integer(variables["batch_index"]) if "batch_index" in variables else 0
         if frame.suspended and "batch_index" in variables:
             done += 1
@@ -151,16 +151,16 @@ class Iterators:
 
     # --- iterators in Python ---------------------------------------------------------------------------------------------
 
-    def _of_instance(self, address: int, depth: int) -> Count | None:
+    def _count_instance(self, address: int, depth: int) -> Count | None:
         attributes = self._objects.attributes(address)
         if "_num_yielded" in attributes and "_index_sampler" in attributes:
-            return self._of_loader(address, attributes)
+            return self._count_loader(address, attributes)
         if {"fetched", "length", "_combined_loader"} <= attributes.keys():
-            return self._of_fetcher(address, attributes)
+            return self._count_fetcher(address, attributes)
         wrapped = PASS_ON.get(self._objects.class_at(self._objects.memory.word(address + 8)))
         return self.count(attributes[wrapped], depth + 1) if wrapped in attributes else None
 
-    def _of_loader(self, address: int, attributes: dict[str, int]) -> Count:
+    def _count_loader(self, address: int, attributes: dict[str, int]) -> Count:
         """_BaseDataLoaderIter: `_num_yielded` grows when `__next__` returns a batch."""
         memory = self._objects.memory
         done = memory.integer(attributes["_num_yielded"])
@@ -202,7 +202,7 @@ class Iterators:
                 return own if own is not None else memory.integer(frame.variables["n"])
         return None
 
-    def _of_fetcher(self, address: int, attributes: dict[str, int]) -> Count:
+    def _count_fetcher(self, address: int, attributes: dict[str, int]) -> Count:
         """Lightning's _DataFetcher: `fetched`, less what waits in `batches`."""
         memory = self._objects.memory
         waiting = memory.length(attributes["batches"]) if "batches" in attributes else 0

@@ -36,24 +36,24 @@ class Loaded(NamedTuple):
 
 def torch_libraries(proc: ProcFS, pid: int) -> Loaded:
     """Those of torch that may have a flight recorder. Raises ProcError."""
-    found: list[Library] = []
+    libraries: list[Library] = []
     heaps: list[tuple[int, int]] = []
     for line in proc.read(f"{pid}/maps").splitlines():
         words = line.split(None, 5)
         start, _, end = words[0].partition(b"-")
         first, last = int(start, 16), int(end, 16)
         if words[1] == b"rw-p" and (len(words) < 6 or words[5].startswith(b"[")):
-            if found and first == found[-1].end:  # the rest of .bss follows what the file has of it
-                found[-1] = found[-1]._replace(end=min(last, found[-1].start + _MAX_VARIABLES))
+            if libraries and first == libraries[-1].end:  # the rest of .bss follows what the file has of it
+                libraries[-1] = libraries[-1]._replace(end=min(last, libraries[-1].start + _MAX_VARIABLES))
             heaps.append((first, last))
             continue
         if len(words) < 6 or words[1] != b"rw-p" or cpp_names.WITH_RECORDER_PREFIX not in words[5]:
             continue
         match = cpp_names.WITH_RECORDER.search(words[5].decode("utf-8", "replace").removesuffix(" (deleted)"))
-        if match is not None and len(found) < _MAX_LIBRARIES:
+        if match is not None and len(libraries) < _MAX_LIBRARIES:
             last = min(last, first + _MAX_VARIABLES)
-            found.append(Library(match[1], words[3].decode(), int(words[4]), first, last))
-    return Loaded(found, heaps)
+            libraries.append(Library(match[1], words[3].decode(), int(words[4]), first, last))
+    return Loaded(libraries, heaps)
 
 
 class Mapped(NamedTuple):

@@ -93,11 +93,11 @@ class TrainingLoops:
     def _read_once(self, observation: Observation, target: Target) -> ReadLoops:
         image = observation.image(target.pid)
         with observation.memory(target.pid) as memory:
-            loaders, counts = LoopReader(memory, image).read(_main_thread(observation, target.pid))
+            loaders, counts = LoopReader(memory, image).read(_find_main_thread(observation, target.pid))
             return ReadLoops(tuple(loaders), tuple(counts), time.monotonic())
 
 
-def _main_thread(observation: Observation, pid: int) -> int:
+def _find_main_thread(observation: Observation, pid: int) -> int:
     """The number of a process's main thread in the process's own pid namespace."""
     try:
         return inner_pid(observation.proc, pid)
@@ -116,8 +116,10 @@ def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | N
         counted = {(count.framework, count.name): count.done for count in before.counts}
     loaders = []
     for loader, address in reading.loaders:
-        known = earlier.get((address, loader.kind))
-        loaders.append(msgspec.structs.replace(loader, done_before=known.done if known is not None else None))
+        loader_before = earlier.get((address, loader.kind))
+        loaders.append(
+            msgspec.structs.replace(loader, done_before=loader_before.done if loader_before is not None else None)
+        )
     counts = [
         msgspec.structs.replace(count, done_before=counted.get((count.framework, count.name)))
         for count in reading.counts

@@ -60,13 +60,13 @@ class Reached:
         while todo:
             name, address, step = todo.pop(0)
             with contextlib.suppress(Unreadable):
-                attributes = self._attributes(address)
+                attributes = self._read_attributes(address)
                 if attributes.keys() >= _LOADER:
                     self._hold(name, address, attributes, frame, library=library)
                 elif step < _STEPS:
-                    todo += [(f"{name}.{one}", value, step + 1) for one, value in attributes.items()]
+                    todo += [(f"{name}.{attribute}", value, step + 1) for attribute, value in attributes.items()]
 
-    def _attributes(self, address: int) -> dict[str, int]:
+    def _read_attributes(self, address: int) -> dict[str, int]:
         """The attributes of an object that is seen for the first time, of a class that may lead further."""
         objects = self._objects
         if address in self._seen or len(self._seen) >= _MAX_OBJECTS or not objects.is_instance(address):

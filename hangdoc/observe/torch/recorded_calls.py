@@ -237,10 +237,10 @@ def _tensors(
 
 
 def _shapes(dims: tuple[int, ...], types: bytes, sizes: tuple[int, ...]) -> tuple[str, ...]:
-    found: list[str] = []
+    shapes: list[str] = []
     at = 0
     for count, dtype in islice(zip(dims, types, strict=False), _MAX_TENSORS):
         name = BY_NUMBER[dtype] if dtype < len(BY_NUMBER) else f"dtype{dtype}"
-        found.append(f"{name}[{', '.join(map(str, sizes[at : at + min(count, _MAX_DIMENSIONS)]))}]")
+        shapes.append(f"{name}[{', '.join(map(str, sizes[at : at + min(count, _MAX_DIMENSIONS)]))}]")
         at += count
-    return tuple(found)
+    return tuple(shapes)

@@ -35,17 +35,17 @@ def read_dump(observation: Observation, target: Target) -> FlightRecorder | Unav
             return read(raw, "the watchdog")
     if target.held:
         return Unavailable(reason="the rank is stopped, frozen or traced, so its worker server can't reply")
-    socket_path, debug_server = _worker_server(observation, target)
+    socket_path, debug_server = _find_worker_server(observation, target)
     if not socket_path and not debug_server:
         return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
     from hangdoc.observe.torch.worker_server import ask  # imports http, which is rarely needed
 
     try:
         for handler in DUMP_HANDLERS:
-            found = read(ask(observation, target, socket_path, handler), "torch's worker server")
-            if found.groups:
-                return found
-        return found
+            recorder = read(ask(observation, target, socket_path, handler), "torch's worker server")
+            if recorder.groups:
+                return recorder
+        return recorder
     except (OSError, ValueError, ProcError) as error:
         return Unavailable(reason=f"torch's worker server: {error}")
 
@@ -57,14 +57,14 @@ def read(raw: bytes, source: str) -> FlightRecorder:
     return dump_format.recorder_in(dump, source, round(age, 3), time.time_ns())
 
 
-def _worker_server(observation: Observation, target: Target) -> tuple[str | None, bool]:
+def _find_worker_server(observation: Observation, target: Target) -> tuple[str | None, bool]:
     """(path of the worker server's socket, whether torch's debug server runs), read from the rank's memory."""
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
         with observation.memory(target.pid) as memory:
-            found = Modules(memory, observation.image(target.pid)).namespace("os", DEBUG)
-            path = {**environment, **live_environment(memory, found.get("os", {}))}.get(WORKER_SERVER_SOCKET)
-            server = found.get(DEBUG, {}).get(WORKER_SERVER)
+            namespaces = Modules(memory, observation.image(target.pid)).namespace("os", DEBUG)
+            path = {**environment, **live_environment(memory, namespaces.get("os", {}))}.get(WORKER_SERVER_SOCKET)
+            server = namespaces.get(DEBUG, {}).get(WORKER_SERVER)
             return path, server is not None and memory.kind(server)[0] != "NoneType"
     except (Unreadable, KeyError):
         return environment.get(WORKER_SERVER_SOCKET), False

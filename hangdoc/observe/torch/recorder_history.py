@@ -107,7 +107,7 @@ class _GroupsCalls(NamedTuple):
 
 def _newest_groups(calls: Calls) -> dict[Group, _GroupsCalls]:
     """The calls by group. A process may have made a group of the same name before: only the last one counts."""
-    transfers = _transfers(calls)
+    transfers = _find_transfers(calls)
     collectives: dict[Group, dict[int, Call]] = {}
     newest: dict[tuple[str, str], Group] = {}
     for call in calls.calls:
@@ -128,7 +128,7 @@ def _newest_groups(calls: Calls) -> dict[Group, _GroupsCalls]:
     }
 
 
-def _transfers(calls: Calls) -> dict[int, Call | None]:
+def _find_transfers(calls: Calls) -> dict[int, Call | None]:
     """The sends and receives by their ids, and None for the entries of batches of them. A batch has one entry for each, which
     never completes, and then one for all (`coalesced`) with the same p2p number, which does."""
     batches: dict[tuple[Group, int], Call] = {}
@@ -136,14 +136,14 @@ def _transfers(calls: Calls) -> dict[int, Call | None]:
         same = (before.group, before.p2p, before.id + 1) == (call.group, call.p2p, call.id)
         if before.is_p2p and same and calls.forms[call.form].op == _BATCH:
             batches[call.group, call.p2p] = call
-    found: dict[int, Call | None] = {}
+    transfers: dict[int, Call | None] = {}
     for call in calls.calls:
         batch = batches.get((call.group, call.p2p))
         if batch is call:
-            found[call.id] = None
+            transfers[call.id] = None
         elif call.is_p2p:
-            found[call.id] = call if batch is None else _completed_with(call, batch)
-    return found
+            transfers[call.id] = call if batch is None else _completed_with(call, batch)
+    return transfers
 
 
 def _completed_with(call: Call, batch: Call) -> Call:

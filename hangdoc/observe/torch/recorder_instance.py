@@ -103,7 +103,7 @@ def find_instance(memory: Memory, library: Library, heaps: Sequence[tuple[int, i
     for start in range(library.start, library.end, _PART_BYTES):
         raw = memory.read(start, min(library.end, start + _PART_BYTES) - start)
         words = memoryview(raw[: len(raw) // 8 * 8]).cast("Q")
-        instance = _first_instance(memory, _among(words, heaps))
+        instance = _find_first_instance(memory, _pick_addresses(words, heaps))
         if instance is not None:
             while len(_offsets) >= _MAX_CACHED:
                 _offsets.pop(next(iter(_offsets)), None)
@@ -112,17 +112,17 @@ def find_instance(memory: Memory, library: Library, heaps: Sequence[tuple[int, i
     return None
 
 
-def _among(words: Iterable[int], heaps: Sequence[tuple[int, int]]) -> list[int]:
+def _pick_addresses(words: Iterable[int], heaps: Sequence[tuple[int, int]]) -> list[int]:
     """The words that may be addresses in one of the `heaps`."""
     distinct = sorted(set(words))
-    found: list[int] = []
+    candidates: list[int] = []
     for start, end in heaps:
         first = bisect_left(distinct, start)
-        found += [word for word in distinct[first : bisect_left(distinct, end, first)] if not word % 16]
-    return found
+        candidates += [word for word in distinct[first : bisect_left(distinct, end, first)] if not word % 16]
+    return candidates
 
 
-def _first_instance(memory: Memory, addresses: list[int]) -> int | None:
+def _find_first_instance(memory: Memory, addresses: list[int]) -> int | None:
     for at in range(0, len(addresses), _AT_ONCE):
         read = memory.read_many((address, HEADER_BYTES) for address in addresses[at : at + _AT_ONCE])
         for (address, _), raw in read.items():

@@ -43,10 +43,10 @@ class MemoryReader:
 
     def count(self, observation: Observation, target: Target) -> dict[str, int]:
         """How many calls each kind of record ever had. It takes a system call for each. Raises Unreadable."""
-        with _plain_memory(observation, target) as memory:
+        with _open_plain_memory(observation, target) as memory:
             return {
                 place.kind: read_header(memory, place.address).made
-                for place in self._located(observation, target, memory)
+                for place in self._locate(observation, target, memory)
             }
 
     def read(self, observation: Observation, target: Target, entries: int | None = FEW) -> list[Record]:
@@ -54,13 +54,13 @@ class MemoryReader:
         newest = MOST_ENTRIES if entries is None else entries
         records: list[Record] = []
         off = False
-        with _memory(observation, target) as memory:
-            for place in self._located(observation, target, memory):
+        with _open_memory(observation, target) as memory:
+            for place in self._locate(observation, target, memory):
                 header = read_header(memory, place.address)
                 if not header.enabled:
                     off = True
                     continue
-                copied, calls = self._calls(observation, target, memory, place, newest)
+                copied, calls = self._read_calls(observation, target, memory, place, newest)
                 members: dict[tuple[str, str], tuple[int, ...]] = {}
                 if copied.layout is not None:
                     with contextlib.suppress(Unreadable):
@@ -70,7 +70,7 @@ class MemoryReader:
             raise Unreadable(_OFF if off else _NONE)
         return records
 
-    def _calls(
+    def _read_calls(
         self, observation: Observation, target: Target, memory: Memory, place: _Place, newest: int
     ) -> tuple[Copy, Calls]:
         if self._codes is None:
@@ -99,7 +99,7 @@ class MemoryReader:
         young = 0 <= few.read_ns - copied.read_ns < _ALL_NS and few is not copied
         return young and few.header == copied.header and len(few.raw) < len(copied.raw) and copied.raw.endswith(few.raw)
 
-    def _located(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:
+    def _locate(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:
         """Where the records are, as long as they are there."""
         for place in self._places:
             try:
@@ -112,23 +112,23 @@ class MemoryReader:
         if self._next_search <= time.monotonic():
             began = time.thread_time()
             loaded = torch_libraries(observation.proc, target.pid)
-            found = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
-            self._places = tuple(_Place(kind, address) for kind, address in found if address is not None)
+            instances = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
+            self._places = tuple(_Place(kind, address) for kind, address in instances if address is not None)
             whole = 0 < len(loaded.libraries) == len(self._places)
             took = time.thread_time() - began
             self._next_search = float("inf") if whole else time.monotonic() + max(_AGAIN_SECONDS, took / _SEARCH_SHARE)
         return self._places
 
 
-def _memory(observation: Observation, target: Target) -> Memory:
+def _open_memory(observation: Observation, target: Target) -> Memory:
     """The memory of a process, with the layout of its Python objects as far as it is known."""
     try:
         return observation.memory(target.pid)
     except Overspent:
         raise
     except Unreadable:  # an interpreter that hangdoc does not support: only the frames stay unknown
-        return _plain_memory(observation, target)
+        return _open_plain_memory(observation, target)
 
 
-def _plain_memory(observation: Observation, target: Target) -> Memory:
+def _open_plain_memory(observation: Observation, target: Target) -> Memory:
     return Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid))

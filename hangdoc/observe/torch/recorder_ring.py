@@ -71,8 +71,8 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
             return Copy(header, None, [], frozenset(), {}, b"", read_ns)
         try:
             same = last if last is not None and last.header.begin == header.begin else None
-            layout = (same.layout if same is not None else None) or _layout(memory, header, read_ns)
-            slots = list(_newest_slots(header, layout, wanted))
+            layout = (same.layout if same is not None else None) or _find_layout(memory, header, read_ns)
+            slots = list(_list_newest_slots(header, layout, wanted))
             raw = _read_slots(memory, header, layout, slots)
             if last is not None and (header, raw) == (last.header, last.raw):
                 return last._replace(fresh=frozenset(), blocks={}, read_ns=read_ns)
@@ -86,7 +86,7 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
                 raise
             continue  # the vector has moved, and its old memory may be gone
         after = read_header(memory, address)
-        overwritten = _overwritten(header, after, layout, slots)
+        overwritten = _find_overwritten(header, after, layout, slots)
         torn = 0 if overwritten is None else len(overwritten)
         if overwritten is None or (2 * torn > len(slots) and attempt < _TRIES - 1):
             # The first time takes longest, because code objects are read. The last entries are overwritten last.
@@ -100,7 +100,7 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
     raise Unreadable("torch's flight recorder changed during every reading")
 
 
-def _layout(memory: Memory, header: Header, now_ns: int) -> EntryLayout:
+def _find_layout(memory: Memory, header: Header, now_ns: int) -> EntryLayout:
     """The layout in which nearly all values of some entries are possible. Raises Unreadable if there is none."""
     for layout in LAYOUTS:
         count, rest = divmod(header.end - header.begin, layout.size)
@@ -120,7 +120,7 @@ def _layout(memory: Memory, header: Header, now_ns: int) -> EntryLayout:
     raise Unreadable("this version of torch stores its flight recorder in a form that hangdoc does not know")
 
 
-def _newest_slots(header: Header, layout: EntryLayout, newest: int) -> Iterator[int]:
+def _list_newest_slots(header: Header, layout: EntryLayout, newest: int) -> Iterator[int]:
     """Numbers of slots, oldest first. In a full ring without the oldest one: it may just be overwritten."""
     count = (header.end - header.begin) // layout.size
     if count < header.limit:
@@ -141,7 +141,7 @@ def _read_slots(memory: Memory, header: Header, layout: EntryLayout, slots: list
     )
 
 
-def _overwritten(before: Header, after: Header, layout: EntryLayout, slots: Iterable[int]) -> set[int] | None:
+def _find_overwritten(before: Header, after: Header, layout: EntryLayout, slots: Iterable[int]) -> set[int] | None:
     """Those of some slots that were written between two readings of the header; None if that may be all of them."""
     if after.begin != before.begin or after.epoch != before.epoch or after.limit != before.limit:
         return None
@@ -194,7 +194,7 @@ def _read_blocks(memory: Memory, layout: EntryLayout, entries: list[tuple[int, W
 def ranges_of(layout: EntryLayout, address: int, words: Words) -> list[tuple[int, int]]:
     """The texts, shapes and dtypes of an entry that are not stored in the entry itself."""
     texts = (layout.description, layout.name, layout.call, layout.thread_name)
-    found = [
+    ranges = [
         *(text_range(layout, words, at, address) for at in texts if at >= 0),
         elements_range(words, layout.input_dims, address, _MAX_DIMS, layout.width),
         elements_range(words, layout.output_dims, address, _MAX_DIMS, layout.width),
@@ -202,7 +202,7 @@ def ranges_of(layout: EntryLayout, address: int, words: Words) -> list[tuple[int
         types_range(words, layout.input_dtypes),
         types_range(words, layout.output_dtypes),
     ]
-    return [each for each in found if each is not None]
+    return [each for each in ranges if each is not None]
 
 
 def text_range(layout: EntryLayout, words: Words, at: int, address: int) -> tuple[int, int] | None:

@@ -55,14 +55,14 @@ def open_calls(memory: Memory, classes: Classes, agent: int) -> dict[str, int]:
 def _read_calls(memory: Memory, classes: Classes, agent: int) -> dict[str, int]:
     if classes.name_of(agent) != RPC_AGENT:
         raise Unreadable("no agent of TensorPipe")
-    runs = [tables for tables, _ in tables_in(_members(memory, agent), agent) if len(tables) == _TABLES]
+    runs = [tables for tables, _ in tables_in(_read_members(memory, agent), agent) if len(tables) == _TABLES]
     if len(runs) != 1:
         raise Unreadable("an agent of an unknown form")
     pipes, by_number, by_name, addresses = runs[0]
-    workers = _workers(memory, classes, by_number)
-    if _names(memory, by_name) != set(workers.values()) or addresses.size != by_name.size:
+    workers = _read_workers(memory, classes, by_number)
+    if _read_names(memory, by_name) != set(workers.values()) or addresses.size != by_name.size:
         raise Unreadable("workers of an unknown form")
-    found = {}
+    calls_by_worker = {}
     for address, raw in entries_of(memory, pipes, _PIPE_BYTES, _MAX_WORKERS):
         tables = [table for at in _CALLS_AT if (table := parse_table(raw, at, address))]
         number = _number(raw, 8)
@@ -70,11 +70,11 @@ def _read_calls(memory: Memory, classes: Classes, agent: int) -> dict[str, int]:
             raise Unreadable("connections of an unknown form")
         calls = sum(1 for _ in entries_of(memory, tables[0], 16, _MAX_CALLS))
         if calls:
-            found[workers[number]] = calls
-    return found
+            calls_by_worker[workers[number]] = calls
+    return calls_by_worker
 
 
-def _members(memory: Memory, agent: int) -> bytes:
+def _read_members(memory: Memory, agent: int) -> bytes:
     try:
         return memory.read(agent, _AGENT_BYTES)
     except Overspent:
@@ -83,15 +83,15 @@ def _members(memory: Memory, agent: int) -> bytes:
         return memory.read(agent, _LEAST_BYTES)
 
 
-def _workers(memory: Memory, classes: Classes, table: Table) -> dict[int, str]:
+def _read_workers(memory: Memory, classes: Classes, table: Table) -> dict[int, str]:
     """The names of the workers by their numbers."""
-    found = {}
+    workers = {}
     for address, raw in entries_of(memory, table, _WORKER_AT + WORKER_BYTES, _MAX_WORKERS):
         if classes.name_at(int.from_bytes(raw[_WORKER_AT : _WORKER_AT + 8], "little")) != RPC_WORKER:
             raise Unreadable("workers of an unknown form")
         number = _number(raw, 8)
-        found[number] = read_worker(memory, raw[_WORKER_AT:], address + _WORKER_AT, number)
-    return found
+        workers[number] = read_worker(memory, raw[_WORKER_AT:], address + _WORKER_AT, number)
+    return workers
 
 
 def read_worker(memory: Memory, raw: bytes, address: int, number: int | None = None) -> str:
@@ -113,9 +113,9 @@ def read_worker(memory: Memory, raw: bytes, address: int, number: int | None = N
     raise Unreadable("workers of an unknown form")
 
 
-def _names(memory: Memory, table: Table) -> set[str]:
+def _read_names(memory: Memory, table: Table) -> set[str]:
     """The keys of the table of workers by name. The hash is behind the worker, whose size differs."""
-    found = set()
+    names = set()
     for address, raw in entries_of(memory, table, 112, _MAX_WORKERS):
         for copied in (False, True):
             size = SHARED_STRING_BYTES if copied else STRING_BYTES
@@ -127,8 +127,8 @@ def _names(memory: Memory, table: Table) -> set[str]:
                 continue
             worker = range(8 + size + 16, len(raw) - 7, 8)
             if any(int.from_bytes(raw[at : at + 8], "little") == hash_of(name) for at in worker):
-                found.add(name.decode("ascii", "replace"))
-    return found
+                names.add(name.decode("ascii", "replace"))
+    return names
 
 
 def _number(raw: bytes, at: int) -> int:

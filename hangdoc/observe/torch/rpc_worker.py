@@ -32,12 +32,12 @@ def read_agent(proc: ProcFS, memory: Memory) -> Agent | None:
         base = next(file.base for file in mapped_files(proc, memory.pid) if file.path.endswith(cpp_names.LIBTORCH_CPU))
         symbol = MappedFile(memory, base).symbol(cpp_names.CURRENT_RPC_AGENT)
         agent = memory.word(symbol.address) if symbol is not None else 0
-        return Agent(_name(memory, agent + _WORKER_AT), _calls(proc, memory, agent)) if agent else None
+        return Agent(_read_name(memory, agent + _WORKER_AT), _read_calls(proc, memory, agent)) if agent else None
     except (ProcError, Unreadable, StopIteration):
         return None
 
 
-def _calls(proc: ProcFS, memory: Memory, agent: int) -> dict[str, int]:
+def _read_calls(proc: ProcFS, memory: Memory, agent: int) -> dict[str, int]:
     try:
         return open_calls(memory, Classes(memory, mapped_memory(proc, memory.pid).torch), agent)
     except Overspent:
@@ -50,11 +50,11 @@ def worker_info(memory: Memory, address: int) -> str | None:
     """A `WorkerInfo` of Python as `WorkerInfo('server')`; None for anything else."""
     if memory.kind(address)[0] != module_names.WORKER_INFO:
         return None
-    name = _name(memory, memory.cpp_object(address))
+    name = _read_name(memory, memory.cpp_object(address))
     return None if name is None else f"WorkerInfo({name!r})"
 
 
-def _name(memory: Memory, info: int) -> str | None:
+def _read_name(memory: Memory, info: int) -> str | None:
     raw = memory.read(info, WORKER_BYTES)
     try:
         return read_worker(memory, raw, info)

@@ -72,11 +72,13 @@ class Runtimes:
         torch: str | None = None
         if library is not None:
             with contextlib.suppress(OSError, ProcError), files_of(proc, pid, target.start_ticks) as files:
-                torch = self._torch_version(files, library, inner_path(proc, pid, library))
+                torch = self._read_torch_version(files, library, inner_path(proc, pid, library))
         nccl: str | None = None
         with contextlib.suppress(OSError, ProcError, Unreadable):
             libraries = find_nccl(proc, pid, target.start_ticks, mapped)
-            nccl = next((version_text(one.version) for one in libraries if one.name == "nccl" and one.version), None)
+            nccl = next(
+                (version_text(loaded.version) for loaded in libraries if loaded.name == "nccl" and loaded.version), None
+            )
         try:
             cpus = len(os.sched_getaffinity(pid))
         except OSError:
@@ -88,17 +90,17 @@ class Runtimes:
         python = f"{version[0]}.{version[1]}" if version else None
         return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus, gpu=gpu, nccl=nccl)
 
-    def _torch_version(self, files: ProcessFiles, library: Mapping, path: str) -> str | None:
+    def _read_torch_version(self, files: ProcessFiles, library: Mapping, path: str) -> str | None:
         key = files.view, path, library.device, library.inode
         if key not in self._torch_versions:
             package = os.path.dirname(os.path.dirname(path))
             self._torch_versions[key] = files.run(
-                lambda root: _torch_version(root, package) if root.stat(path).st_ino == library.inode else None
+                lambda root: _read_torch_version(root, package) if root.stat(path).st_ino == library.inode else None
             )
         return self._torch_versions[key]
 
 
-def _torch_version(root: Root, package: str) -> str | None:
+def _read_torch_version(root: Root, package: str) -> str | None:
     """The version in the metadata next to a torch package, else in its version.py. Imports nothing."""
     beside = os.path.dirname(package)
     names = sorted(name for name, _ in root.entries(beside, _MAX_ENTRIES) if _METADATA_FOLDER.fullmatch(name))

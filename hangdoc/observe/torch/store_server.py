@@ -112,30 +112,30 @@ class _Reader:
             return self._memory.read(self._address, _LEAST_BYTES)
 
     def read(self) -> Server:
-        tables, port = self._tables()
+        tables, port = self._read_tables()
         keys, awaited, numbers, clients = tables[:4]
         members = {_pointer(raw, 8) for _, raw in entries_of(self._memory, clients, 16, _MAX_CLIENTS)}
         waiting: dict[int, int] = {}
         for _, raw in entries_of(self._memory, numbers, 24, _MAX_CLIENTS):
             waiting[_pointer(raw, 8)] = _pointer(raw, 16)
-        named = self._awaited(awaited)
+        named = self._read_awaited(awaited)
         listed = [client for clients_of_key in named.values() for client in clients_of_key]
         if not members.issuperset(listed) or not members.issuperset(waiting):
             raise Unreadable("clients of a store that it does not have")
         # A client that took something from a queue stays in the list of the queue, and a client that has got all its keys has 0.
         sure = {client for client, count in Counter(listed).items() if waiting.get(client) == count}
-        descriptors = self._descriptors(sure)
-        found = tuple(
+        descriptors = self._read_descriptors(sure)
+        awaited_names = tuple(
             AwaitedName(name, tuple(sorted(descriptors[client] for client in set(who) & sure)))
             for name, who in named.items()
             if sure.intersection(who)
         )
-        names = self._names(keys) if found else ()
+        names = self._read_names(keys) if awaited_names else ()
         if self._read_members() != self._raw:
             raise Unreadable("a store that changes")
-        return Server(self._address, port, keys.size, clients.size, found, names)
+        return Server(self._address, port, keys.size, clients.size, awaited_names, names)
 
-    def _tables(self) -> tuple[list[Table], int]:
+    def _read_tables(self) -> tuple[list[Table], int]:
         """The hash tables, in order, and the port behind them."""
         runs = tables_in(self._raw, self._address)
         long = [(tables, end) for tables, end in runs if len(tables) >= _TABLES and end + 4 <= len(self._raw)]
@@ -147,25 +147,25 @@ class _Reader:
             raise Unreadable("a store without a port")
         return tables, port
 
-    def _awaited(self, table: Table) -> dict[bytes, tuple[int, ...]]:
+    def _read_awaited(self, table: Table) -> dict[bytes, tuple[int, ...]]:
         """The clients that wait for each key."""
-        found = {}
-        for name, raw in self._keys(table, _MAX_AWAITED):
+        clients_by_key = {}
+        for name, raw in self._read_keys(table, _MAX_AWAITED):
             first, last, _ = struct.unpack_from("<3Q", raw)
             size = last - first
             if size % 8 or not 0 <= size <= 8 * _MAX_CLIENTS:
                 raise Unreadable("not the clients of a store")
-            found[name] = struct.unpack(f"<{size // 8}Q", self._memory.read(first, size)) if size else ()
-        return found
+            clients_by_key[name] = struct.unpack(f"<{size // 8}Q", self._memory.read(first, size)) if size else ()
+        return clients_by_key
 
-    def _names(self, table: Table) -> tuple[bytes, ...]:
-        return tuple(name for name, _ in self._keys(table, _MAX_KEYS)) if table.size <= _MAX_KEYS else ()
+    def _read_names(self, table: Table) -> tuple[bytes, ...]:
+        return tuple(name for name, _ in self._read_keys(table, _MAX_KEYS)) if table.size <= _MAX_KEYS else ()
 
-    def _keys(self, table: Table, most: int) -> list[tuple[bytes, bytes]]:
+    def _read_keys(self, table: Table, most: int) -> list[tuple[bytes, bytes]]:
         """The keys of a hash table, and the std::vector behind each, of one form of std::string."""
         for copied in (False, True):
             size = SHARED_STRING_BYTES if copied else STRING_BYTES
-            found = []
+            keys = []
             for address, raw in entries_of(self._memory, table, 8 + size + 24 + 8, most):
                 try:
                     name = read_string(self._memory, raw, 8, address, _MAX_KEY_BYTES, copied=copied)
@@ -175,28 +175,28 @@ class _Reader:
                     break
                 if hash_of(name) != _pointer(raw, 8 + size + 24):
                     break
-                found.append((name, raw[8 + size : 8 + size + 24]))
-            if len(found) == table.size:
-                return found
+                keys.append((name, raw[8 + size : 8 + size + 24]))
+            if len(keys) == table.size:
+                return keys
         raise Unreadable("keys of a store that have another form")
 
-    def _descriptors(self, clients: set[int]) -> dict[int, int]:
+    def _read_descriptors(self, clients: set[int]) -> dict[int, int]:
         """The file descriptor of each client."""
-        found = {}
+        descriptors = {}
         read = self._memory.read_many((client, _CLIENT_BYTES) for client in clients)
         for client in clients:
             raw = read.get((client, _CLIENT_BYTES))
             if raw is None or self._classes.name_at(_pointer(raw, 0)) != STORE_CLIENT:
                 raise Unreadable("not the clients of a store")
-            found[client] = self._descriptor(client, raw)
-        return found
+            descriptors[client] = self._read_descriptor(client, raw)
+        return descriptors
 
-    def _descriptor(self, client: int, raw: bytes) -> int:
+    def _read_descriptor(self, client: int, raw: bytes) -> int:
         for base in _BASES:
             itself, loop, kind = struct.unpack_from("<2QI", raw, base)
-            wanted, told, descriptor = struct.unpack_from("<IIi", raw, base + _EVENTS_AT)
+            wanted, registered, descriptor = struct.unpack_from("<IIi", raw, base + _EVENTS_AT)
             own = self._address < loop < self._address + _SERVER_BYTES
-            listens = wanted == told and wanted & _POLLIN and wanted < _MOST_EVENTS
+            listens = wanted == registered and wanted & _POLLIN and wanted < _MOST_EVENTS
             if itself == client and own and kind == _TCP and listens and descriptor > 0:
                 return int(descriptor)
         raise Unreadable("not the clients of a store")

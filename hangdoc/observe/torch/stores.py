@@ -61,7 +61,7 @@ class Stores:
     def during(self, observation: Observation) -> None:
         """Find the processes that serve a store."""
         targets = [target for target in observation.alive() if target.role != "helper"]
-        listed = observation.read_each(targets, lambda target: self._list(observation, target))
+        listed = observation.read_each(targets, lambda target: self._list_threads(observation, target))
         self._listed = {pid: threads for pid, threads in listed.items() if not isinstance(threads, Unavailable)}
 
     def close(self, observation: Observation) -> None:
@@ -74,45 +74,45 @@ class Stores:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The stores of each process that serves one."""
-        for pid, found in list(self._found.items()):
-            yield pid, "stores", found
+        for pid, stores in list(self._found.items()):
+            yield pid, "stores", stores
 
-    def _list(self, observation: Observation, target: Target) -> _Threads:
+    def _list_threads(self, observation: Observation, target: Target) -> _Threads:
         """The threads of a process. If they are those of the last look, their names are not read again."""
         proc, tids = observation.proc, tuple(observation.proc.tids(target.pid))
         last = self._listed.get(target.pid)
         if last is not None and (last.started, last.all) == (target.start_ticks, tids):
             return last
-        found = []
+        store_tids = []
         for tid in tids:
             with contextlib.suppress(ProcError):  # it has ended
                 if proc.stat(f"{target.pid}/task/{tid}").name.startswith(thread_names.STORE):
-                    found.append(tid)
-        return _Threads(target.start_ticks, tids, tuple(found[:_MAX_THREADS]))
+                    store_tids.append(tid)
+        return _Threads(target.start_ticks, tids, tuple(store_tids[:_MAX_THREADS]))
 
 
 def _read_stores(observation: Observation, target: Target, threads: tuple[int, ...]) -> StoreServers:
     """Raises Unreadable."""
-    servers = _servers(observation, target, threads)
+    servers = _read_servers(observation, target, threads)
     if not servers:
         raise Unreadable("its store always runs, or is not the one of libuv")
-    return StoreServers(servers=tuple(_described(observation, target.pid, server) for server in servers))
+    return StoreServers(servers=tuple(_describe(observation, target.pid, server) for server in servers))
 
 
-def _servers(observation: Observation, target: Target, threads: tuple[int, ...]) -> list[Server]:
+def _read_servers(observation: Observation, target: Target, threads: tuple[int, ...]) -> list[Server]:
     """The stores that some threads of a process serve. Raises Unreadable."""
     mapped = mapped_memory(observation.proc, target.pid)
     servers: dict[int, Server] = {}
     with Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid)) as memory:
         classes = Classes(memory, mapped.torch)
         for tid in threads:
-            for address in find_servers(memory, classes, _stack_of(observation, memory, mapped, tid)):
+            for address in find_servers(memory, classes, _read_stack_of(observation, memory, mapped, tid)):
                 if address not in servers:
                     servers[address] = read_server(memory, classes, address)
     return list(servers.values())
 
 
-def _stack_of(observation: Observation, memory: Memory, mapped: Mapped, tid: int) -> bytes:
+def _read_stack_of(observation: Observation, memory: Memory, mapped: Mapped, tid: int) -> bytes:
     """What is on the stack of a thread; empty if it runs all the time. Raises Overspent."""
     for attempt in range(_TRIES):
         time.sleep(_PAUSE_SECONDS if attempt else 0.0)
@@ -128,22 +128,22 @@ def _stack_of(observation: Observation, memory: Memory, mapped: Mapped, tid: int
     return b""
 
 
-def _described(observation: Observation, pid: int, server: Server) -> StoreServer:
+def _describe(observation: Observation, pid: int, server: Server) -> StoreServer:
     awaited = []
     for key in sorted(server.awaited)[:_MOST_KEYS]:
-        sockets = filter(None, (_socket(observation, pid, number) for number in key.descriptors[:_MOST_SOCKETS]))
-        awaited.append(_awaited(key, tuple(sorted(sockets)), server.names))
+        sockets = filter(None, (_find_socket(observation, pid, number) for number in key.descriptors[:_MOST_SOCKETS]))
+        awaited.append(_describe_awaited(key, tuple(sorted(sockets)), server.names))
     return StoreServer(port=server.port, keys=server.keys, clients=server.clients, awaited=tuple(awaited))
 
 
-def _awaited(key: AwaitedName, sockets: tuple[int, ...], names: tuple[bytes, ...]) -> AwaitedKey:
+def _describe_awaited(key: AwaitedName, sockets: tuple[int, ...], names: tuple[bytes, ...]) -> AwaitedKey:
     place = key.name.rpartition(b"/")[0]
     alike = sorted(name for name in names if name.rpartition(b"/")[0] == place)
     texts = tuple(name.decode("utf-8", "replace") for name in alike[:_MOST_ALIKE])
     return AwaitedKey(name=key.name.decode("utf-8", "replace"), sockets=sockets, alike=texts, alike_count=len(alike))
 
 
-def _socket(observation: Observation, pid: int, descriptor: int) -> int | None:
+def _find_socket(observation: Observation, pid: int, descriptor: int) -> int | None:
     """The inode of a socket."""
     with contextlib.suppress(ProcError, ValueError):
         link = observation.proc.link(f"{pid}/fd/{descriptor}")

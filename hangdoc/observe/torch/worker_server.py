@@ -25,7 +25,7 @@ def ask(observation: Observation, target: Target, path: str | None, handler: str
     """The response of a handler. `path` is the server's Unix socket, None for torch's debug server, which listens on a port.
     Raises OSError, ProcError."""
     try:
-        return _response(_worker_server(observation, target, path), handler)
+        return _read_response(_worker_server(observation, target, path), handler)
     except (http.client.HTTPException, psutil.Error) as error:
         raise ConnectionError(str(error)) from error
 
@@ -53,19 +53,19 @@ def _worker_server(observation: Observation, target: Target, path: str | None) -
     if observation.proc.link(f"{target.pid}/ns/net") != observation.proc.link("self/ns/net"):
         raise ConnectionError("it is in another network namespace")
     # Gloo listens on one address. The worker server and the store listen on all addresses.
-    ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
+    ports = set(_list_open_ports(target)) - {target.identity.master_port if target.identity else None}
     if len(ports) != 1:
         raise ConnectionError(f"it can't be identified among the rank's ports {sorted(p for p in ports if p)}")
     return TimedConnection("localhost", limit, port=ports.pop())
 
 
-def _open_ports(target: Target) -> Iterator[int]:
-    for one in psutil.Process(target.pid).net_connections("tcp"):
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
-            yield one.laddr.port
+def _list_open_ports(target: Target) -> Iterator[int]:
+    for connection in psutil.Process(target.pid).net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
+            yield connection.laddr.port
 
 
-def _response(connection: http.client.HTTPConnection, handler: str) -> bytes:
+def _read_response(connection: http.client.HTTPConnection, handler: str) -> bytes:
     with contextlib.closing(connection):
         connection.request("POST", f"/handler/{handler}")
         answer = connection.getresponse()

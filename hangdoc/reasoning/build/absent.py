@@ -5,6 +5,7 @@ from hangdoc.reasoning.evidence.stack import has_met
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Placed, Unlooked
+from hangdoc.reasoning.runs.links import lead_elsewhere
 from hangdoc.reasoning.runs.processes import Gathered
 from hangdoc.snapshot import Process, RankIdentity, Unreached
 
@@ -27,10 +28,12 @@ def add_missing_ranks(
     unreadable = {host.name: process.unreadable_below for host, process in run.launchers if process.unreadable_below}
     restricted = any(host.restricted for host, _ in run.members)
     arrived = any(has_met(process) for _, process in run.members)
+    # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
+    beside = restricted and not (arrived and lead_elsewhere(members, run.stores) is False)
     in_store = any(rank.wait is not None and rank.wait.kind == "store" for rank in ranks.values())
     whole = {(host.name, process.pid) for host, process in run.launchers if process.whole_tree}
-    homes, otherwise = _homes(members, whole, missing)
-    if otherwise is None and members and not restricted:
+    homes, otherwise = _homes(members, whole, missing, beside=beside)
+    if otherwise is None and members and not beside:
         otherwise = run.alone_on
     ended = iter(run.zombies)
     for number in missing:
@@ -90,16 +93,16 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
 
 
 def _homes(
-    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int]
+    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int], *, beside: bool
 ) -> tuple[dict[int, str], str | None]:
     """The observed hosts on which ranks without a process must be, and the one on which all others must be; None if they may be
-    elsewhere: also on a host of which only some processes were observed, if not below one of the launchers (host, pid) in
-    `whole`, whose descendants were all observed."""
+    elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
+    which only some processes were observed."""
     homes: dict[int, str] = {}
     seen: set[tuple[str, int, int]] = set()
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
-        if identity is None or (host.restricted and (host.name, process.owner) not in whole):
+        if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
             first, size = rank - identity.local_rank, identity.local_world_size

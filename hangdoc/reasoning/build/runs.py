@@ -1,7 +1,7 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any
 
@@ -22,10 +22,11 @@ from hangdoc.reasoning.ranks.counters import find_common_loop, loop_view
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
-from hangdoc.reasoning.ranks.states import Training, find_training, state_of
+from hangdoc.reasoning.ranks.states import Surroundings, Training, find_training, state_of
+from hangdoc.reasoning.ranks.thread_waits import Engine
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.gather import gather_runs
-from hangdoc.reasoning.runs.links import Connected, Links, links_of, silent_seconds, store_waits
+from hangdoc.reasoning.runs.links import Connected, Links, index_of, links_of, silent_seconds, store_waits
 from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
@@ -74,7 +75,7 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         world = None  # a damaged or foreign number, not a run
     own = {(host.name, process.pid) for host, process in members.values()}
     below = hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, links_of(members, run.master, below))
+    ranks = _ranks(members, below, links_of(members, run.master, below), run.launchers)
     unseen = add_missing_ranks(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=job_id.shown,
@@ -140,7 +141,9 @@ def _spawned(launcher: Process) -> int | None:
     return None
 
 
-def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> dict[int, Rank]:
+def _ranks(
+    members: dict[int, Placed], below: Helpers, connected: Connected, launchers: Iterable[Placed]
+) -> dict[int, Rank]:
     firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
     trains = {
@@ -150,15 +153,20 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
     votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
     loop, of_batches = find_common_loop(votes)
+    engines: dict[tuple[str, int | None], Engine] = {
+        (host.name, process.pid): Engine(process, index_of(host).of([process.pid]))
+        for host, process in launchers
+        if process.launch is None
+    }
     ranks: dict[int, Rank] = {}
     for number in sorted(whole):
         host, process = whole[number]
         links = connected[number]
-        state = (
-            state_at_dump(process, trains[number], dated=host.wall_us is not None)
-            if host.dumps is not None
-            else state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
-        )
+        if host.dumps is not None:
+            state = state_at_dump(process, trains[number], dated=host.wall_us is not None)
+        else:
+            helpers, engine = below.get((host.name, process.pid), ()), engines.get((host.name, process.owner))
+            state = state_of(process, trains[number], Surroundings(helpers, links.ranks, links.others, engine))
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         ranks[number] = _rank(number, host, process, trains[number], state, view, links)
     ranks = waiting_for_launches(ranks)

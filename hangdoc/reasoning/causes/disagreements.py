@@ -37,20 +37,20 @@ def compare_settings(run: Run) -> tuple[Differs, ...]:
     return (*_options(run), *_variables(run), *_versions(run))
 
 
-def agree(one: Rank, other: Rank) -> bool:
+def agree(first: Rank, other: Rank) -> bool:
     """Whether two living ranks agree in all settings that are compared here: options and variables of the environment."""
-    processes = {rank.rank: rank.process for rank in (one, other) if rank.process is not None}
+    processes = {rank.rank: rank.process for rank in (first, other) if rank.process is not None}
     programs, lines = _programs(processes), _command_lines(processes)
-    options = _apart(lines[one.rank], lines[other.rank])
-    if programs[one.rank] != programs[other.rank] or any(map(_compared_option, options)):
+    options = _list_differing_names(lines[first.rank], lines[other.rank])
+    if programs[first.rank] != programs[other.rank] or any(map(_compared_option, options)):
         return False
-    variables = _apart(observed.environment(one.process), observed.environment(other.process))
+    variables = _list_differing_names(observed.environment(first.process), observed.environment(other.process))
     # On a host alone, the backend of the whole run is not known.
     return not any(_compared_variable(name, None) for name in variables)
 
 
-def _apart(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
-    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+def _list_differing_names(mine: Mapping[str, str], theirs: Mapping[str, str]) -> set[str]:
+    return {name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)}
 
 
 def _command_lines(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:
@@ -75,8 +75,8 @@ def _options(run: Run) -> list[OptionDiffers]:
             continue
         # A rank that another one has spawned, or that runs another program, has no such option.
         having = {programs[rank] for rank, options in lines.items() if name in options}
-        given = {rank: _plain(options.get(name)) for rank, options in lines.items() if programs[rank] in having}
-        if (values := differing_in(run, given)) is not None:
+        by_rank = {rank: _plain(options.get(name)) for rank, options in lines.items() if programs[rank] in having}
+        if (values := differing_in(run, by_rank)) is not None:
             different.append(_differs(OptionDiffers, name, values, setting))
     return sorted(different, key=lambda option: (not option.decisive, option.name))
 

@@ -67,6 +67,11 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
 )
 
 
+_NEVER_MEET = ("master port", "run id")
+"""Nodes for which one of these differs never meet. Other settings may be two spellings of one: `--nnodes 2` and `1:2`, a name and
+its address."""
+
+
 def find_different_launches(run: Run, blockage: Blockage) -> LaunchesDiffer | None:
     """The settings that differ, if they keep the nodes from meeting."""
     return run.launches if run.launches is not None and not run.launches.met else None
@@ -104,9 +109,12 @@ def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | N
             wrong |= {part.place: part for part in both if part is not reference}
     if not differences:
         return None
+    apart = stuck and any(
+        len({read(part) for part in parts}) > 1 for name, read, _ in _MUST_AGREE if name in _NEVER_MEET
+    )
     return LaunchesDiffer(
         parts=tuple(parts), differences=tuple(differences), wrong=tuple(wrong.values()), reference=reference,
-        met=not stuck, culprits=_culprits(run, list(wrong.values()), stuck),
+        met=not stuck, culprits=_culprits(run, list(wrong.values()), stuck), ends="never" if apart else None,
     )  # fmt: skip
 
 

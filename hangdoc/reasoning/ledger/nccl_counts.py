@@ -63,7 +63,7 @@ def ras_groups(hosts: Iterable[Host]) -> tuple[RasGroup, ...]:
         key=lambda each: each[1].age_seconds,
     )
     groups: dict[str, RasGroup] = {}
-    told: dict[tuple[str, Member], str] = {}  # which host was told the counts of a member
+    asking_hosts: dict[tuple[str, Member], str] = {}  # which host was told the counts of a member
     for host, answer in answers:
         for communicator in answer.communicators:
             group = groups.setdefault(communicator.hash, RasGroup(communicator.size, {}))
@@ -71,9 +71,9 @@ def ras_groups(hosts: Iterable[Host]) -> tuple[RasGroup, ...]:
                 member = claims.get((communicator.hash, rank.rank)) or _far_member(rank)
                 if member is None:
                     continue
-                before = told.get((communicator.hash, member))
+                before = asking_hosts.get((communicator.hash, member))
                 if before is None or (member.observed and before != member.host == host.name):
-                    told[communicator.hash, member] = host.name
+                    asking_hosts[communicator.hash, member] = host.name
                     grew = _has_grown(rank) if answer.seconds_between is not None else None
                     group.members[member] = MemberCounts(rank.counts, grew)
     return tuple(group for _, group in sorted(groups.items()))

@@ -21,6 +21,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     NAME: ClassVar[str]
     PLACED: ClassVar[bool] = True
     """Whether the place in the program matters: ranks at different lines are then blocked by different things."""
+    BLAMES_RANKS: ClassVar[bool] = True
+    """Whether the ranks that are blocked so are to blame, and not a process outside of the run."""
     ends: Ends = "unknown"
     """Whether it can end without help, regardless of the patience."""
     period: float | None = None
@@ -238,6 +240,40 @@ class Serves(Hold, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"waiting for requests on {self.address}"
+
+
+class GetsRequests(Hold, frozen=True, kw_only=True):
+    """It waits for the next request of a process outside of the run: its engine, its driver. Idle ranks do, and also one that
+    has left a request in which others wait for it."""
+
+    NAME = "gets-requests"
+    sender: str
+    """`pid 7 (python)`."""
+
+    @property
+    def alike(self) -> Hashable:
+        return self.NAME, self.sender
+
+    def __str__(self) -> str:
+        return f"waiting for requests from {self.sender}"
+
+
+class EngineStopped(Hold, frozen=True, kw_only=True):
+    """It waits for requests of the process that started it, which the kernel does not run."""
+
+    NAME = "engine-stopped"
+    PLACED = False
+    BLAMES_RANKS = False
+    ends: Ends = "never"
+    engine: Process
+    stop: Stopped
+
+    @property
+    def alike(self) -> Hashable:
+        return self.NAME, self.engine.pid
+
+    def __str__(self) -> str:
+        return f"waiting for requests from pid {self.engine.pid} ({self.engine.name}), which is {self.stop.why}"
 
 
 class InStore(Hold, frozen=True, kw_only=True):

@@ -148,6 +148,15 @@ class Standstill(Hold, frozen=True, kw_only=True):
     NAME = "standstill"
 
 
+class Idle(Hold, frozen=True, kw_only=True):
+    """Ranks that have nothing to do: they wait for requests, and the others, if any, for what the request of these will be."""
+
+    NAME = "idle"
+    ends: Ends = "by-itself"
+    receives: str
+    """What the first ones do: `waiting for requests from pid 7 (python)`."""
+
+
 class LaunchedNotFinished(Hold, frozen=True, kw_only=True):
     """All ranks that a call needs have made it, and their cards do not finish it. It ends by itself if one of the cards works."""
 

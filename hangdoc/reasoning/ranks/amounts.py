@@ -22,32 +22,37 @@ _FILE_WORDS = regex(r"(?i)file|path|shard|urls?$")
 
 def compare_amounts(less: Rank, more: Rank) -> list[Difference]:
     """Everything of which `less` visibly has fewer than `more`, the strongest first."""
-    found = [*_beacons(less, more), *_directories(less, more), *_bounds(less, more), *_variables(less, more)]
-    return sorted(found, key=lambda difference: -difference.weight)
+    differences = [
+        *_compare_beacons(less, more),
+        *_compare_directories(less, more),
+        *_compare_bounds(less, more),
+        *_compare_variables(less, more),
+    ]
+    return sorted(differences, key=lambda difference: -difference.weight)
 
 
-def same_data(one: Rank, other: Rank) -> bool:
+def same_data(rank: Rank, other: Rank) -> bool:
     """Whether both ranks read directories with the same files."""
-    shared = [(mine, theirs) for mine, theirs in common_sources(one, other) if mine.files]
+    shared = [(mine, theirs) for mine, theirs in common_sources(rank, other) if mine.files]
     return bool(shared) and all(mine.digest == theirs.digest for mine, theirs in shared)
 
 
-def _beacons(less: Rank, more: Rank) -> list[Difference]:
+def _compare_beacons(less: Rank, more: Rank) -> list[Difference]:
     a, b = observed.beacon(less.process), observed.beacon(more.process)
     if a is None or b is None:
         return []
-    found = []
+    differences = []
     for verb, unit, mine, theirs in (
         ("expects", "batches", a.batches_total, b.batches_total),
         ("has", "shards", a.shards, b.shards),
     ):
         if mine is not None and theirs is not None and mine < theirs:
-            evidence = _pair("progress", less, f"{verb} {mine} {unit}", more, f"{verb} {theirs} {unit}")
-            found.append(Difference(mine, theirs, evidence, "batches" if unit == "batches" else "files", 0.9))
-    return found
+            evidence = _make_evidence("progress", less, f"{verb} {mine} {unit}", more, f"{verb} {theirs} {unit}")
+            differences.append(Difference(mine, theirs, evidence, "batches" if unit == "batches" else "files", 0.9))
+    return differences
 
 
-def _pair(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[Evidence, ...]:
+def _make_evidence(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[Evidence, ...]:
     return Evidence(less.rank, probe, ours), Evidence(more.rank, probe, theirs)
 
 
@@ -59,44 +64,46 @@ def list_sources(rank: Rank) -> dict[str, DataSource]:
     return {source.origin: source for source in process.data.sources}
 
 
-def common_sources(one: Rank, other: Rank) -> list[tuple[DataSource, DataSource]]:
+def common_sources(rank: Rank, other: Rank) -> list[tuple[DataSource, DataSource]]:
     """The data directories that both ranks have from the same origin."""
-    mine, theirs = list_sources(one), list_sources(other)
+    mine, theirs = list_sources(rank), list_sources(other)
     return [(mine[origin], theirs[origin]) for origin in mine if origin in theirs]
 
 
-def _directories(less: Rank, more: Rank) -> list[Difference]:
+def _compare_directories(less: Rank, more: Rank) -> list[Difference]:
     return [
-        Difference(few.files, many.files, _pair("data", less, _described(few), more, _described(many)), "files", 0.95)
+        Difference(
+            few.files, many.files, _make_evidence("data", less, _describe(few), more, _describe(many)), "files", 0.95
+        )
         for few, many in common_sources(less, more)
         if few.files < many.files and few.digest != many.digest
     ]
 
 
-def _described(source: DataSource) -> str:
+def _describe(source: DataSource) -> str:
     kind = "/".join(source.suffixes) or "data"
     return f"{source.files} {kind} file{'s' * (source.files != 1)} in {source.path} ({source.origin})"
 
 
-def _bounds(less: Rank, more: Rank) -> list[Difference]:
+def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
     """The same loop with a different number of iterations, or a `for` over containers of different length. What both ranks' own
     dataloaders say leaves no doubt."""
     a, b = less.loop, more.loop
     if b is not None and b.recorded and (a is None or a.recorded):
-        return _loaders(less, more)
+        return _compare_loaders(less, more)
     if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
         return []
     few, many = (f"`{view.loop.header}` ends at {view.total}" for view in (a, b))
-    evidence = _pair("progress", less, few, more, many)
+    evidence = _make_evidence("progress", less, few, more, many)
     return [Difference(a.total, b.total, evidence, weight=0.85)]
 
 
-def _loaders(less: Rank, more: Rank) -> list[Difference]:
+def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
     """Dataloaders of one loop with different numbers of batches. A rank that has left the function of the loop may still hold its
     dataloader in a variable."""
     view, other = less.loop, more.loop
     theirs = next(
-        (one for one in iterators.list_loaders(more.process) if other and one.begins == other.loop.line), None
+        (loader for loader in iterators.list_loaders(more.process) if other and loader.begins == other.loop.line), None
     )
     if other is None or other.total is None or theirs is None:
         return []
@@ -107,7 +114,7 @@ def _loaders(less: Rank, more: Rank) -> list[Difference]:
         few = mine.total if mine is not None else None
     if few is None or few >= other.total:
         return []
-    evidence = _pair(
+    evidence = _make_evidence(
         "loops", less, f"its dataloader has {few} batches", more, f"its dataloader has {other.total} batches"
     )
     return [Difference(few, other.total, evidence, weight=1.0)]
@@ -119,14 +126,15 @@ def left_by_break(rank: Rank) -> bool:
     return view is not None and view.done is not None and view.total is not None and view.done < view.total
 
 
-def _variables(less: Rank, more: Rank) -> list[Difference]:
+def _compare_variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
-    mine, theirs = _amounts(less), _amounts(more)
+    mine, theirs = _list_amounts(less), _list_amounts(more)
     done = count_rounds(less)[0] if not left_by_break(less) else None  # what made it leave is no amount of data
-    found: dict[tuple[str, int, int], Difference] = {}
+    differences: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _), name = mine[key], theirs[key], key[1]
-        if few >= many or (name, few, many) in found:  # every function on the way to the loop holds the same object
+        # Every function on the way to the loop holds the same object.
+        if few >= many or (name, few, many) in differences:
             continue
         if (few, many) == (done, count_rounds(more)[0]):  # a list of losses
             continue
@@ -137,32 +145,32 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
         if not telling and not total and not (container and _DATA_WORDS.search(name)):
             continue
         what = f"`{name}` has length {{}}" if container else f"`{name}` is {{}}"
-        evidence = _pair("stacks", less, what.format(few), more, what.format(many))
+        evidence = _make_evidence("stacks", less, what.format(few), more, what.format(many))
         unit = "files" if container and _FILE_WORDS.search(name) else ""
         if total and "batch" in name.lower():
             unit = "batches"
         weight = 0.8 if telling or few == 0 else 0.7 if total else 0.5
-        found[name, few, many] = Difference(few, many, evidence, unit, weight)
-    return list(found.values())
+        differences[name, few, many] = Difference(few, many, evidence, unit, weight)
+    return list(differences.values())
 
 
-def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
+def _list_amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
     """(function, name) to (amount, whether it is a container's length) for the program's variables."""
-    found: dict[tuple[str, str], tuple[int, bool]] = {}
+    amounts: dict[tuple[str, str], tuple[int, bool]] = {}
     scopes = [(frame.function, frame.locals, counters_in([frame])) for frame in rank.program]
     scopes.append(("<module>", observed.module(rank.process), set()))
     for function, variables, counters in scopes:
         for local in variables:
             if local.length is not None:
-                found.setdefault((function, local.name), (local.length, True))
+                amounts.setdefault((function, local.name), (local.length, True))
             elif (number := natural(local.text)) is not None and local.name not in counters:
-                found.setdefault((function, local.name), (number, False))
-    return found
+                amounts.setdefault((function, local.name), (number, False))
+    return amounts
 
 
-def other_files(one: Rank, other: Rank) -> bool:
+def other_files(rank: Rank, other: Rank) -> bool:
     """Whether the ranks visibly read different sets of files: directories or published digests that are not equal."""
-    if any(mine.digest != theirs.digest for mine, theirs in common_sources(one, other) if theirs.files):
+    if any(mine.digest != theirs.digest for mine, theirs in common_sources(rank, other) if theirs.files):
         return True
-    a, b = observed.beacon(one.process), observed.beacon(other.process)
+    a, b = observed.beacon(rank.process), observed.beacon(other.process)
     return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards

@@ -129,7 +129,7 @@ def owners_of(run: Run, host: Host, card: Card) -> Owners | None:
 def owners_of_event(run: Run, host: Host, event: CardEvent) -> Owners | None:
     """The ranks that an error in the kernel log is about; None if it is about none of this run."""
     ranks = run.on(host.name)
-    named = tuple(rank.rank for rank in ranks if event.pid is not None and event.pid in _pids_of(run, rank))
+    named = tuple(rank.rank for rank in ranks if event.pid is not None and event.pid in _list_pids(run, rank))
     if named:
         return Owners(named, sure=True)
     if concerns_process_alone(event) and all(rank.pid is not None for rank in ranks):
@@ -141,15 +141,15 @@ def owners_of_event(run: Run, host: Host, event: CardEvent) -> Owners | None:
     return None if whole or not users_of(run, host) else Owners((), sure=False)
 
 
-def _pids_of(run: Run, rank: Rank) -> set[int]:
+def _list_pids(run: Run, rank: Rank) -> set[int]:
     """A rank's process and its helpers."""
     return {helper.pid for helper in run.helpers(rank)} | ({rank.pid} if rank.pid is not None else set())
 
 
 def errors_of(card: Card, events: Iterable[CardEvent]) -> tuple[str, ...]:
     """What is wrong with a card, in a few words each, for the tables of ranks."""
-    found = ["lost"] if card.lost else []
-    found += dict.fromkeys(f"{event.kind} {event.number}" for event in events if event.bus_id == card.bus_id)
+    errors = ["lost"] if card.lost else []
+    errors += dict.fromkeys(f"{event.kind} {event.number}" for event in events if event.bus_id == card.bus_id)
     if card.uncorrected_errors:
-        found.append(f"{card.uncorrected_errors} ECC")
-    return (*found, *(["remapping failed"] if card.remapping_failed else []))
+        errors.append(f"{card.uncorrected_errors} ECC")
+    return (*errors, *(["remapping failed"] if card.remapping_failed else []))

@@ -8,19 +8,21 @@ from hangdoc.reasoning.ranks.counters import comes_on
 
 def classes_of(ranks: Iterable[Rank]) -> tuple[Class, ...]:
     """All classes, by their lowest ranks."""
-    found: dict[Hashable, list[Rank]] = {}
-    of: dict[int, list[Rank]] = {}
+    by_conclusions: dict[Hashable, list[Rank]] = {}
+    by_rank: dict[int, list[Rank]] = {}
     # Nothing more is concluded about a rank that is like another one, so it comes after that one.
     for rank in sorted(ranks, key=lambda rank: rank.like is not None):
-        of[rank.rank] = of[rank.like] if rank.like is not None else found.setdefault(_conclusions(rank), [])
-        of[rank.rank].append(rank)
-    classes = (sorted(alike, key=lambda rank: rank.rank) for alike in found.values())
-    return tuple(
-        sorted((Class(alike[0], tuple(r.rank for r in alike)) for alike in classes), key=lambda one: one.ranks[0])
-    )
+        if rank.like is not None:
+            by_rank[rank.rank] = by_rank[rank.like]
+        else:
+            by_rank[rank.rank] = by_conclusions.setdefault(_list_conclusions(rank), [])
+        by_rank[rank.rank].append(rank)
+    members = (sorted(ranks_alike, key=lambda rank: rank.rank) for ranks_alike in by_conclusions.values())
+    classes = (Class(ranks_alike[0], tuple(rank.rank for rank in ranks_alike)) for ranks_alike in members)
+    return tuple(sorted(classes, key=lambda alike: alike.ranks[0]))
 
 
-def _conclusions(rank: Rank) -> Hashable:
+def _list_conclusions(rank: Rank) -> Hashable:
     """All that the steps after this one ask about a rank in which two ranks may differ."""
     hold = rank.hold
     loop = rank.loop

@@ -29,31 +29,31 @@ def list_conditions(rank: Rank) -> list[str]:
     return [test for frame in reversed(rank.own) for test in frame.conditions]
 
 
-def in_other_arm(one: Rank, other: Rank, *, on_rank: bool = True) -> bool:
+def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
     """Whether two ranks are in the two branches of one `if`; without `on_rank`, of one that is not about the rank."""
-    tests = (test for test in list_conditions(one) if on_rank or may_change(test))
+    tests = (test for test in list_conditions(rank) if on_rank or may_change(test))
     return any(are_opposite(test, theirs) for test in tests for theirs in list_conditions(other))
 
 
-def singled_out(one: Rank, other: Rank) -> bool:
-    """Whether `one` is in a branch whose condition singles out ranks, and `other` is not."""
+def singled_out(rank: Rank, other: Rank) -> bool:
+    """Whether `rank` is in a branch whose condition singles out ranks, and `other` is not."""
     theirs = list_conditions(other)
     return any(
-        (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, one, other)
-        for frame in one.own
+        (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, rank, other)
+        for frame in rank.own
         for test in frame.conditions
         if test not in theirs
-        for part in _parts(test)
-        if not (part.isidentifier() and _value(other, part))
+        for part in _split_into_operands(test)
+        if not (part.isidentifier() and _read_value(other, part))
     )
 
 
-def find_own_condition(one: Rank, others: Sequence[Rank]) -> str | None:
+def find_own_condition(rank: Rank, others: Sequence[Rank]) -> str | None:
     """The innermost condition of the user's code around a rank's call that is around no call of the others; None for none. The
     handler of an exception is no condition."""
     theirs = {test for other in others for test in list_conditions(other)}
     return next(
-        (test for test in reversed(list_conditions(one)) if test not in theirs and not test.startswith("except")), None
+        (test for test in reversed(list_conditions(rank)) if test not in theirs and not test.startswith("except")), None
     )
 
 
@@ -63,40 +63,42 @@ def may_change(test: str) -> bool:
     return not _ABOUT_RANK.search(test) and not any(map(_SHORT_FOR_RANK.fullmatch, names))
 
 
-def find_occasional(one: Rank, other: Rank) -> tuple[str, Frame] | None:
-    """The condition of a framework under which `one` makes its call, and `other` is not, with the frame that tests it: it saves,
-    evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it differs between the
-    ranks. None for none."""
+def find_occasional(rank: Rank, other: Rank) -> tuple[str, Frame] | None:
+    """The condition of a framework under which `rank` makes its call, and `other` is not, with the frame that tests it:
+    it saves, evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it
+    differs between the ranks. None for none."""
     theirs = [test for frame in other.program for test in frame.conditions]
-    found = ((test, frame) for frame in one.program if frame.library for test in frame.conditions if test not in theirs)
-    return next(((test, frame) for test, frame in found if test.startswith("self.") and " " not in test), None)
+    own_tests = (
+        (test, frame) for frame in rank.program if frame.library for test in frame.conditions if test not in theirs
+    )
+    return next(((test, frame) for test, frame in own_tests if test.startswith("self.") and " " not in test), None)
 
 
-def _parts(test: str) -> list[str]:
+def _split_into_operands(test: str) -> list[str]:
     """The operands of an `and`, all of which are true, or of a negated `or`, all of which are false."""
     node = parsed_expression(test)  # None for `except OSError`, which is a condition too
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return [unparsed(one) or test for one in node.values]
+        return [unparsed(operand) or test for operand in node.values]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, ast.BoolOp):
         return (
-            [negated(unparsed(one) or test) for one in node.operand.values]
+            [negated(unparsed(operand) or test) for operand in node.operand.values]
             if isinstance(node.operand.op, ast.Or)
             else [test]
         )
     return [test]
 
 
-def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
+def _compares_rank(part: str, frame: Frame, rank: Rank, other: Rank) -> bool:
     """Whether a condition compares a variable that holds the rank, whatever it is called: on both ranks it has the value
     that the rank's number is. A loop's counter may have it by chance."""
-    found = _EQUALS.fullmatch(part)
-    if found is None:
+    comparison = _EQUALS.fullmatch(part)
+    if comparison is None:
         return False
-    name, wanted = found["name"] or found["falsy"], int(found["value"] or 0)
-    mine = read_number(one.process, frame, name)
-    if name in counters_in([frame]) or mine != wanted or mine not in (one.rank, one.local_rank):
+    name, wanted = comparison["name"] or comparison["falsy"], int(comparison["value"] or 0)
+    mine = read_number(rank.process, frame, name)
+    if name in counters_in([frame]) or mine != wanted or mine not in (rank.rank, rank.local_rank):
         return False
-    theirs = _value(other, name)
+    theirs = _read_value(other, name)
     if theirs is None:
         return _SHORT_FOR_RANK.fullmatch(name) is not None
     return theirs != mine and theirs in (other.rank, other.local_rank)
@@ -110,27 +112,27 @@ def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
         return False
     tests = " ".join(_STRING.sub("", test) for test in frame.conditions[-frame.repeated :])
     names = set(names_in(tests)) - {*loop.counters, *_WORDS}
-    return any((here := _value(inside, name)) is None or here != _value(outside, name) for name in names)
+    return any((here := _read_value(inside, name)) is None or here != _read_value(outside, name) for name in names)
 
 
-def describe_conditions(one: Rank, other: Rank) -> str | None:
-    """The innermost condition around the call of `one` that is not around that of `other`, with the values of its variables on
-    both ranks where they differ; None for none."""
+def describe_conditions(rank: Rank, other: Rank) -> str | None:
+    """The innermost condition around the call of `rank` that is not around that of `other`, with the values of its
+    variables on both ranks where they differ; None for none."""
     theirs = list_conditions(other)
-    mine = [test for test in list_conditions(one) if test not in theirs]
+    mine = [test for test in list_conditions(rank) if test not in theirs]
     if not mine:
         return None
-    counters = counters_in(one.own)
-    values = {name: (_value(one, name), _value(other, name)) for name in dict.fromkeys(names_in(mine[-1]))}
+    counters = counters_in(rank.own)
+    values = {name: (_read_value(rank, name), _read_value(other, name)) for name in dict.fromkeys(names_in(mine[-1]))}
     differ = [
-        f"`{name}` is {here} on rank {one.rank}, {there} on rank {other.rank}"
+        f"`{name}` is {here} on rank {rank.rank}, {there} on rank {other.rank}"
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
     ]
     return f"its call runs only under the condition `{mine[-1]}`" + (f": {'; '.join(differ)}" if differ else "")
 
 
-def _value(rank: Rank, name: str) -> int | None:
+def _read_value(rank: Rank, name: str) -> int | None:
     """A variable's value in the innermost frame of the user's code that has it."""
     values = (read_number(rank.process, frame, name) for frame in rank.own)
     return next((value for value in values if value is not None), None)

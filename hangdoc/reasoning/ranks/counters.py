@@ -59,9 +59,9 @@ def _has_loader_inside(frames: Sequence[Frame], loop: Loop) -> bool:
     *called, frame = frames
     if not loop.line <= frame.line <= loop.end_line:
         return False
-    nested = [(frame, other) for other in frame.loops if loop.line < other.line <= loop.end_line]
-    nested += [(other, one) for other in called for one in around(other)]
-    return any(is_over_loader(one, other) for other, one in nested)
+    nested = [(frame, inner) for inner in frame.loops if loop.line < inner.line <= loop.end_line]
+    nested += [(callee, inner) for callee in called for inner in around(callee)]
+    return any(is_over_loader(inner, holder) for holder, inner in nested)
 
 
 def _score(process: Process, frame: Frame, loop: Loop) -> int:
@@ -96,11 +96,11 @@ def loop_view(
     for frame in own:
         for loop in frame.loops:
             if loop.line == line <= frame.line and frame.function == function and frame.file == file:
-                return _view(process, frame, loop, of_batches=of_batches)
+                return _make_view(process, frame, loop, of_batches=of_batches)
     return None
 
 
-def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
+def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
     values = (
         read_number(process, frame, name) for name in loop.counters if inside or not _counts_again(frame, loop, name)
@@ -112,8 +112,8 @@ def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool
         done = value - loop.start + (0 if in_body else 1)
     bound = read_number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
-    view = _recorded(process, frame, LoopView(loop, inside, done, total, of_batches))
-    return view if inside or loop.header.startswith("while") else structs.replace(view, done=_completed(view))
+    view = _add_records(process, frame, LoopView(loop, inside, done, total, of_batches))
+    return view if inside or loop.header.startswith("while") else structs.replace(view, done=_count_completed(view))
 
 
 def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
@@ -123,13 +123,13 @@ def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
     return any(name in other.counters or name in other.advances for other in later)
 
 
-def _completed(view: LoopView) -> int | None:
+def _count_completed(view: LoopView) -> int | None:
     """The iterations that a rank outside a `for` has completed: not the one in which a statement left the loop early."""
     left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and early_exits(view.loop)
     return max(0, (view.done or 0) - 1) if left_early else view.done
 
 
-def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView:
+def _add_records(process: Process | None, frame: Frame, view: LoopView) -> LoopView:
     """The view with what the loop's own iterator says. The batch in which the rank is now is received, but not done."""
     loop, done, total = view.loop, view.done, view.total
     if view.inside:
@@ -145,12 +145,12 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
     loader = again or iterators.find_loader_behind(process, frame, loop)
     if loader is None or loader.total is None:
         return view
-    given = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
+    delivered = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
     return structs.replace(
         view,
-        done=done if given is None else given,
+        done=done if delivered is None else delivered,
         total=loader.total,
-        by_iterator=given is not None,
+        by_iterator=delivered is not None,
         recorded=True,
     )
 
@@ -159,7 +159,7 @@ def positions(rank: Rank) -> list[tuple[LoopView, int | None]]:
     """For each loop in the functions of its program: how far the rank is in it, and at which value it began."""
     return [
         (
-            _view(rank.process, frame, loop),
+            _make_view(rank.process, frame, loop),
             read_number(rank.process, frame, loop.begin) if loop.begin is not None else None,
         )
         for frame in rank.program
@@ -259,7 +259,7 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
         return True
     moved = {(c.file, c.function, c.name): c for c in observed.moved_counters(process)}
     return bool(moved) and any(
-        _counts(other, moved, main=other is thread) for other in observed.python_threads(process)
+        _shows_progress(other, moved, main=other is thread) for other in observed.python_threads(process)
     )
 
 
@@ -267,13 +267,17 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
     """Whether a rank runs a loop that has no end, and nothing shows progress: its innermost loop has no counter, or only the
     counters of such loops inside other loops change."""
     progress = process.progress
-    nest = _nest(thread) if thread is not None else []
+    nest = _list_loops_around(thread) if thread is not None else []
     if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
         return False
     moves = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
 
     def counters(frame: Frame, loop: Loop) -> list[bool]:
-        return [moves[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in moves]
+        return [
+            moves[key]
+            for name in _list_advanced_names(frame, loop)
+            if (key := (frame.file, frame.function, name)) in moves
+        ]
 
     innermost = nest[-1][1]
     if _ends_by_the_clock(innermost):
@@ -288,11 +292,13 @@ def _ends_by_the_clock(loop: Loop) -> bool:
     return loop.header.startswith("while") and bool(_CLOCK.search(loop.header) and _COMPARES.search(loop.header))
 
 
-def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *, main: bool) -> bool:
+def _shows_progress(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *, main: bool) -> bool:
     restarted = in_endless = False
-    for depth, (frame, loop) in enumerate(_nest(thread)):
+    for depth, (frame, loop) in enumerate(_list_loops_around(thread)):
         mine = [
-            c for name in _moves_on(frame, loop) if (c := moved.get((frame.file, frame.function, name))) is not None
+            c
+            for name in _list_advanced_names(frame, loop)
+            if (c := moved.get((frame.file, frame.function, name))) is not None
         ]
         endless = not has_end(loop)
         if mine and endless and depth == 0 and main:
@@ -304,12 +310,12 @@ def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *,
     return False
 
 
-def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
+def _list_loops_around(thread: PythonThread) -> list[tuple[Frame, Loop]]:
     """The loops of the user's own code that a thread is in, the outermost first."""
     return [(frame, loop) for frame in reversed(thread.frames) if not frame.library for loop in around(frame)]
 
 
-def _moves_on(frame: Frame, loop: Loop) -> set[str]:
+def _list_advanced_names(frame: Frame, loop: Loop) -> set[str]:
     """Names that a loop itself advances, and no loop inside it."""
     inside = (other for other in frame.loops if loop.line < other.line and other.end_line <= loop.end_line)
     return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
@@ -327,9 +333,9 @@ def has_end(loop: Loop) -> bool:
     return not _ENDLESS_FOR.search(loop.header)
 
 
-def begins_differ(loop: Loop, one: Rank, other: Rank) -> bool:
+def begins_differ(loop: Loop, rank: Rank, other: Rank) -> bool:
     """Whether two ranks visibly began a loop at different values."""
-    values = begin_of(loop, one), begin_of(loop, other)
+    values = begin_of(loop, rank), begin_of(loop, other)
     return None not in values and values[0] != values[1]
 
 

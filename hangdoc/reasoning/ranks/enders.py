@@ -12,11 +12,15 @@ from msgspec.structs import replace
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     Elsewhere,
+    EngineStopped,
+    GetsRequests,
+    Hold,
     OnNetwork,
     ReadsPipe,
     describe_holders,
@@ -24,8 +28,15 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
-from hangdoc.reasoning.ranks.thread_waits import CHILD_FILES, ThreadWait, Waiter
+from hangdoc.reasoning.ranks.thread_waits import (
+    CHILD_FILES,
+    Engine,
+    ThreadWait,
+    Waiter,
+    waits_for_children,
+)
 from hangdoc.snapshot import KernelThread, Process, PythonThread
+from hangdoc.torch_facts.frameworks import ENGINE_LOOPS
 
 _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
@@ -49,7 +60,12 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     if wait.hold.ends != "unknown":
         return wait
     enders = tuple(_find_enders(waiter))
-    return _ended_by_threads(wait, enders) or _ended_by_job(waiter, wait) or _after_sleeps(waiter, wait, enders)
+    return (
+        _find_end_by_engine(waiter, wait)
+        or _find_end_by_threads(wait, enders)
+        or _find_end_by_job(waiter, wait)
+        or _add_sleeps(waiter, wait, enders)
+    )
 
 
 def _find_enders(waiter: Waiter) -> Iterator[Ender]:
@@ -61,7 +77,41 @@ def _find_enders(waiter: Waiter) -> Iterator[Ender]:
                 yield Ender(process, thread, kernel)
 
 
-def _ended_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait | None:
+def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
+    """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
+    outside; None for any other wait. It never ends if the kernel does not run that process."""
+    if waiter.engine is None or not _receives(wait.hold) or not _takes_requests(waiter.engine):
+        return None
+    engine = waiter.engine.process
+    stop, sender = stopped_by(engine), f"pid {engine.pid} ({engine.name})"
+    hold = GetsRequests(sender=sender) if stop is None else EngineStopped(engine=engine, stop=stop)
+    return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
+
+
+def _receives(hold: Hold) -> bool:
+    """Whether a thread waits for data, and nothing shows from whom."""
+    match hold:
+        case Asleep():
+            return hold.polls
+        case OnNetwork():
+            return hold.peer is None and not hold.holders
+        case _:
+            return isinstance(hold, ReadsPipe)
+
+
+def _takes_requests(engine: Engine) -> bool:
+    """Whether a process listens for requests, or is a known engine. One whose main thread waits for the end of its child
+    processes takes none. No thread of it need be at the socket now: a server looks after other things between two polls."""
+    process = engine.process
+    waiters = (Waiter(process, thread, None) for thread in observed.python_threads(process))
+    if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
+        return False
+    return any(connection.state == "LISTEN" for connection in engine.connections) or any(
+        loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS
+    )
+
+
+def _find_end_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait | None:
     """The wait, if another thread continues soon although it uses no processor; None if none does."""
     if not isinstance(wait.hold, _BY_THREADS):
         return None
@@ -71,24 +121,24 @@ def _ended_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait |
         # A short sleep between two pieces of work, not one between two checks of a condition.
         if (sleep := sleeps.describe_sleep(thread, kernel)).ends == "by-itself":
             reason = f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
-            return _with_end_by_itself(wait, reason)
+            return _add_end_by_itself(wait, reason)
     return None
 
 
-def _ended_by_job(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
+def _find_end_by_job(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait, if a process of the job is at work that may end it; None if none is."""
     at_work = describe_holders(waiter.process.others_at_work)
     if not at_work or not isinstance(wait.hold, _BY_JOB):
         return None
     sleeps_now = waiter.kernel is not None and waiter.kernel.sleep_seconds is not None
-    return _with_end_by_itself(wait, f"{at_work} {'belongs to the same job' if sleeps_now else 'is connected with it'}")
+    return _add_end_by_itself(wait, f"{at_work} {'belongs to the same job' if sleeps_now else 'is connected with it'}")
 
 
-def _with_end_by_itself(wait: ThreadWait, reason: str) -> ThreadWait:
+def _add_end_by_itself(wait: ThreadWait, reason: str) -> ThreadWait:
     return wait._replace(why=f"{wait.why}; {reason}", hold=replace(wait.hold, ends="by-itself"))
 
 
-def _after_sleeps(waiter: Waiter, wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait:
+def _add_sleeps(waiter: Waiter, wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait:
     """The wait with the longest sleep of those that may end it: another thread or, if it polls, a process of its job."""
     hold = wait.hold
     job = [
@@ -120,13 +170,18 @@ def renewed_seconds_ago(process: Process, thread: PythonThread | None, helpers: 
     """The greatest age that the wait of a thread may have, in seconds before the observation. It began after the last thing that
     came for the thread, or for a thread that may end its wait; and after the start of the newest child process, if it waits for
     one. None if none of this is known."""
-    ages = [*_seconds_since_woken(process, thread, helpers), *_seconds_since_children_started(process, thread, helpers)]
+    ages = [
+        *_list_seconds_since_woken(process, thread, helpers),
+        *_list_seconds_since_children_started(process, thread, helpers),
+    ]
     if process.arrival is not None:
         ages.append(process.arrival.seconds_ago)
     return min(ages, default=None)
 
 
-def _seconds_since_woken(process: Process, thread: PythonThread | None, helpers: Sequence[Process]) -> Iterator[float]:
+def _list_seconds_since_woken(
+    process: Process, thread: PythonThread | None, helpers: Sequence[Process]
+) -> Iterator[float]:
     """How long ago threads were woken that wait without a timeout. An observer wakes all threads of the process at once. The
     replies to a poll are not what the thread waits for."""
     own = kernel_thread(process, thread)
@@ -155,7 +210,7 @@ def _is_in_user_code(process: Process) -> bool:
     return any(user_frames(thread) for thread in threads if thread.tid in (None, process.pid))
 
 
-def _seconds_since_children_started(
+def _list_seconds_since_children_started(
     process: Process, thread: PythonThread | None, helpers: Iterable[Process]
 ) -> Iterator[float]:
     """How long ago the child processes were started, if a thread waits for child processes."""

@@ -41,22 +41,22 @@ def find_operation(thread: PythonThread) -> str:
         return direct[-1]
     if frame is not innermost(thread):
         return "wait"  # a library waits for a work of its own
-    if (lines := _since_made(frame)) is not None:
+    if (lines := _find_lines_since_made(frame)) is not None:
         return call_names.calls_in(lines.partition("\n")[0])[-1]
-    everything = call_names.calls_in(_in_its_function(frame.context, frame.source))
+    everything = call_names.calls_in(_cut_to_function(frame.context, frame.source))
     return everything[-1] if len(set(everything)) == 1 else "wait"
 
 
-def _in_its_function(context: str, source: str | None) -> str:
+def _cut_to_function(context: str, source: str | None) -> str:
     """The lines of a piece of source that are in the function of one of its lines, down to that line."""
     lines, wanted = context.splitlines(), (source or "").split("\n")[0]
     at = next((at for at in reversed(range(len(lines))) if lines[at].strip().startswith(wanted)), len(lines) - 1)
     depth = len(lines[at]) - len(lines[at].lstrip())
-    outer = (n for n in reversed(range(at)) if (found := _DEF.match(lines[n])) and len(found[1]) < depth)
+    outer = (n for n in reversed(range(at)) if (definition := _DEF.match(lines[n])) and len(definition[1]) < depth)
     return "\n".join(lines[next(outer, 0) : at + 1])
 
 
-def _since_made(frame: Frame) -> str | None:
+def _find_lines_since_made(frame: Frame) -> str | None:
     """The source from the line on that made the work that a frame's line waits for; None where it is not shown."""
     waited = waited_for(frame)
     if waited is None:

@@ -30,7 +30,7 @@ def find_iterator(process: Process | None, frame: Frame, loop: Loop) -> Loader |
 
 def find_loader_behind(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     """The dataloader over which a `for` statement of a frame went before it ended, all of it."""
-    name = _iterated(loop.header)
+    name = _find_iterated(loop.header)
     for loader in list_loaders(process):
         if name is not None and name == loader.name and not loader.begins and _is_at(loader, frame):
             return loader
@@ -43,7 +43,7 @@ def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:
     return iterator is not None and iterator.kind not in _OF_ANYTHING
 
 
-def _iterated(header: str) -> str | None:
+def _find_iterated(header: str) -> str | None:
     """The variable over which a `for` goes, or which it hands to something that gives all of it: `enumerate(tqdm(loader))`."""
     target, word, iterated = header.removesuffix(":").partition(" in ")
     node = parsed_expression(iterated.strip()) if target.startswith("for ") and word else None

@@ -24,9 +24,10 @@ class Waiting(NamedTuple):
     ends: Ends
 
 
-def find_loader_wait(
-    thread: PythonThread, helpers: Sequence[Process], find_wait: Callable[[Process, PythonThread], Waiting | None]
-) -> WaitsForLoader:
+FindWait = Callable[[Process, PythonThread], Waiting | None]
+
+
+def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait: FindWait) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
     returns what a thread of a process waits for, or None."""
     inside = _find_own_loading(thread)
@@ -63,19 +64,25 @@ def find_loader_wait(
             about="its DataLoader workers are not making progress", certainty=likely, shown=tuple(workers[:1])
         )
     worker, frame = stuck[0]
-    inner = find_worker_thread(worker)
-    wait = find_wait(worker, replace(inner, frames=_frames_above_loop(inner))) if inner is not None else None
-    if _at_dead_lock(worker):
-        wait = Waiting("waiting for a lock that was held when the worker was forked", "unknown")
+    waits = [_find_wait_of_worker(stuck_worker, find_wait) for stuck_worker, _ in stuck]
+    wait = waits[0]
     what = f": {wait.why}" if wait is not None else ""
     about = f"has not returned from {frame.function}{what}"
-    # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
-    never = len(stuck) == len(workers) and all(_at_dead_lock(worker) for worker, _ in stuck)
+    # All workers must wait without an end: another one may deliver a batch.
+    never = len(stuck) == len(workers) and all(each is not None and each.ends == "never" for each in waits)
     ends: Ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
     return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, ends=ends)
 
 
-def _at_dead_lock(worker: Process) -> bool:
+def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None:
+    """What the thread that makes the batches waits for; None if that is not known."""
+    if _is_at_dead_lock(worker):  # only a thread of the worker could release it
+        return Waiting("waiting for a lock that was held when the worker was forked", "never")
+    thread = find_worker_thread(worker)
+    return find_wait(worker, replace(thread, frames=_list_frames_above_loop(thread))) if thread is not None else None
+
+
+def _is_at_dead_lock(worker: Process) -> bool:
     """Whether a worker is at a lock of its own process, and none of its other threads runs."""
     waiting = {tid_of(worker, thread) for thread, _ in locks.find_threads_at_locks(worker)}
     return bool(waiting) and locks.others_are_idle(worker, waiting)
@@ -104,14 +111,14 @@ def find_worker_frame(helper: Process) -> Frame | None:
     """The innermost frame of the user's code above the worker loop, or of a package the function that torch called for the data;
     None if the worker waits for work in its queue."""
     thread = find_worker_thread(helper)
-    frames = [frame for frame in _frames_above_loop(thread) if not frame.native] if thread is not None else []
+    frames = [frame for frame in _list_frames_above_loop(thread) if not frame.native] if thread is not None else []
     if (own := next((frame for frame in frames if not frame.library), None)) is not None:
         return own
     fetches = next((at for at, frame in enumerate(frames) if frame.file.endswith(file_names.DATALOADER_FETCH)), 0)
     return frames[fetches - 1] if fetches > 0 else None
 
 
-def _frames_above_loop(thread: PythonThread) -> tuple[Frame, ...]:
+def _list_frames_above_loop(thread: PythonThread) -> tuple[Frame, ...]:
     """The frames that a worker's loop called. Below it are those of the rank that forked the worker."""
     return tuple(takewhile(lambda frame: not frame.file.endswith(file_names.DATALOADER_WORKER.file), thread.frames))
 

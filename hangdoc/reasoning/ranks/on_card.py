@@ -37,7 +37,7 @@ class CardCall(NamedTuple):
 def find_card_call(process: Process, thread: PythonThread | None, read: Reading | None) -> CardCall | None:
     """The call for which a rank waits in the driver of its card; None if its card has none, or if its thread is elsewhere.
     `thread` is the one that trains and `read` its lines."""
-    oldest = _oldest_call(process)
+    oldest = _find_oldest_call(process)
     if oldest is None or stopped_by(process) is not None:
         return None
     in_driver = _is_in_driver(process, thread, read)
@@ -46,10 +46,10 @@ def find_card_call(process: Process, thread: PythonThread | None, read: Reading 
     group, call, peer = oldest
     age = f" for {call.age_seconds:.0f} s" if call.age_seconds is not None else ""
     why = f"its card has not finished the call{age}"
-    wait = _wait(process, group, call, peer, sure=bool(in_driver))
+    wait = _make_wait(process, group, call, peer, sure=bool(in_driver))
     if thread is not None and read is not None and call.frames:
-        wait = replace(wait, thread_at=_place(frames_at(thread.frames, read.own)))
-    return CardCall(wait, _thread_at(call, thread) if call.frames else None, why)
+        wait = replace(wait, thread_at=_describe_place(frames_at(thread.frames, read.own)))
+    return CardCall(wait, _restore_thread(call, thread) if call.frames else None, why)
 
 
 def works_on_card(process: Process, thread: PythonThread) -> bool:
@@ -57,7 +57,7 @@ def works_on_card(process: Process, thread: PythonThread) -> bool:
     the rank's own or a CUDA graph, or it finishes one call after another."""
     record = process.recorder
     recorded = isinstance(record, FlightRecorder) and any(group.on_card for group in record.groups)
-    if not recorded or _oldest_call(process) is not None:
+    if not recorded or _find_oldest_call(process) is not None:
         return False
     # In its own frames NCCL waits for other ranks: torch records a call only after the communicator for it was made.
     return bool(_has_frame(process, thread, cpp_names.GPU_SPIN)) and not _has_frame(process, thread, cpp_names.IN_NCCL)
@@ -92,11 +92,11 @@ def find_dumped_call(process: Process) -> CardCall | None:
     if not calls:
         return None
     group, call, peer = max(calls, key=lambda each: _made_first(*each[:2]))
-    wait = _wait(process, group, call, peer, sure=True).with_details(backend="nccl" if group.on_card else "gloo")
-    return CardCall(wait, _thread_at(call, None) if call.frames else None, "the call is not complete in its dump")
+    wait = _make_wait(process, group, call, peer, sure=True).with_details(backend="nccl" if group.on_card else "gloo")
+    return CardCall(wait, _restore_thread(call, None) if call.frames else None, "the call is not complete in its dump")
 
 
-def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None] | None:
+def _find_oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None] | None:
     """The oldest call that a card has not finished, with its group and the peer of a send or receive. None if it was made in the
     window, or if any call was made or finished in it."""
     record, clocks = process.recorder, process.clocks
@@ -106,7 +106,7 @@ def _oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None]
     window = max(clocks.window_seconds if isinstance(clocks, Clocks) else 0.0, process.deep_seconds_ago)
     if record.finished_seconds_ago is not None and record.finished_seconds_ago < window:
         return None
-    oldest = max(_unfinished(process), key=lambda each: _made_first(*each[:2]), default=None)
+    oldest = max(_list_unfinished(process), key=lambda each: _made_first(*each[:2]), default=None)
     return oldest if oldest is not None and (oldest[1].age_seconds or 0.0) > window else None
 
 
@@ -117,13 +117,13 @@ def _made_first(group: RecordedGroup, call: Recorded) -> tuple[float, int]:
     return call.age_seconds or 0.0, -next((at for number, at in made if number == call.seq), 0)
 
 
-def _unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
-    found: list[tuple[RecordedGroup, Recorded, int | None]] = []
+def _list_unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
+    calls: list[tuple[RecordedGroup, Recorded, int | None]] = []
     for group in recorded_groups(process):
         if group.on_card:
-            found += [(group, call, None) for call in group.pending[:1]]
-            found += [(group, call, each.peer) for each in group.transfers for call in each.pending[:1]]
-    return found
+            calls += [(group, call, None) for call in group.pending[:1]]
+            calls += [(group, call, each.peer) for each in group.transfers for call in each.pending[:1]]
+    return calls
 
 
 def _is_in_driver(process: Process, thread: PythonThread | None, read: Reading | None) -> bool | None:
@@ -162,12 +162,12 @@ def _has_frame(process: Process, thread: PythonThread, pattern: Pattern[str]) ->
     return any(pattern.search(f"{frame.function} {frame.file}") for frame in compiled)
 
 
-def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:
+def _make_wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | None, *, sure: bool) -> Wait:
     listed = next((each for each in observed.groups(process) if not each.default and each.name == group.name), None)
     members = None if group.default else (group.ranks or (listed.ranks if listed is not None else None))
     operation = Operation(
         op=call_names.recorded_op(call.op),
-        origin=_origin(call),
+        origin=_find_origin(call),
         group=None if group.default else group.name,
         peer=peer,
         backend="nccl",
@@ -178,28 +178,28 @@ def _wait(process: Process, group: RecordedGroup, call: Recorded, peer: int | No
     return Wait("collective", operation, members, sure=sure, number=call.seq)
 
 
-def _place(own: Sequence[Frame]) -> str | None:
+def _describe_place(own: Sequence[Frame]) -> str | None:
     return f"{short(own[0].file)}:{own[0].line}" if own else None
 
 
-def _origin(call: Recorded) -> str | None:
+def _find_origin(call: Recorded) -> str | None:
     """Who made a call: one without Python frames was made by a thread of autograd, for DDP."""
     if call.frames:
         return origin(call.frames)
     return "ddp-backward" if call.op == "all_reduce" else None
 
 
-def _thread_at(call: Recorded, thread: PythonThread | None) -> PythonThread:
+def _restore_thread(call: Recorded, thread: PythonThread | None) -> PythonThread:
     """The thread as it was when it made the call: at the lines of the record, with the variables of its frames as they are now,
     without the counters of loops that it has entered, left or repeated since."""
     now = {(frame.file, frame.function): frame for frame in (thread.frames if thread is not None else ())}
-    frames = tuple(_with_variables(frame, now.get((frame.file, frame.function))) for frame in call.frames)
+    frames = tuple(_add_variables(frame, now.get((frame.file, frame.function))) for frame in call.frames)
     if thread is None:
         return PythonThread(tid=None, name=None, active=True, owns_gil=False, frames=frames)
     return replace(thread, frames=frames)
 
 
-def _with_variables(frame: Frame, now: Frame | None) -> Frame:
+def _add_variables(frame: Frame, now: Frame | None) -> Frame:
     if now is None:
         return frame
     loops = {loop.line: loop for loop in (*frame.loops, *now.loops)}.values()

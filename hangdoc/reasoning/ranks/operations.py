@@ -23,10 +23,10 @@ def find_training_thread(process: Process) -> PythonThread | None:
     if len(stack.threads) == 1:
         return stack.threads[0]
     main = next((t for t in stack.threads if is_main(t, pid)), None)
-    if main is not None and (handler := _rpc_handler(process, stack, main)) is not None:
+    if main is not None and (handler := _find_rpc_handler(process, stack, main)) is not None:
         return handler
     if main is not None and (not (read := reading(main)).own or read.joins):
-        main = _in_place_of_main(stack, main)
+        main = _find_thread_in_place_of_main(stack, main)
     trains = main is not None and (main.active or reading(main).in_torch or _works(process, main))
     for thread in (main,) if trains else (main, *stack.threads):
         if thread is not None and reading(thread).in_c10d:
@@ -41,7 +41,7 @@ def _works(process: Process, main: PythonThread) -> bool:
     return share is not None and share >= BUSY and bool(reading(main).own)
 
 
-def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
+def _find_thread_in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     """The thread that runs the training function where the main thread only runs a framework's loop (a worker of Ray Train) or
     waits for a thread to end: the one that the framework started for it, or else the only one with the user's code. The main
     thread where no other, or more than one, may be meant."""
@@ -55,16 +55,18 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
 
 
-def _rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonThread | None:
+def _find_rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonThread | None:
     """The thread that does what another rank has requested by RPC, if the main thread only waits for others: then the others wait
     for that thread. None if there is none, or if several are at different lines. Those that wait for a lock wait for another
     thread, unless all of them do."""
     if main.active or reading(main).in_c10d:
         return None
-    handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
+    handlers = {
+        reading(thread).lines: thread for thread in stack.threads if thread is not main and reading(thread).handles_rpc
+    }
     if len(handlers) > 1:
-        at_locks = {one.tid for one, _ in locks.find_threads_at_locks(process)}
-        free = [one for one in handlers.values() if one.tid not in at_locks]
+        at_locks = {thread.tid for thread, _ in locks.find_threads_at_locks(process)}
+        free = [thread for thread in handlers.values() if thread.tid not in at_locks]
         return free[0] if len(free) == 1 else None if free else next(iter(handlers.values()))
     return next(iter(handlers.values()), None)
 
@@ -78,13 +80,13 @@ def find_operation(process: Process, thread: PythonThread | None, read: Reading 
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
     the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
     been read already."""
-    found = _found(process, thread, read or reading(thread)) if thread is not None else None
-    if found is None or found.kind not in ("collective", "p2p") or found.operation.backend is not None:
-        return found
-    backend = backend_of_group(observed.groups(process), found.operation.group)
+    wait = _find_in_stack_and_record(process, thread, read or reading(thread)) if thread is not None else None
+    if wait is None or wait.kind not in ("collective", "p2p") or wait.operation.backend is not None:
+        return wait
+    backend = backend_of_group(observed.groups(process), wait.operation.group)
     if backend is None:
-        return found
-    return found.with_details(backend=backend)
+        return wait
+    return wait.with_details(backend=backend)
 
 
 def find_calls_beside(
@@ -93,41 +95,45 @@ def find_calls_beside(
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
     if wait is None or wait.kind != "collective":
         return []
-    others = (one for one in observed.python_threads(process) if one is not thread and reading(one).in_c10d)
-    found = ((one, other) for one in others if (other := find_operation(process, one)) is not None)
-    return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
+    others = (other for other in observed.python_threads(process) if other is not thread and reading(other).in_c10d)
+    waits = ((other, its_wait) for other in others if (its_wait := find_operation(process, other)) is not None)
+    return [
+        (other, its_wait)
+        for other, its_wait in waits
+        if (its_wait.kind, its_wait.of_group) == (wait.kind, wait.of_group)
+    ]
 
 
-def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
-    found = _named(process, thread, read)
-    if found is not None and found.operation.op in call_names.RPC_CALLS:
-        return _asking(process, found, read)
-    if found is None or found.kind != "collective":
-        return found
+def _find_in_stack_and_record(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+    wait = _find_in_stack(process, thread, read)
+    if wait is not None and wait.operation.op in call_names.RPC_CALLS:
+        return _add_asked_worker(process, wait, read)
+    if wait is None or wait.kind != "collective":
+        return wait
     only = recorded.find_only_pending(process) if read.call is None else None
-    if only is not None and found.operation.op in ("wait", only[0]):  # no frame of the operation shows its group
+    if only is not None and wait.operation.op in ("wait", only[0]):  # no frame of the operation shows its group
         members = next((group.ranks for group in observed.groups(process) if group.name == only[1]), None)
-        found = structs.replace(found.with_details(op=only[0], group=only[1]), sure=True, members=members)
-    entry = recorded.find_pending_call(process, found)
-    return found.with_details(seq=entry.seq) if entry is not None else found
+        wait = structs.replace(wait.with_details(op=only[0], group=only[1]), sure=True, members=members)
+    entry = recorded.find_pending_call(process, wait)
+    return wait.with_details(seq=entry.seq) if entry is not None else wait
 
 
-def _asking(process: Process, found: Wait, read: Reading) -> Wait:
+def _add_asked_worker(process: Process, wait: Wait, read: Reading) -> Wait:
     """A call of RPC with the worker that has to answer. If the process waits for one worker alone, the record of its calls comes
     before what the source seems to say, but not before the arguments of torch's own frame."""
     workers = observed.rpc_calls(process)
-    named = found.operation.peer is not None or (read.rpc is not None and found.asked is not None)
-    if not named and len(workers) == 1:
-        return structs.replace(found, asked=next(iter(workers)))
-    return found
+    is_named = wait.operation.peer is not None or (read.rpc is not None and wait.asked is not None)
+    if not is_named and len(workers) == 1:
+        return structs.replace(wait, asked=next(iter(workers)))
+    return wait
 
 
-def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+def _find_in_stack(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
     groups = observed.groups(process)
-    found = _from_python(thread, read, groups) or _from_native(process, thread, groups)
-    if found is not None or not isinstance(process.native, Unavailable):
-        return found
-    if (direct := _direct_call(thread)) is not None:
+    wait = _find_in_python_frames(thread, read, groups) or _find_in_native_frames(process, thread, groups)
+    if wait is not None or not isinstance(process.native, Unavailable):
+        return wait
+    if (direct := _find_direct_call(thread)) is not None:
         return Wait("collective", Operation(op=direct, origin=origin(thread.frames)))
     if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
@@ -135,55 +141,55 @@ def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None
     return in_source.find_unfinished_work(thread)
 
 
-def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
+def _find_in_python_frames(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
     called = thread.frames[read.call] if read.call is not None else None
     op = file_names.bare_name(called.function) if called is not None else None
     if read.in_rendezvous and read.rendezvous is not None:
         outermost = thread.frames[read.rendezvous]
         return Wait("rendezvous", Operation(op=file_names.bare_name(outermost.function), origin=None))
     if called is not None and op is not None:
-        return _operation(op, called, read.origin, groups)
+        return _read_call(op, called, read.origin, groups)
     if read.rpc is not None:
-        return _rpc(thread.frames[read.rpc])
-    return _from_store(thread)
+        return _read_rpc_call(thread.frames[read.rpc])
+    return _find_store_call(thread)
 
 
-def _rpc(frame: Frame) -> Wait:
+def _read_rpc_call(frame: Frame) -> Wait:
     """The wait of a call of torch.distributed.rpc."""
     if (meeting := call_names.RPC_MEETINGS.get(frame.function)) is not None:
         return Wait("collective", Operation(op=meeting, origin="user"))
-    to = _local(frame, "to")
+    to = _find_local(frame, "to")
     peer = natural(to.text) if to is not None else None
     asked = in_source.read_worker_name(to.text) if to is not None else None
     return Wait("p2p", Operation(op=frame.function, origin="user", peer=peer), asked=asked)
 
 
-def _from_store(thread: PythonThread) -> Wait | None:
+def _find_store_call(thread: PythonThread) -> Wait | None:
     for frame in thread.frames[:4]:
         if frame.file.endswith(file_names.STORE):
             return Wait("store", Operation(op=file_names.bare_name(frame.function), origin="store"))
     return None
 
 
-def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
-    group, members = _group(frame, groups)
+def _read_call(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
+    group, members = _find_group(frame, groups)
     backend = backend_of_group(groups, group)
-    if op == "new_group" and (made := _local(frame, "ranks")) is not None and not _among_members(frame):
+    if op == "new_group" and (made := _find_local(frame, "ranks")) is not None and not _is_made_by_members_only(frame):
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
-    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in call_names.ROOTED else None
-    operation = Operation(op=op, origin=origin, group=group, peer=_peer(op, frame), backend=backend)
+    root = _find_local(frame, "group_src", "group_dst", "src", "dst") if op in call_names.ROOTED else None
+    operation = Operation(op=op, origin=origin, group=group, peer=_find_peer(op, frame), backend=backend)
     return Wait(call_names.wait_kind(op), operation, members, root=natural(root.text) if root is not None else None)
 
 
-def _among_members(frame: Frame) -> bool:
+def _is_made_by_members_only(frame: Frame) -> bool:
     """Whether only the members of a new group make it (`use_local_synchronization`), so that others may make another one."""
-    local = _local(frame, "use_local_synchronization")
+    local = _find_local(frame, "use_local_synchronization")
     return local is not None and local.text != "False"
 
 
-def _local(frame: Frame, *names: str) -> Local | None:
+def _find_local(frame: Frame, *names: str) -> Local | None:
     for name in names:
         for local in frame.locals:
             if local.name == name and local.text != "None":
@@ -191,9 +197,9 @@ def _local(frame: Frame, *names: str) -> Local | None:
     return None
 
 
-def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[int, ...] | None]:
+def _find_group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[int, ...] | None]:
     """(name, members) of the group a call was given; (None, None) for the default group."""
-    local = _local(frame, "group", "pg", "process_group")
+    local = _find_local(frame, "group", "pg", "process_group")
     if local is None:
         return None, None
     for group in groups:
@@ -202,16 +208,16 @@ def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[i
     return None, None
 
 
-def _peer(op: str, frame: Frame) -> int | None:
+def _find_peer(op: str, frame: Frame) -> int | None:
     """The global rank that a point-to-point call names."""
     if op not in call_names.POINT_TO_POINT:
         return None
     names = ("dst", "group_dst") if op in call_names.SENDS else ("src", "group_src")
-    local = _local(frame, *names)
+    local = _find_local(frame, *names)
     return natural(local.text) if local is not None else None
 
 
-def _direct_call(thread: PythonThread) -> str | None:
+def _find_direct_call(thread: PythonThread) -> str | None:
     """The collective that the innermost frame calls in C++."""
     top = thread.frames[0] if thread.frames else None
     for function, op in file_names.DIRECT_CALLS if top is not None else ():
@@ -220,7 +226,7 @@ def _direct_call(thread: PythonThread) -> str | None:
     return None
 
 
-def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
+def _find_in_native_frames(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
     native = observed.native_of(process, thread)
     if native is None:
         return None
@@ -256,12 +262,12 @@ def find_gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     if not any(f.native and cpp_names.GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
     groups = observed.groups(process)
-    named = _from_python(thread, reading(thread), groups)
-    if named is None:
+    wait = _find_in_python_frames(thread, reading(thread), groups)
+    if wait is None:
         return Wait("collective", Operation(op="wait", origin=call_names.GPU_WAIT), sure=False)
-    called = named.operation
+    called = wait.operation
     backend = backend_of_group(groups, called.group)
     if backend is not None and "nccl" not in backend_names(backend):
         return None  # Gloo's: what it waits for in the driver is a copy of its own
     operation = Operation(op=called.op, origin=call_names.GPU_WAIT, group=called.group, backend=backend)
-    return Wait("collective", operation, named.members, sure=False)
+    return Wait("collective", operation, wait.members, sure=False)

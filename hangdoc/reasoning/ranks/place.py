@@ -29,23 +29,23 @@ def left_loops(ahead: Rank, behind: Rank) -> list[Left]:
     Two stacks are compared from the outside in. The frames at which they part are in the same function: a line behind a loop in
     it comes after the loop, and a call from inside the loop is still in it.
     """
-    own = _left(ahead, ahead.own, behind, behind.own)
-    return own or _left(ahead, ahead.program, behind, behind.program)
+    own = _find_left_loops(ahead, ahead.own, behind, behind.own)
+    return own or _find_left_loops(ahead, ahead.program, behind, behind.program)
 
 
-def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]:
-    parted = _parting(ahead, ours, behind, theirs)
+def _find_left_loops(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]:
+    parted = _find_parting(ahead, ours, behind, theirs)
     if parted is None:
         return []
     a, b, deeper = parted.frame, parted.other, parted.deeper
-    rounds = _rounds(ahead, a, behind, b)
+    rounds = _count_rounds_ahead(ahead, a, behind, b)
     # A package's loop may run hooks, metrics and validation in some iterations, whatever the conditions are.
     trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
     skippable = parted.uncounted and (_is_conditional(ours, a) or (a.library and not trains))
     collective = ahead.wait is not None and ahead.wait.kind == "collective"
     if rounds is None and collective:
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
-    if _at(a) <= _at(b) or rounds != 0:
+    if _line_of(a) <= _line_of(b) or rounds != 0:
         return []
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
@@ -53,7 +53,7 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     called = [
         frame for at, frame in enumerate(deeper) if a.library or trains or not all(f.library for f in deeper[at:])
     ]
-    loops = [Left(loop, skippable) for loop in around(b) if loop.end_line < _at(a)]
+    loops = [Left(loop, skippable) for loop in around(b) if loop.end_line < _line_of(a)]
     for frame in called:
         # In one iteration of a loop around both, a loop inside it differs less likely than a condition in that.
         skipped = skippable or (parted.counted and _is_conditional(theirs, frame))
@@ -61,25 +61,25 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     return loops
 
 
-def is_ahead(one: Rank, other: Rank) -> bool:
-    """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
-    parted = _parting(one, one.own, other, other.own)
-    if parted is None or _at(parted.frame) == _at(parted.other):
-        parted = _parting(one, one.program, other, other.program)
+def is_ahead(rank: Rank, other: Rank) -> bool:
+    """Whether `rank` has come further in the program than `other`: a round on, or behind its line in the same round."""
+    parted = _find_parting(rank, rank.own, other, other.own)
+    if parted is None or _line_of(parted.frame) == _line_of(parted.other):
+        parted = _find_parting(rank, rank.program, other, other.program)
     if parted is None:
         return False
     a, b = parted.frame, parted.other
-    rounds = _rounds(one, a, other, b)
+    rounds = _count_rounds_ahead(rank, a, other, b)
     if rounds:
         return rounds > 0
     # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
     beside = any(are_opposite(test, theirs) for test in a.conditions for theirs in b.conditions)
     handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
-    if beside or handles or _at(a) == _at(b):
+    if beside or handles or _line_of(a) == _line_of(b):
         return False
-    later = _at(a) > _at(b)
+    later = _line_of(a) > _line_of(b)
     if parted.uncounted:
-        mine, theirs = _is_conditional(one.program, a), _is_conditional(other.program, b)
+        mine, theirs = _is_conditional(rank.program, a), _is_conditional(other.program, b)
         if mine != theirs and mine == later:
             return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
     return later and rounds is not None
@@ -88,14 +88,14 @@ def is_ahead(one: Rank, other: Rank) -> bool:
 def _is_conditional(stack: Frames, frame: Frame) -> bool:
     """Whether the user's own code tests a condition that may change on the way from `frame` to the innermost call. If `frame` is
     in a loop itself, only the conditions that the loop tests again count."""
-    inner = stack[: next((at for at, one in enumerate(stack) if one is frame), 0)]
-    tests = [test for one in inner if not one.library for test in one.conditions]
+    called = stack[: next((at for at, other in enumerate(stack) if other is frame), 0)]
+    tests = [test for inner in called if not inner.library for test in inner.conditions]
     if not frame.library:
         tests += frame.conditions[len(frame.conditions) - frame.repeated :] if around(frame) else frame.conditions
     return any(map(may_change, tests))
 
 
-def _at(frame: Frame) -> float:
+def _line_of(frame: Frame) -> float:
     """The line of a frame; if it leaves a `with` block, behind its last line."""
     return frame.line if frame.leaves is None else frame.leaves + 0.5
 
@@ -104,7 +104,7 @@ class _Parted(NamedTuple):
     """Where two stacks part, from the outside in."""
 
     frame: Frame
-    """Of the one, in the last function that both are in."""
+    """Of the first stack, in the last function that both are in."""
     other: Frame
     """Of the other, in the same function."""
     deeper: Frames
@@ -115,18 +115,18 @@ class _Parted(NamedTuple):
     """Whether counters show that both are in one iteration of a loop."""
 
 
-def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
+def _find_parting(rank: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
     """Where two stacks part; None if they have no function in common."""
     ours, theirs = ours[::-1], theirs[::-1]
     last, uncounted, counted = None, False, False
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
             break
-        rounds = _rounds(one, a, other, b)
+        rounds = _count_rounds_ahead(rank, a, other, b)
         uncounted = uncounted or rounds is None
         counted = not uncounted and (counted or (rounds == 0 and any(_holds(loop, a, b) for loop in a.loops)))
         last = _Parted(a, b, theirs[index + 1 :], uncounted, counted)
-        if _at(a) != _at(b) or rounds:
+        if _line_of(a) != _line_of(b) or rounds:
             break
     return last
 
@@ -135,27 +135,27 @@ def continued_by(frame: Frame) -> list[str]:
     """The handlers around a line that continue the loop around it after an exception. One around the loop ends it."""
     loops = around(frame)
     ends = {test for loop in loops for way_out in loop.exits for test in way_out.conditions}
-    return [one for one in frame.caught or () if one not in ends] if loops else []
+    return [handler for handler in frame.caught or () if handler not in ends] if loops else []
 
 
 def _holds(loop: Loop, a: Frame, b: Frame) -> bool:
     """Whether two frames of one function are in a loop of it."""
-    return loop.line <= min(_at(a), _at(b)) and max(_at(a), _at(b)) <= loop.end_line
+    return loop.line <= min(_line_of(a), _line_of(b)) and max(_line_of(a), _line_of(b)) <= loop.end_line
 
 
-def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
-    """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
+def _count_rounds_ahead(rank: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
+    """How many rounds `rank` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if _holds(loop, a, b):
-            received = [iterators.find_iterator(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
+            received = [iterators.find_iterator(who.process, frame, loop) for who, frame in ((rank, a), (other, b))]
             counts = [iterator.done for iterator in received if iterator is not None and iterator.done is not None]
             if len(counts) == 2:
                 if counts[0] != counts[1]:
                     return counts[0] - counts[1]
                 continue
             names = loop.counters[: loop.every or None]
-            ours = [read_number(one.process, a, name) for name in names]
+            ours = [read_number(rank.process, a, name) for name in names]
             theirs = [read_number(other.process, b, name) for name in names]
             ahead = [x - y for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
             if not ahead:

@@ -21,10 +21,10 @@ _DEFAULT = "bfloat16"
 
 def find_half_precision(rank: Rank) -> tuple[str, str] | None:
     """(bfloat16 or float16, the evidence as text); None if nothing shows that the rank computes in either."""
-    return next(_uses(rank), None)
+    return next(_list_uses(rank), None)
 
 
-def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
+def _list_uses(rank: Rank) -> Iterator[tuple[str, str]]:
     variables = list(observed.variables(rank.process, rank.own))
     models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
     # The largest model is the trained one, not a layer that stays in float32 or a small copy in 16 bit. Of equal ones (a copy of
@@ -42,10 +42,10 @@ def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
                 yield dtype, f"line {frame.line} runs under `with {context}`"
     for frame in rank.thread.frames if rank.thread is not None else ():
         if file_names.LAYERS in frame.file and frame.function.endswith(".forward"):
-            yield from _worked_on(frame)
+            yield from _list_half_tensors(frame)
 
 
-def _worked_on(layer: Frame) -> Iterator[tuple[str, str]]:
+def _list_half_tensors(layer: Frame) -> Iterator[tuple[str, str]]:
     for local in layer.locals:
         if (match := _TENSOR.fullmatch(local.text)) is not None:
             yield match[1], f"`{local.name}` of {layer.function} is {local.text}"
@@ -62,20 +62,20 @@ def autocast_to(context: str, texts: dict[str, str]) -> str | None:
         return None
     of_cpu = name.endswith("cpu.amp.autocast")
     order = ("enabled", "dtype") if of_cpu else ("device_type", "dtype", "enabled")
-    given: dict[str | None, ast.expr] = {
+    arguments: dict[str | None, ast.expr] = {
         **dict(zip(order, call.args, strict=False)),
         **{k.arg: k.value for k in call.keywords},
     }
-    if None in given or (not of_cpu and _value(given.get("device_type"), texts) != "'cpu'"):
+    if None in arguments or (not of_cpu and _read_value(arguments.get("device_type"), texts) != "'cpu'"):
         return None
-    if "enabled" in given and _value(given["enabled"], texts) != "True":
+    if "enabled" in arguments and _read_value(arguments["enabled"], texts) != "True":
         return None
-    dtype = _value(given["dtype"], texts) if "dtype" in given else f"torch.{_DEFAULT}"
+    dtype = _read_value(arguments["dtype"], texts) if "dtype" in arguments else f"torch.{_DEFAULT}"
     plain = (dtype or "").removeprefix("torch.")
     return plain if plain in _HALF else _DEFAULT if dtype == "None" else None
 
 
-def _value(node: ast.expr | None, texts: dict[str, str]) -> str | None:
+def _read_value(node: ast.expr | None, texts: dict[str, str]) -> str | None:
     """A literal, a `torch.` constant or a variable's value, as text."""
     if isinstance(node, ast.Constant):
         return repr(node.value)

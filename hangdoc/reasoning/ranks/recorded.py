@@ -16,7 +16,7 @@ def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
     op = form(wait.operation.op)
     names = {op, *call_names.RECORDED_AS.get(op, ())}
     for entry in same[0].pending if len(same) == 1 else ():
-        if form(_op(entry)) in names:
+        if form(_read_op(entry)) in names:
             return entry
     return None
 
@@ -24,14 +24,14 @@ def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
 def find_only_pending(process: Process) -> tuple[str, str | None] | None:
     """(operation, group or None for the default one) of all incomplete collectives, if they are the same."""
     pending = {
-        (_op(entry), None if group.default else group.name)
+        (_read_op(entry), None if group.default else group.name)
         for group in recorded_groups(process)
         for entry in group.pending
     }
     return pending.pop() if len(pending) == 1 else None
 
 
-def _op(entry: Recorded) -> str:
+def _read_op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
     return call_names.ALIASES.get(name, call_names.ALIASES.get(entry.op, name))
 
@@ -41,12 +41,12 @@ def find_tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait
     if wait is None or wait.kind != "collective":
         return None
     entry = find_pending_call(process, wait)
-    tensor = _tensor(frames, read) or _recorded_tensor(entry, wait)
+    tensor = _find_tensor_in_frames(frames, read) or _find_tensor_in_record(entry, wait)
     lines = tuple(frames[at].line for at in read.c10d[1:])
     return None if tensor is None else PassedTensor(lines, tensor, None if entry is None else entry.seq)
 
 
-def _tensor(frames: tuple[Frame, ...], read: Reading) -> str | None:
+def _find_tensor_in_frames(frames: tuple[Frame, ...], read: Reading) -> str | None:
     for at, op in read.arguments:
         for local in frames[at].locals if op in call_names.TENSOR_ARGUMENTS else ():
             if local.name in call_names.TENSOR_ARGUMENTS[op] and TENSOR.match(local.text):
@@ -54,7 +54,7 @@ def _tensor(frames: tuple[Frame, ...], read: Reading) -> str | None:
     return None
 
 
-def _recorded_tensor(entry: Recorded | None, wait: Wait) -> str | None:
+def _find_tensor_in_record(entry: Recorded | None, wait: Wait) -> str | None:
     if entry is None or wait.operation.op not in call_names.TENSOR_ARGUMENTS or len(entry.inputs) != 1:
         return None
     return entry.inputs[0] if TENSOR.match(entry.inputs[0]) else None

@@ -24,6 +24,18 @@ def describe_sleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     )
 
 
+def is_between_sleeps(kernel: KernelThread | None) -> bool:
+    """Whether a thread that woke often was read while it ran: it is in a loop that sleeps, and checked its condition just then.
+    Its state and the function of the kernel are read a moment later than its system call."""
+    if kernel is None or kernel.syscall or not _woke_often(kernel):
+        return False
+    return kernel.state == "R" or "nanosleep" in (kernel.wchan or "")
+
+
+def _woke_often(kernel: KernelThread) -> bool:
+    return (kernel.voluntary_switches or 0) >= _WAKES
+
+
 def polls_for_files(thread: PythonThread, kernel: KernelThread | None) -> Frame | None:
     """The frame in which a thread sleeps between two tests of files; None if it does not."""
     own = innermost_user_frame(thread)
@@ -85,7 +97,7 @@ def _is_timer(thread: PythonThread) -> bool:
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
     same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
-    if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
+    if kernel is not None and _woke_often(kernel):
         return True
     own = user_frames(thread)
     if consuming := find_consumers(thread):

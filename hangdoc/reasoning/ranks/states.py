@@ -2,6 +2,7 @@
 decides between waiting and hung."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_roun
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
-from hangdoc.reasoning.ranks.thread_waits import Waiter, find_wait
+from hangdoc.reasoning.ranks.thread_waits import Engine, Waiter, find_wait
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
@@ -46,6 +47,17 @@ class Training(Struct, frozen=True, gc=False):
     """The call in which its card waits; then `thread` is where it made that call."""
 
 
+class Surroundings(NamedTuple):
+    """What is around a rank."""
+
+    helpers: Sequence[Process] = ()
+    pairs: Sequence[Connection] = ()
+    """Its connections to other ranks."""
+    others: Sequence[Connection] = ()
+    """Those of its process tree to the world."""
+    engine: Engine | None = None
+
+
 def find_training(process: Process) -> Training:
     """Where a process that is a rank trains."""
     thread = operations.find_training_thread(process) if process.state not in "ZX" else None
@@ -61,12 +73,9 @@ def find_training(process: Process) -> Training:
 def state_of(
     process: Process,
     trains: Training,
-    helpers: Sequence[Process],
-    pairs: Iterable[Connection],
-    others: Iterable[Connection] = (),
+    around: Surroundings,
 ) -> State:
-    """The state of a process that is a rank; `pairs` are its connections to other ranks, `others` those of its process tree to
-    the world."""
+    """The state of a process that is a rank."""
     if process.state in "ZX":
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
     thread, kernel = trains.thread, trains.kernel
@@ -77,16 +86,16 @@ def state_of(
         state = "in-p2p" if card.wait.kind == "p2p" else "in-collective"
         return State("blocked", state, card.why, wait=card.wait, training_share=share)
     if thread is None or trains.read is None:
-        return _without_stack(process, share, pairs)
+        return _judge_without_stack(process, share, around.pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
         )
-        return State("computing", _working(process, thread), why, moving=True, training_share=share)
-    return _with_stack(process, thread, trains.read, trains.own, kernel, share, helpers, pairs, others)
+        return State("computing", _name_work(process, thread), why, moving=True, training_share=share)
+    return _judge_stack(process, thread, trains.read, trains.own, kernel, share, around)
 
 
-def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
+def _judge_without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
     if (counted := movement.own_counts(process)) is not None:
         beacon = observed.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
@@ -99,16 +108,14 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)
 
 
-def _with_stack(
+def _judge_stack(
     process: Process,
     thread: PythonThread,
     read: Reading,
     own: tuple[Frame, ...],
     kernel: KernelThread | None,
     share: float | None,
-    helpers: Sequence[Process],
-    pairs: Iterable[Connection],
-    others: Iterable[Connection],
+    around: Surroundings,
 ) -> State:
     """The state of a rank whose stack was read and that can run."""
     wait = operations.find_operation(process, thread, read)
@@ -116,7 +123,10 @@ def _with_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = movement.is_at_same_lines(process, thread, read), movement.has_transferred(process, pairs)
+    same, bytes_moved = (
+        movement.is_at_same_lines(process, thread, read),
+        movement.has_transferred(process, around.pairs),
+    )
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
@@ -131,45 +141,50 @@ def _with_stack(
         if wait.operation.op in call_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
-        return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
+        return replace(base, state=_WAITS[wait.kind], why=_describe_idleness(share), wait=wait)
     working = replace(
-        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, helpers, others)
+        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, around.helpers, around.others)
     )
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
-        return replace(working, state=_working(process, thread), why=why, work=working.work or why)
+        return replace(working, state=_name_work(process, thread), why=why, work=working.work or why)
     if busy:
-        why, work = f"uses {share:.0%} of a core" if share else "active", working.work or _imports(thread.frames)
-        return replace(working, state=_working(process, thread), why=why, work=work)
+        why, work = (
+            f"uses {share:.0%} of a core" if share else "active",
+            working.work or _describe_imports(thread.frames),
+        )
+        return replace(working, state=_name_work(process, thread), why=why, work=work)
     if not same or (counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)):
         why = "its counters changed" if same else "its stack changed"
-        work = working.work or _imports(thread.frames) or _threads(process, thread)
-        return replace(working, state=_working(process, thread), why=why, work=work)
-    return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
+        work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
+        return replace(working, state=_name_work(process, thread), why=why, work=work)
+    return _judge_standing_thread(process, thread, kernel, around, base, working)
 
 
-def _standing(
+def _judge_standing_thread(
     process: Process,
     thread: PythonThread,
     kernel: KernelThread | None,
-    helpers: Sequence[Process],
-    connections: Sequence[Connection],
+    around: Surroundings,
     base: State,
     working: State,
 ) -> State:
     """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
+    helpers = around.helpers
     children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
-    waiter = Waiter(process, thread, kernel, helpers, connections)
+    waiter = Waiter(process, thread, kernel, helpers, (*around.pairs, *around.others), engine=around.engine)
     state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
-        return replace(working, state=_working(process, thread), why=working.work)
+        return replace(working, state=_name_work(process, thread), why=working.work)
     if base.counters_moved:
         why = "counters of its other threads changed"
-        return replace(working, state=_working(process, thread), why=why, work=_threads(process, thread))
+        return replace(
+            working, state=_name_work(process, thread), why=why, work=_describe_busy_threads(process, thread)
+        )
     if children and state == "waiting-data":
         why = "its dataloader workers are busy"
         return replace(working, state="loading-data", why=why, work=why)
@@ -177,21 +192,22 @@ def _standing(
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
-    if isinstance(hold, Elsewhere) and (work := _threads(process, thread)) is not None:  # a future, a queue, a lock
+    # It waits for a future, a queue or a lock.
+    if isinstance(hold, Elsewhere) and (work := _describe_busy_threads(process, thread)) is not None:
         return replace(working, state="computing", why=work, work=work)
     state, why, hold = with_end(waiter, wait)
     return replace(base, state=state, why=why, hold=hold)
 
 
-def _threads(process: Process, thread: PythonThread) -> str | None:
+def _describe_busy_threads(process: Process, thread: PythonThread) -> str | None:
     return "its other threads are busy" if movement.threads_at_work(process, thread) else None
 
 
-def _idle(share: float | None) -> str:
+def _describe_idleness(share: float | None) -> str:
     return "at the same line in both stacks" + (f", {share:.1%} of a core" if share is not None else "")
 
 
-def _outside_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def _leave_out_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """The frames that do not belong to the import of a package's module: torch imports its compiler when it is first used."""
     for at in range(len(frames) - 2, -1, -1):
         body, caller = frames[at], frames[at + 1]
@@ -200,14 +216,14 @@ def _outside_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return frames
 
 
-def _imports(frames: tuple[Frame, ...]) -> str | None:
-    return "it imports modules" if _outside_imports(frames) is not frames else None
+def _describe_imports(frames: tuple[Frame, ...]) -> str | None:
+    return "it imports modules" if _leave_out_imports(frames) is not frames else None
 
 
-def _working(process: Process, thread: PythonThread) -> str:
+def _name_work(process: Process, thread: PythonThread) -> str:
     """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
     such functions."""
-    frames = _outside_imports(thread.frames)
+    frames = _leave_out_imports(thread.frames)
     beacon = observed.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published

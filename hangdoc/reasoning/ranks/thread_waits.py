@@ -22,6 +22,7 @@ from hangdoc.reasoning.model.holds import (
     ChildStopped,
     Elsewhere,
     Ends,
+    GetsRequests,
     Hold,
     InFile,
     OnNetwork,
@@ -39,6 +40,7 @@ from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, 
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
@@ -61,10 +63,19 @@ _CHILD_WAITS = {
     "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
     "/multiprocessing/popen_fork.py": ("wait", "poll"),
     "/multiprocessing/process.py": ("join",),
+    file_names.SPAWN: ("join",),
     "/multiprocessing/pool.py": ("get", "wait", "next", "join"),
 }
 """Functions of Python that wait for child processes."""
 _OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
+
+
+class Engine(NamedTuple):
+    """The process that has started a rank. It may give the rank requests: a serving engine, a front end."""
+
+    process: Process
+    connections: Sequence[Connection]
+    """All of it, with its listening sockets."""
 
 
 class Waiter(NamedTuple):
@@ -80,6 +91,8 @@ class Waiter(NamedTuple):
     """All of the process, with its listening sockets."""
     before: tuple[int, ...] = ()
     """The threads that wait for this one, by number: the way through the graph that led here."""
+    engine: Engine | None = None
+    """None if the rank was started by a launcher of torch."""
 
     @property
     def tid(self) -> int:
@@ -299,7 +312,7 @@ def _for_lock(waiter: Waiter) -> ThreadWait | None:
 
 def _for_time(waiter: Waiter) -> ThreadWait | None:
     nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
-    if nap is None and waiter.call in system_calls.SLEEP:
+    if nap is None and (waiter.call in system_calls.SLEEP or sleeps.is_between_sleeps(waiter.kernel)):
         nap = sleeps.describe_sleep(waiter.thread, waiter.kernel)
     return ThreadWait("sleeping", str(nap), nap) if nap is not None else None
 
@@ -309,13 +322,13 @@ def _for_time(waiter: Waiter) -> ThreadWait | None:
 
 def _for_stopped_child(waiter: Waiter) -> ThreadWait | None:
     stopped = next(((helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None), None)
-    if stopped is None or not _waits_for_children(waiter):
+    if stopped is None or not waits_for_children(waiter):
         return None
     hold = ChildStopped(pid=stopped[0].pid, name=stopped[0].name, how=stopped[1].why)
     return ThreadWait("waiting-child", str(hold), hold)
 
 
-def _waits_for_children(waiter: Waiter) -> bool:
+def waits_for_children(waiter: Waiter) -> bool:
     """Whether a thread is in a function of Python that waits for child processes. A future is the result of a child process if a
     thread of this process manages a pool of them."""
     for frame in waiter.thread.frames:
@@ -491,6 +504,19 @@ def _order_of_ends(wait: ThreadWait) -> tuple[int, bool, float]:
     return gravity, not isinstance(wait.hold, Serves), silent if silent is not None else float("inf")
 
 
+# --- requests ------------------------------------------------------------------------------------------------------------
+
+
+def _for_task(waiter: Waiter) -> ThreadWait | None:
+    """The next task of a framework that runs the rank as a worker."""
+    top = waiter.top
+    loop = next((loop for loop in TASK_LOOPS if top is not None and loop.function.is_at(top.file, top.function)), None)
+    if loop is None:
+        return None
+    hold = GetsRequests(sender=loop.sender)
+    return ThreadWait("waiting-io", str(hold), hold)
+
+
 # --- the network ---------------------------------------------------------------------------------------------------------
 
 
@@ -525,7 +551,9 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
     if online is None and waiter.call in system_calls.NETWORK:
         online = OnNetwork()
     children = {helper.pid for helper in waiter.helpers}
-    if isinstance(online, OnNetwork) and any(one.replies and one.pid in children for one in online.holders or ()):
+    if isinstance(online, OnNetwork) and any(
+        holder.replies and holder.pid in children for holder in online.holders or ()
+    ):
         # It asks a child process for the results of others, like the manager of a pool: any of them may give one.
         online = replace(online, period=_longest_sleep(waiter.helpers))
     return ThreadWait("waiting-io", str(online), online) if online is not None else None
@@ -565,6 +593,7 @@ _PROVIDERS = (
     _for_threads,
     _for_own_loading,
     _for_iterator,
+    _for_task,
     _for_network,
     _for_event,
 )

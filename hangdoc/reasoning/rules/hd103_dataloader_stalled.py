@@ -69,7 +69,7 @@ _REMEDY = (
 
 
 @about(WaitsForLoader)
-def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     first, who = blockage.awaited[0].first, blockage.culprits
     alone = len(who) == 1
     wait = (
@@ -88,7 +88,7 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
         evidence=[
             *words.class_evidence(blockage.awaited),
             *_shortage(run, first, kind.shown),
-            *(Evidence(first.rank, "stacks", _describe(one)) for one in kind.shown[: 4 if alone else 1]),
+            *(Evidence(first.rank, "stacks", _describe_worker(process)) for process in kind.shown[: 4 if alone else 1]),
             *words.standstill(run),
         ],
         remedy=remedy,
@@ -100,16 +100,16 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
 def _shortage(run: Run, rank: Rank, workers: Iterable[Process]) -> list[Evidence]:
     """Memory shortages that kill or block workers: the OOM killer, a full /dev/shm."""
     host = run.host[rank.host]
-    found, machine = words.oom_kills([host], workers), host.machine
+    shortages, machine = words.oom_kills([host], workers), host.machine
     if isinstance(machine, Machine) and machine.shared_total_bytes and machine.shared_free_bytes is not None:
         total, free = machine.shared_total_bytes, machine.shared_free_bytes
         if free < 0.02 * total:
             text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
-            found.append(Evidence(None, "machine", text))
-    return found
+            shortages.append(Evidence(None, "machine", text))
+    return shortages
 
 
-def _describe(worker: Process) -> str:
+def _describe_worker(worker: Process) -> str:
     if worker.state in "ZX":
         return f"worker pid {worker.pid}: {how_it_ended(worker)}"
     if (stopped := stopped_by(worker)) is not None:

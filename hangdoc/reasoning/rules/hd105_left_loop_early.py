@@ -85,10 +85,11 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     short, inside = kind.short.first, kind.inside
     done = count_rounds(short)[0]
     total = short.loop.total if short.loop is not None else None
-    of = total if done is not None and total is not None and total > done else None
+    known_total = total if done is not None and total is not None and total > done else None
+    rounds = sentences.left_after(kind, total=known_total)
     return Draft(
-        confidence=0.8 if of is not None else 0.7,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{sentences.left_after(kind, of=of)}; "
+        confidence=0.8 if known_total is not None else 0.7,
+        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[*exit_evidence(kind), *sentences.loop_evidence(run, kind)],
         remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",

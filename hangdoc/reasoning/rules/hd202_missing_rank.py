@@ -82,6 +82,7 @@ from hangdoc.reasoning.model.holds import (
     Busy,
     ChildStopped,
     Elsewhere,
+    GetsRequests,
     Hold,
     InStore,
     OnNetwork,
@@ -100,6 +101,10 @@ _PROGRAM_OVER = (
     "Look at its log: an exception may have ended the program, or it did not make the call. Make the thread a daemon, or end it "
     "with the program, so that the launcher notices the end of the rank."
 )
+_LEFT_REQUEST = (
+    "Look at its log: it probably failed in the request that the others are in, and caught the error. Let such an error end the "
+    "request on all ranks."
+)
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -107,7 +112,18 @@ _WAITS_TOO_LONG = (
 
 
 @about(
-    Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ProgramOver, ReadsPipe, Busy, Starves
+    Asleep,
+    AtFileLock,
+    AtSharedLock,
+    ChildStopped,
+    Elsewhere,
+    GetsRequests,
+    InStore,
+    OnNetwork,
+    ProgramOver,
+    ReadsPipe,
+    Busy,
+    Starves,
 )
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
@@ -209,6 +225,8 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return "Find out which process should set the key, and compare the names of the key on both sides."
         case ProgramOver():
             return _PROGRAM_OVER
+        case GetsRequests():
+            return _LEFT_REQUEST
         case AtFileLock(ends="never", holders=()):
             return (
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "

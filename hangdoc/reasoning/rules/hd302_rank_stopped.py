@@ -4,8 +4,8 @@
 
 A rank that is stopped for the whole observation (state T, a frozen control group,
 a debugger), or that waits for user input: `input()`, a breakpoint. Also a stopped
-launcher, which cannot end or restart its ranks. A tracer that
-attaches for a moment, such as py-spy or another hangdoc, does not count.
+launcher, which cannot end or restart its ranks, and a stopped engine, which gives
+them no more requests. A tracer that attaches for a moment, such as py-spy or another hangdoc, does not count.
 
 ## Why it hangs
 
@@ -52,10 +52,12 @@ Someone stopped the rank on purpose and is about to continue it.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import verb
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import Hold, Stopped, WaitsForInput
+from hangdoc.reasoning.model.holds import EngineStopped, Hold, Stopped, WaitsForInput
 from hangdoc.reasoning.model.kinds import LauncherStopped
+from hangdoc.reasoning.model.rank import ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import next_steps, words
@@ -84,15 +86,35 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     )
 
 
+@about(EngineStopped)
+def _engine(run: Run, blockage: Blockage, kind: EngineStopped) -> Draft:
+    engine, stop, numbers = kind.engine, kind.stop, ranks_of(blockage.awaited)
+    receivers = words.ranks(numbers)
+    others = words.waiting_in(blockage.waiting, receivers)
+    return Draft(
+        confidence=0.95,
+        summary=f"pid {engine.pid} ({engine.name}), from which {receivers} {verb(numbers, 'gets', 'get')} requests, "
+        f"is {stop.why}{'; ' * bool(others)}{others}",
+        evidence=[
+            Evidence(None, "kernel", f"pid {engine.pid} ({engine.name}) is {stop.why}"),
+            *words.class_evidence(blockage.awaited),
+            *words.stacks(run, blockage.waiting),
+        ],
+        remedy=next_steps.RESUME[stop.by],
+        commands=next_steps.resume([engine], stop.by) or None,
+    )
+
+
 @about(LauncherStopped)
 def _launcher(run: Run, blockage: Blockage, kind: LauncherStopped) -> Draft:
     return _stopped_launcher(run, kind.launcher, kind.stop, kind.ended)
 
 
 def check(run: Run) -> Iterator[Draft]:
-    """Every stopped launcher of living ranks. It does not block any rank."""
+    """Every stopped launcher of living ranks that blocks no rank."""
+    engines = [blockage.kind.engine for blockage in run.blockages if isinstance(blockage.kind, EngineStopped)]
     for _, process in run.launchers if run.living else ():
-        if (stop := stopped_by(process)) is not None:
+        if process not in engines and (stop := stopped_by(process)) is not None:
             yield _stopped_launcher(run, process, stop)
 
 

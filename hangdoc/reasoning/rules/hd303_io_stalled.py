@@ -84,17 +84,17 @@ _MEANINGS = {
 
 
 @about(InFile)
-def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
+def describe_file(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     first, file = blockage.awaited[0].first, kind.file
     kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
     state = kernel.state if kernel is not None else "?"
     meant = next((text for text, names in _MEANINGS.items() if any(name in kind.wchan for name in names)), "")
     if _is_terminal(file):
         meant = "the terminal takes no output"
-    reason = ", ".join(filter(None, (meant, _holders(file, first.pid))))
+    reason = ", ".join(filter(None, (meant, _describe_holders(file, first.pid))))
     holds = (run.ranks[number].hold for number in blockage.culprits)
-    several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
-    what = f"{'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    several = len({_name_file(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
+    what = f"{'files such as ' if several else ''}{_name_file(file)} {words.place(first)}"
     stuck = f"{words.are(blockage.culprits)} stuck on {what}"
     if kind.ends == "by-itself":
         stuck = f"{words.are(blockage.culprits)} writing to {what}, and another process reads it"
@@ -106,18 +106,19 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
             Evidence(
                 first.rank,
                 "kernel",
-                f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; {_described(file) or first.why}",
+                f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; "
+                f"{_describe_descriptor(file) or first.why}",
             ),
             *words.sides(run, blockage),
         ],
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
-        commands=(*stat, *_kernel_stack(first.pid, state)) or next_steps.show(_readers(file, first.pid)) or None,
+        commands=(*stat, *_kernel_stack(first.pid, state)) or next_steps.show(_list_readers(file, first.pid)) or None,
     )
 
 
 @about(BlocksItsChild)
-def say_who_does_not_read(run: Run, blockage: Blockage, kind: BlocksItsChild) -> Draft:
+def describe_unread_output(run: Run, blockage: Blockage, kind: BlocksItsChild) -> Draft:
     first = blockage.awaited[0].first
     return Draft(
         confidence=0.9,
@@ -133,7 +134,7 @@ def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
     if file is not None and file.kind == "pipe":
         if file.holders is None:
             return "Find out which process holds the other end of the pipe, and why it does not read."
-        readers = _readers(file, own)
+        readers = _list_readers(file, own)
         if not readers:
             return "Read the pipe in another process or thread, or write the output to a file."
         who = ", ".join(map(str, readers))
@@ -152,9 +153,9 @@ def _is_terminal(file: AwaitedFile | None) -> bool:
     return file is not None and file.name.startswith(_TERMINALS)
 
 
-def _readers(file: AwaitedFile | None, own: int | None) -> list[int]:
+def _list_readers(file: AwaitedFile | None, own: int | None) -> list[int]:
     """The processes that should read a full pipe; `own` is the pid of the rank."""
-    return [one.pid for one in (file.holders if file is not None else None) or () if one.pid != own]
+    return [holder.pid for holder in (file.holders if file is not None else None) or () if holder.pid != own]
 
 
 def _kernel_stack(pid: int | None, state: str) -> tuple[Command, ...]:
@@ -162,14 +163,15 @@ def _kernel_stack(pid: int | None, state: str) -> tuple[Command, ...]:
     return (command("cat", f"/proc/{pid}/wchan"), command("sudo", "cat", f"/proc/{pid}/stack")) if state == "D" else ()
 
 
-def _described(file: AwaitedFile | None) -> str:
+def _describe_descriptor(file: AwaitedFile | None) -> str:
     """`file descriptor 7 is /data/x`, `its system call names /data/x`; empty for none."""
     if file is None:
         return ""
-    return f"{'its system call names' if file.descriptor is None else f'file descriptor {file.descriptor} is'} {_named(file)}"
+    source = "its system call names" if file.descriptor is None else f"file descriptor {file.descriptor} is"
+    return f"{source} {_name_file(file)}"
 
 
-def _named(file: AwaitedFile | None) -> str:
+def _name_file(file: AwaitedFile | None) -> str:
     """`/data/x (on the nfs4 mount server:/x)`, `a pipe`."""
     if file is None:
         return "the file system"
@@ -180,11 +182,13 @@ def _named(file: AwaitedFile | None) -> str:
     return f"{what} (on a full file system)" if file.full else what
 
 
-def _holders(file: AwaitedFile | None, own: int | None) -> str:
+def _describe_holders(file: AwaitedFile | None, own: int | None) -> str:
     """Which processes hold the read end of a full pipe; `own` is the pid of the rank."""
     if file is None or file.kind != "pipe" or file.holders is None:
         return ""
-    who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "no process"
-    if file.holders and all(one.pid == own for one in file.holders):
+    who = (
+        ", ".join(f"pid {holder.pid} ({holder.name}, state {holder.state})" for holder in file.holders) or "no process"
+    )
+    if file.holders and all(holder.pid == own for holder in file.holders):
         who = f"only the rank itself (pid {own})"
     return f"its read end is held by {who}"

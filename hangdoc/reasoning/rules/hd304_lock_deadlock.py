@@ -73,7 +73,7 @@ from hangdoc.reasoning.text import words
 
 
 @about(AtLock)
-def say(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
+def describe(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
     first, blamed = blockage.awaited[0].first, blockage.culprits
     where = f"on rank {first.rank}, " if len(blamed) > 1 else ""
     return Draft(

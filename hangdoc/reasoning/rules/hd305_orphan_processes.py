@@ -88,7 +88,7 @@ def check(run: Run) -> Iterator[Draft]:
 
 
 def _processes(run: Run, orphans: tuple[int, ...]) -> list[Evidence]:
-    found = ((rank, run.processes[rank]) for rank in orphans[:8])
+    processes = ((rank, run.processes[rank]) for rank in orphans[:8])
     return [
         Evidence(
             rank,
@@ -96,7 +96,7 @@ def _processes(run: Run, orphans: tuple[int, ...]) -> list[Evidence]:
             f"pid {process.pid}, parent pid {process.ppid}, {(process.resident_bytes or 0) / 1e6:.0f} MB, "
             f"started {duration(process.started_seconds_ago)} ago",
         )
-        for rank, process in found
+        for rank, process in processes
     ]
 
 

@@ -56,7 +56,7 @@ from hangdoc.snapshot import Host
 
 
 @about(UnusableInterface)
-def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
+def _describe_interface(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
     host, value = cause.host, cause.value
     return Draft(
         confidence=0.9,
@@ -69,7 +69,7 @@ def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
 
 
 @about(UnreachableAddress)
-def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
+def _describe_address(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
     call, (host, _, namespace, rank) = cause.call, cause.listener
     address = call.connection.remote_address
     interface = observed.interface_with(host, namespace, address)

@@ -77,7 +77,7 @@ def _draft(launches: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
         culprits=launches.culprits,
         summary=_one_name(launches) if launches.one_name else different,
         evidence=[
-            *(Evidence(None, "processes", f"{_named(part)}: {_line(part)}"[:300]) for part in parts),
+            *(Evidence(None, "processes", f"{_name_part(part)}: {_line(part)}"[:300]) for part in parts),
             *(
                 Evidence(None, "stacks", f"{place}: torchrun is waiting in {frame.function}")
                 for place, frame in waiting
@@ -106,7 +106,7 @@ def _remedy(launches: LaunchesDiffer, by_agents: bool) -> str:
     return f"Launch every {each} with the same command, except for {except_for}: {but}."
 
 
-def _named(part: Part) -> str:
+def _name_part(part: Part) -> str:
     return part.place if "pid" in part.place else f"{part.place}, pid {part.process.pid}"
 
 

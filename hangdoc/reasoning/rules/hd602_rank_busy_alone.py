@@ -4,7 +4,8 @@
 
 Ranks wait in an operation for one that is working: its counters change, or it
 evaluates, samples, writes a checkpoint, compiles or loads data, and its stack
-or its CPU time changes.
+or its CPU time changes. Also ranks that are idle: they wait for the next request,
+and the others, if any, for the work that it brings.
 
 ## Why it hangs
 
@@ -39,12 +40,15 @@ work takes long.
 ## How hangdoc knows
 
 It reads what the busy rank is doing, which of its counters and stacks changed
-during the observation, and the stacks of the waiting ranks.
+during the observation, and the stacks of the waiting ranks. A rank is idle if it
+listens for requests itself, if it polls or receives and the process that started
+it listens (or is a known engine), or if it waits for a task of Ray.
 
 ## When it can be wrong
 
 A rank in an endless search or retry loop looks the same as long as its counters
-change. Run hangdoc again some minutes later and compare the numbers.
+change. Run hangdoc again some minutes later and compare the numbers. A request
+that was lost on its way looks like none.
 
 ## References
 
@@ -57,6 +61,7 @@ change. Run hangdoc again some minutes later and compare the numbers.
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Serves, Works
+from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, words
@@ -90,7 +95,22 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
 def _serves(run: Run, blockage: Blockage, kind: Serves) -> Draft:
     return Draft(
         confidence=0.75,
-        summary=words.awaited(run, blockage),
+        summary=_describe_idle(blockage, str(kind)),
         evidence=words.sides(run, blockage),
-        remedy=f"Check that {words.are(blockage.culprits)} meant to serve requests while the other ranks wait.",
+        remedy=f"Nothing, if {words.are(blockage.culprits)} meant to serve requests while the other ranks wait.",
     )
+
+
+@about(Idle)
+def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
+    return Draft(
+        confidence=0.75,
+        summary=_describe_idle(blockage, kind.receives),
+        evidence=words.sides(run, blockage),
+        remedy="Nothing. If a request is on its way, look at the process that should send it.",
+        commands=(),
+    )
+
+
+def _describe_idle(blockage: Blockage, doing: str) -> str:
+    return f"idle: {words.and_victims(f'{words.are(blockage.culprits)} {doing}', blockage)}"

@@ -38,11 +38,11 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
     return [*strongest, *_counters(left), *stacks, *others, *words.standstill(run)]
 
 
-def left_after(left: LeftLoop, addition: str = "", *, of: int | None = None) -> str:
-    """How far the ranks came that left the loop: ` after 3 batches (addition)`, with `of` ` after 3 of 9 batches`. Of several
-    ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
+def left_after(left: LeftLoop, addition: str = "", *, total: int | None = None) -> str:
+    """How far the ranks came that left the loop: ` after 3 batches (addition)`, with `total` ` after 3 of 9 batches`.
+    Of several ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
     done = count_rounds(left.short.first)[0]
-    count = f"after {_iterations(left, done, of)}" if done is not None else ""
+    count = f"after {_iterations(left, done, total)}" if done is not None else ""
     first, *others = left.short.ranks
     if not others:
         return "".join(f" {part}" for part in (count, addition and f"({addition})") if part)

@@ -154,8 +154,8 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
     run_of = {(host.name, process.pid): run for run in runs for host, process in run.members}
     numbers = {run.name: run.numbers for run in runs}
     stores = set().union(*(run.stores for run in runs))
-    for one, other in peers_by_connection(snapshot.hosts, set(run_of), stores):
-        kept, gone = run_of[one], run_of[other]
+    for process_key, other_key in peers_by_connection(snapshot.hosts, set(run_of), stores):
+        kept, gone = run_of[process_key], run_of[other_key]
         if kept is gone or not numbers[kept.name].isdisjoint(numbers[gone.name]):
             continue
         numbers[kept.name] |= numbers[gone.name]

@@ -46,6 +46,16 @@ class ConnectionIndex:
         """The host's own addresses of all connections."""
         return frozenset(c.local_address for c in self._all)
 
+    @cached_property
+    def live_addresses(self) -> frozenset[str]:
+        """Those of the established ones."""
+        return frozenset(c.local_address for c in self._all if c.state == "ESTABLISHED")
+
+    @cached_property
+    def live_ends(self) -> frozenset[End]:
+        """The ends of the established ones."""
+        return frozenset(end(c) for c in self._all if c.state == "ESTABLISHED")
+
 
 _SEARCHED = 4
 _NONE = ConnectionIndex(())
@@ -182,6 +192,22 @@ def _split(
             to_ranks.append(c)  # the other end may be a rank on a host that was not observed
     to_world += [c for c in of_helpers if c.state != "LISTEN" and end(c) not in owners]
     return tuple(to_ranks), tuple(to_world)
+
+
+def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
+    """Whether a live connection of a rank leads to a process of its own host that was not looked at, which may be another rank;
+    None where sockets could not be read. `stores`: ports of the run's stores."""
+    hosts = {host.name: host for host, _ in members.values()}
+    if not all(isinstance(host.connections, Connections) for host in hosts.values()):
+        return None
+    mine = [(host.name, process.pid) for host, process in members.values()]
+    stores = stores | store_ports(hosts.values(), mine)
+    for host, connections in connections_of(hosts.values(), mine):
+        index = index_of(host)
+        ours = (c for c in connections if c.state == "ESTABLISHED" and c.remote_address in index.live_addresses)
+        if any(other_end(c) not in index.live_ends and not _of_store(c, stores) for c in ours):
+            return True
+    return False
 
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:

@@ -142,8 +142,8 @@ def _parts(members: list[Placed], launchers: list[Placed], stores: set[int]) -> 
         owner = (host.name, process.owner)
         if owner in agents:
             pairs.append((started.setdefault(owner, (host.name, process.pid)), (host.name, process.pid)))
-    for one, other in pairs:
-        kept, gone = part_of[one], part_of[other]
+    for process_key, other_key in pairs:
+        kept, gone = part_of[process_key], part_of[other_key]
         if len(kept.members) < len(gone.members):
             kept, gone = gone, kept
         if kept is not gone and kept.numbers.isdisjoint(gone.numbers):

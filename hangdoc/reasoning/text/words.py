@@ -20,6 +20,8 @@ from hangdoc.reasoning.model.holds import (
     BlocksItsChild,
     ChildStopped,
     Elsewhere,
+    EngineStopped,
+    GetsRequests,
     OnNetwork,
     ProgramOver,
     ReadsPipe,
@@ -123,7 +125,7 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case Asleep() | AtSharedLock() | ChildStopped() | OnNetwork() | Serves():
+        case Asleep() | AtSharedLock() | ChildStopped() | EngineStopped() | GetsRequests() | OnNetwork() | Serves():
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why

@@ -23,6 +23,7 @@ from hangdoc.reasoning.model.holds import (
     Dead,
     Elsewhere,
     Ends,
+    GetsRequests,
     Hold,
     InFile,
     InStore,
@@ -38,6 +39,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import (
     AgentsWait,
     Ended,
+    Idle,
     LaunchedNotFinished,
     LauncherStopped,
     Rendezvous,
@@ -53,6 +55,7 @@ from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.waiting import cycles, different_calls
 from hangdoc.snapshot import Process
+from hangdoc.torch_facts import call_names
 
 _ATTEMPTS = 5
 """A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
@@ -62,7 +65,19 @@ _WHILE_SECONDS = 20.0
 """Before a timeout, for a look and what a person or the watch does about it."""
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
-_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, Elsewhere, OnNetwork, Serves)
+_NOT_THERE = (
+    Unseen,
+    Works,
+    Starves,
+    Busy,
+    Asleep,
+    AtFileLock,
+    AtSharedLock,
+    Elsewhere,
+    OnNetwork,
+    Serves,
+    GetsRequests,
+)
 """What may keep a rank from the rendezvous without being a finding of its own."""
 
 
@@ -113,15 +128,26 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
     for hold, ends in sinks.values():
+        waiting = _classes_at(waits, (end.upstream for end in ends))
+        ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
         blockages.append(
             Blockage(
-                kind=hold,
+                kind=_idle_or(hold, waiting),
                 awaited=_classes_at(waits, (end.nodes for end in ends)),
-                culprits=tuple(sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)),
-                waiting=_classes_at(waits, (end.upstream for end in ends)),
+                culprits=tuple(ranks) if hold.BLAMES_RANKS else (),
+                waiting=waiting,
             )
         )
     return blockages
+
+
+def _idle_or(hold: Hold, waiting: Iterable[Class]) -> Hold:
+    """Idle, if ranks wait for requests and no other one waits for them but in a call by which they tell it what to do. In any
+    other call, the ranks that wait are in the middle of a request, which the others have left."""
+    get_work = (
+        alike.first.wait is not None and alike.first.wait.operation.op in call_names.DISTRIBUTES for alike in waiting
+    )
+    return Idle(receives=str(hold)) if isinstance(hold, GetsRequests) and all(get_work) else hold
 
 
 def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:
@@ -316,7 +342,7 @@ def _may_be_hung(blockage: Blockage) -> bool:
 
 _IN_OWN_WORK = (AtLock, AtFileLock, InFile, WaitsForLoader)
 """What only blocks a rank that has something to do. A worker without a job reads from a queue's pipe, or waits for its lock."""
-_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves)
+_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves, Idle)
 
 
 def is_quiet(run: Run) -> bool:
