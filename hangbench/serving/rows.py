@@ -13,7 +13,7 @@ Written by `python -m hangbench.serving` from the results next to the bundles. `
 where the cause lies. The answer has, for each job, its verdict, [the ranks that were seen], and each finding
 with its severity and (culprits).
 
-| system | state | pid of | answer | exit | what it says | right |
+| system | state | pid of | answer | exit | summaries | right |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 

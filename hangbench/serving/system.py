@@ -13,7 +13,7 @@ HUNG = ("hung",)
 GOING = ("healthy", "waiting")
 ENDED = ("no rank is left",)
 LOOPS = ("waiting", "hung")
-"""An endless loop can't be told from a long one, but who waits for it can."""
+"""An endless loop looks like a long one, but it is known who waits for it."""
 
 
 @dataclass(frozen=True)
