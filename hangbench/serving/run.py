@@ -52,6 +52,8 @@ def inside(system: System, state: State, out: Path, hangdoc: Path) -> None:
             time.sleep(0.1)
         document = json.loads(ready.read_text())
         roles: dict[str, int] = document["roles"]
+        if missing := set(system.roles) - set(roles):
+            raise RuntimeError(f"{stem.name} has no {', '.join(sorted(missing))}: see {stem}.log")
 
         def start_client(*arguments: str) -> "subprocess.Popen[bytes]":
             url = document["url"] + system.path
