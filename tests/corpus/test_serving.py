@@ -28,6 +28,7 @@ IDLE = {
         ("vllm_server_stopped_idle", "hung", "HD302", (1,)),
         ("verl_idle", "waiting", "HD602", (0, 1)),
         ("verl_stopped", "hung", "HD302", (1,)),
+        ("verl_engine_stopped", "hung", "HD302", ()),
         ("verl_swallow", "hung", "HD202", (1,)),
     ],
 )
