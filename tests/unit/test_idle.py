@@ -1,10 +1,11 @@
 """Ranks that wait for requests: idle, in the middle of a request that others have left, or cut off from who sends them."""
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Holder
-from tests.unit.builders import c10d, frame, rank, snapshot
+from hangdoc.snapshot import Connection, Connections, Holder
+from tests.unit.builders import c10d, frame, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
 POLLS = {"syscall": "epoll_wait"}
@@ -45,3 +46,28 @@ def test_a_driver_that_is_stopped_is_named_once_the_wait_is_old() -> None:
     finding = old.findings[0]
     assert (finding.code, finding.culprits, finding.commands) == ("HD302", (), ("kill -CONT 7",))
     assert finding.summary == "pid 7 (python), with which ranks 0-1 are connected, is stopped by a signal (state T)"
+
+
+@pytest.mark.parametrize(("port", "verdict"), [(8000, "waiting"), (29500, "hung")], ids=["requests", "the run's store"])
+def test_a_parent_with_the_store_of_the_run_gives_no_requests(port: int, verdict: str) -> None:
+    polls = frame("take_request", 12, source="time.sleep(0.02)")
+    sleeps = {
+        "syscall": "clock_nanosleep",
+        "voluntary_switches": 50,
+        "sleep_seconds": 0.01,
+        "whole_sleep_seconds": 0.02,
+    }
+    first = rank(0, polls, cpu=0.01)
+    assert first.clocks.threads
+    thread = replace(first.clocks.threads[0], **sleeps)
+    first = replace(first, clocks=replace(first.clocks, threads=(thread, *first.clocks.threads[1:])))
+    parent = rank(0, frame("main", 9), pid=50, role="launcher", identity=None, owner=None, name="api_server")
+    listens = Connection(
+        pid=50, namespace="net:[1]", state="LISTEN", local_address="10.0.0.1", local_port=port, remote_address="::",
+        remote_port=0, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=None, last_sent_ms=None,
+        last_received_ms=None,
+    )  # fmt: skip
+    connections = Connections(connections=(*silent(2, 60.0).connections, listens))
+    others = rank(1, *c10d("broadcast"), frame("serve", 9))
+    (job,) = diagnose(snapshot(parent, first, others, connections=connections)).jobs
+    assert job.verdict == verdict

@@ -1,7 +1,7 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from itertools import chain
 from typing import Any
 
@@ -75,7 +75,7 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         world = None  # a damaged or foreign number, not a run
     own = {(host.name, process.pid) for host, process in members.values()}
     below = hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, links_of(members, run.master, below), run.launchers)
+    ranks = _ranks(members, below, links_of(members, run.master, below), _find_engines(run))
     unseen = add_missing_ranks(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=job_id.shown,
@@ -141,8 +141,21 @@ def _spawned(launcher: Process) -> int | None:
     return None
 
 
+def _find_engines(run: Gathered) -> dict[tuple[str, int | None], Engine]:
+    """The processes that started ranks and are no launchers of torch, by host and pid. Where one has the run's store, it listens
+    for its ranks only there."""
+    stores = run.stores | {natural((run.master or "").rpartition(":")[2])}
+    return {
+        (host.name, process.pid): Engine(
+            process, [c for c in index_of(host).of([process.pid]) if c.local_port not in stores]
+        )
+        for host, process in run.launchers
+        if process.launch is None
+    }
+
+
 def _ranks(
-    members: dict[int, Placed], below: Helpers, connected: Connected, launchers: Iterable[Placed]
+    members: dict[int, Placed], below: Helpers, connected: Connected, engines: dict[tuple[str, int | None], Engine]
 ) -> dict[int, Rank]:
     firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
@@ -153,11 +166,6 @@ def _ranks(
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
     votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
     loop, of_batches = find_common_loop(votes)
-    engines: dict[tuple[str, int | None], Engine] = {
-        (host.name, process.pid): Engine(process, index_of(host).of([process.pid]))
-        for host, process in launchers
-        if process.launch is None
-    }
     ranks: dict[int, Rank] = {}
     for number in sorted(whole):
         host, process = whole[number]
