@@ -276,3 +276,13 @@ def test_who_listens_at_a_unix_socket_waits_for_requests() -> None:
     requests = AwaitedFile(kind="socket", name="socket:[5]", descriptor=12, inode=5, listens=True)
     hold = wait_of_worker(None, kernel(MAIN, "poll", requests), frame("handle_request", 4)).hold
     assert (str(hold), hold.ends) == ("waiting for requests on a Unix socket (fd 12)", "by-itself")
+
+
+def test_the_thread_that_passes_open_files_gets_no_requests() -> None:
+    """Each worker of a loader has one, which waits at a Unix socket."""
+    files = AwaitedFile(kind="socket", name="socket:[5]", descriptor=18, inode=5, listens=True)
+    sharer = frame(
+        "_ResourceSharer._serve", 138, "/usr/lib/python3.11/multiprocessing/resource_sharer.py", library=True
+    )
+    worker = process((kernel(MAIN, "futex"), GET), (kernel(LOADER, "accept4", files), (sharer,)))
+    assert isinstance(wait_of(worker).hold, Elsewhere)

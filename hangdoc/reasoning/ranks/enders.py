@@ -34,6 +34,7 @@ from hangdoc.reasoning.ranks.thread_waits import (
     Engine,
     ThreadWait,
     Waiter,
+    find_unix_server,
     waits_for_children,
 )
 from hangdoc.snapshot import KernelThread, Process, PythonThread
@@ -115,10 +116,12 @@ def _takes_requests(engine: Engine) -> bool:
     """Whether a process listens for requests, or is a known engine. One whose main thread waits for the end of its child
     processes takes none. No thread of it need be at the socket now: a server looks after other things between two polls."""
     process = engine.process
-    waiters = (Waiter(process, thread, None) for thread in observed.python_threads(process))
+    waiters = [
+        Waiter(process, thread, own_kernel_thread(process, thread)) for thread in observed.python_threads(process)
+    ]
     if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
         return False
-    at_unix_socket = any(file.listens for thread in observed.threads(process) for file in thread.files)
+    at_unix_socket = any(find_unix_server(waiter) is not None for waiter in waiters)
     return (
         at_unix_socket
         or any(connection.state == "LISTEN" for connection in engine.connections)

@@ -52,6 +52,7 @@ _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
 _POOL = "/concurrent/futures/thread.py"
 """Its `_WorkItem.run` calls what was submitted."""
 _FUTURES, _PROCESS_POOL = "/concurrent/futures/_base.py", "/concurrent/futures/process.py"
+_PASSES_FILES = "/multiprocessing/resource_sharer.py"
 CHILD_FILES = (
     "/subprocess.py",
     "/multiprocessing/popen_fork.py",
@@ -526,7 +527,7 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
     if not sockets or waiter.call not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE:
         return None
-    if (unix := next((file for file in sockets if file.listens), None)) is not None:
+    if (unix := find_unix_server(waiter)) is not None:
         return Serves(address=f"a Unix socket (fd {unix.descriptor})")
     holders = tuple(holder for file in sockets for holder in waiter.other_holders(file))
     by_inode = {connection.inode: connection for connection in waiter.connections if connection.inode is not None}
@@ -544,6 +545,15 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         silent_seconds=min(ages, default=None),
         sends=peer.send_queue_bytes > 0,
     )
+
+
+def find_unix_server(waiter: Waiter) -> AwaitedFile | None:
+    """The Unix socket at which a thread waits for connections; None for none. The thread by which Python's multiprocessing passes
+    open files to other processes waits at one too, but nobody sends it work."""
+    if any(frame.file.endswith(_PASSES_FILES) for frame in waiter.thread.frames):
+        return None
+    files = waiter.kernel.files if waiter.kernel is not None else ()
+    return next((file for file in files if file.listens), None)
 
 
 def _for_network(waiter: Waiter) -> ThreadWait | None:
