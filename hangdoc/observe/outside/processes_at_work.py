@@ -83,18 +83,22 @@ def judged(
 def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that are connected with `waiting` or a descendant and at work: one of them may have to reply. It
     takes up to three seconds, once for all processes of a look."""
-    tree = _read_table(proc, file_holders.period()).tree(waiting)
-    return _find_busy(proc, peers.of_processes(proc, tree, file_holders.period()) - observed, waiting, _BUSY)
+    return _find_busy(proc, _find_connected(proc, waiting, observed), waiting, _BUSY)
 
 
 def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that are connected with `waiting` or a descendant, and that a signal has stopped: one of them may
     have to send something."""
-    period = file_holders.period()
-    table = _read_table(proc, period)
-    pids = peers.of_processes(proc, table.tree(waiting), period) - observed
-    halted = [pid for pid in sorted(pids) if pid in table and table[pid].stat.state == "T"]
+    table = _read_table(proc, file_holders.period())
+    pids = sorted(_find_connected(proc, waiting, observed))
+    halted = [pid for pid in pids if pid in table and table[pid].stat.state == "T"]
     return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
+
+
+def _find_connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> set[int]:
+    """The processes that are connected with `waiting` or a descendant."""
+    period = file_holders.period()
+    return peers.of_processes(proc, _read_table(proc, period).tree(waiting), period) - observed
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:

@@ -103,7 +103,7 @@ def _engine(run: Run, blockage: Blockage, kind: EngineStopped) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=next_steps.RESUME[stop.by],
-        commands=(next_steps.command("kill", "-CONT", str(kind.pid)),) if stop.by == "signal" else None,
+        commands=next_steps.continue_after_signal([kind.pid], stop.by) or None,
     )
 
 

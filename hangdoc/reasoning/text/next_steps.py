@@ -92,8 +92,12 @@ def resume(processes: Sequence[Process], by: str) -> tuple[Command, ...]:
     tracers = sorted({process.tracer_pid for process in processes if process.tracer_pid})
     if by == "tracer" and tracers:
         return (command("ps", "-p", ",".join(map(str, tracers)), "-o", "pid,user,args"),)
-    pids = [str(process.pid) for process in processes]
-    return (command("kill", "-CONT", *pids),) if by == "signal" and pids else ()
+    return continue_after_signal([process.pid for process in processes], by)
+
+
+def continue_after_signal(pids: Sequence[int], by: str) -> tuple[Command, ...]:
+    """The command that continues processes, if a signal has stopped them; none for anything else."""
+    return (command("kill", "-CONT", *map(str, pids)),) if by == "signal" and pids else ()
 
 
 def look_again(which: Rank | Process) -> tuple[Command, ...]:
