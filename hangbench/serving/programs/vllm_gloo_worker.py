@@ -8,6 +8,7 @@ same token.
 from typing import Any
 
 import torch
+from token_count import count_tokens
 from vllm.distributed import tensor_model_parallel_all_reduce
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -15,8 +16,6 @@ from vllm.v1.worker.gpu_worker import init_worker_distributed_environment
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
 LAYERS = 2
-TOO_RARE, EMPTY = 21, 22
-"""A token that the table of penalties of rank 1 does not hold, and one with an empty replacement."""
 
 
 class GlooWorker(WorkerBase):
@@ -66,7 +65,7 @@ class GlooWorker(WorkerBase):
         """Add up in the group, twice for each layer, and answer one token for each request."""
         if self.rank == 1:
             for request in scheduler_output.scheduled_new_reqs:
-                self.count(list(request.prompt_token_ids))
+                count_tokens(list(request.prompt_token_ids))
         hidden = torch.ones(scheduler_output.total_num_scheduled_tokens, 64)
         for _ in range(2 * LAYERS):
             hidden = tensor_model_parallel_all_reduce(hidden) / self.parallel_config.tensor_parallel_size
@@ -76,14 +75,3 @@ class GlooWorker(WorkerBase):
             req_id_to_index={request: index for index, request in enumerate(requests)},
             sampled_token_ids=[[7] for _ in requests],
         )
-
-    def count(self, tokens: list[int]) -> int:
-        """The number of tokens after replacement."""
-        penalties = [0.0] * TOO_RARE
-        count = 0
-        while tokens:
-            if tokens[0] != EMPTY:
-                penalties[tokens[0]] += 1
-                tokens = tokens[1:]
-                count += 1
-        return count

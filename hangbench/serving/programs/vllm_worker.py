@@ -5,10 +5,8 @@ Each bug depends on the request, and happens on rank 1 only.
 
 from typing import Any
 
+from token_count import count_tokens
 from vllm.v1.worker.cpu_worker import CPUWorker
-
-TOO_RARE, EMPTY = 21, 22
-"""A token that the table of penalties of rank 1 does not hold, and one with an empty replacement."""
 
 
 class CustomWorker(CPUWorker):
@@ -18,16 +16,5 @@ class CustomWorker(CPUWorker):
         """Count, then execute."""
         if self.rank == 1:
             for request in scheduler_output.scheduled_new_reqs:
-                self.count(list(request.prompt_token_ids))
+                count_tokens(list(request.prompt_token_ids))
         return super().execute_model(scheduler_output)
-
-    def count(self, tokens: list[int]) -> int:
-        """The number of tokens after replacement."""
-        penalties = [0.0] * TOO_RARE
-        count = 0
-        while tokens:
-            if tokens[0] != EMPTY:
-                penalties[tokens[0]] += 1
-                tokens = tokens[1:]
-                count += 1
-        return count
