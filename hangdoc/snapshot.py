@@ -166,6 +166,8 @@ class Holder(Value, frozen=True, kw_only=True):
     """It replies to the waiting thread several times a second: the thread polls it, and then `works` means more than to reply."""
     behind: int | None = None
     """The connected process that is at work, if it is not the process itself."""
+    through: int | None = None
+    """The process between this one and the one that waits, if the two are not connected themselves. Only of `others_stopped`."""
     sleeps: tuple[float, ...] = ()
     """If it is not at work: the seconds that each sleep of its threads and descendants takes, from its beginning to its end."""
 
@@ -796,8 +798,8 @@ class Process(Value, frozen=True, kw_only=True):
     owner: int | None = None
     """For a helper, the pid of its rank; for a rank, the pid of its launcher."""
     launcher_gone: bool = False
-    """A launcher started it, and no launcher is among its ancestors any more. The pid of its parent proves nothing: with `nohup`,
-    `setsid` or a container, a healthy run has the parent 1, and with a subreaper an orphan has another parent."""
+    """A launcher or a program started it, and none is among its ancestors any more. The pid of its parent proves nothing: with
+    `nohup`, `setsid` or a container, a healthy run has the parent 1, and with a subreaper an orphan has another parent."""
     whole_tree: bool = True
     """For a launcher: all of its descendants were observed."""
     unreadable_below: int = 0
@@ -847,8 +849,8 @@ class Process(Value, frozen=True, kw_only=True):
     others_asleep: tuple[Holder, ...] = ()
     """If none is at work and its main thread sleeps: the first few processes of its job and outside of the run that sleep."""
     others_stopped: tuple[Holder, ...] = ()
-    """If none is at work and its main thread does not sleep: the first few processes outside of the run that are connected with
-    it or a descendant, and that a signal has stopped."""
+    """The first few processes outside of the run that are connected with it or a descendant, and that a signal has stopped. Of a
+    rank, if none is at work and its main thread does not sleep; of a process that started ranks and is no launcher of torch."""
     like: int | None = None
     """In a summary of a large run, the pid of a rank of this host about which the same was concluded. This process has its
     evidence, but for the numbers, the state, the CPU time, the command line, the environment and the connections."""

@@ -17,6 +17,15 @@ ENGINE_LOOPS = (
     Function("/vllm/v1/engine/core.py", "process_input_sockets"),
 )
 """Functions in which a serving engine takes requests from outside and gives them to its workers (vLLM 0.32, 0.33)."""
+ENGINE_REPLIES = (Function("/vllm/v1/executor/multiproc_executor.py", "get_response"),)
+"""Functions in which a serving engine waits for the reply of a worker (vLLM 0.32, 0.33)."""
+STARTED_BY_PYTHON = ("VLLM::",)
+"""How the titles of processes begin that Python's multiprocessing has started. A title replaces the command line (vLLM 0.32,
+0.33)."""
+RAY_SERVICES = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""How the names or command lines of the processes begin with which all workers of a cluster are connected (Ray 2.60)."""
+RAY_WORKER = "ray::"
+"""How the titles of Ray's workers begin (Ray 2.60)."""
 
 
 class TaskLoop(NamedTuple):

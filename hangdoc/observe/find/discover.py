@@ -154,7 +154,7 @@ def _make_rank_targets(search: Search) -> dict[int, Target]:
         target = targets[pid] = make_target(search.proc, search.table[pid], "rank", identity=who)
         target.live_environment = search.live_environments.get(pid, {})
         target.owner = next((a for a in search.table.ancestors(pid) if a in search.launchers), None)
-        target.launcher_gone = launcher_gone(search.table, pid)
+        target.launcher_gone = launcher_gone(search.proc, search.table, pid)
         if target.owner is None and search.table[pid].stat.ppid > 1:
             target.owner = search.table[pid].stat.ppid
     return targets
@@ -199,6 +199,7 @@ def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bo
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
         if pid in table and pid not in targets and is_python(proc, pid) and (pid in search.wanted or not restricted):
             targets[pid] = make_target(proc, table[pid], "launcher")
+            targets[pid].launcher_gone = launcher_gone(proc, table, pid)
 
 
 def _add_zombies(search: Search, targets: dict[int, Target]) -> None:

@@ -1,5 +1,6 @@
 """All processes of this host, as a tree (proc(5))."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.snapshot import Unavailable
-from hangdoc.torch_facts import environment_names
+from hangdoc.torch_facts import environment_names, frameworks
 
 _SECONDS = 10.0
 """For all processes of a host. The kernel holds up the reader of one whose memory is locked."""
@@ -118,15 +119,23 @@ def _read_entry(proc: ProcFS, pid: int) -> Entry | None:
     return Entry(pid, stat, argv, environment)
 
 
-def launcher_gone(table: ProcessTable, pid: int) -> bool:
-    """Whether a launcher started the process and is no longer among its ancestors. Only torchrun's agent and multiprocessing's
-    `spawn` mark the processes that they start; False for all others."""
+def launcher_gone(proc: ProcFS, table: ProcessTable, pid: int) -> bool:
+    """Whether a launcher started the process and is no longer among its ancestors. Only torchrun's agent, multiprocessing's
+    `spawn` and engines with a title mark the processes that they start; False for all others."""
     entry = table[pid]
+    if pid != 1 and entry.stat.ppid == 0:
+        return False  # its parent is outside of this pid namespace
     above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
     if not isinstance(entry.environment, Unavailable) and environment_names.RUN_ID in entry.environment:
-        if pid != 1 and entry.stat.ppid == 0:
-            return False  # its parent is outside of this pid namespace
         return not any(launchers.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)
     # `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`: its parent runs Python.
-    spawned = "--multiprocessing-fork" in entry.argv
-    return spawned and not any("python" in e.stat.name or "python" in "".join(e.argv[:1]) for e in above[:1])
+    spawned = "--multiprocessing-fork" in entry.argv or "".join(entry.argv[:1]).startswith(frameworks.STARTED_BY_PYTHON)
+    return spawned and not any(_runs_python(proc, parent) for parent in above[:1])
+
+
+def _runs_python(proc: ProcFS, entry: Entry) -> bool:
+    """Whether a process runs Python. One with a title shows that only by its program."""
+    names = [entry.stat.name, *entry.argv[:1]]
+    with contextlib.suppress(ProcError):
+        names.append(proc.link(f"{entry.pid}/exe"))
+    return any("python" in name for name in names)

@@ -205,6 +205,6 @@ def describe_listener(proc: ProcFS, port: int, namespace: str, pid: int | None) 
         pid=pid,
         name=entry.stat.name,
         argv=entry.argv,
-        orphan=launcher_gone(table, pid),
+        orphan=launcher_gone(proc, table, pid),
         started_seconds_ago=age(proc, entry.stat.start_ticks),
     )

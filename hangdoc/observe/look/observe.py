@@ -22,7 +22,7 @@ from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks
 from hangdoc.observe.look import settling
 from hangdoc.observe.look.probes import Guard, attempt, evidence_of, make_probes, probe_of
-from hangdoc.observe.outside import awaited_processes, lock_files, newest_files
+from hangdoc.observe.outside import awaited_processes, lock_files, newest_files, processes_at_work
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
 from hangdoc.observe.stacks.counters import counters
@@ -349,6 +349,8 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         fields["others_asleep"] = tuple(other for other in others if other.sleeps)
         fields["others_stopped"] = tuple(other for other in others if other.state == "T" and not other.works)
         fields["arrival"] = newest_files.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
+    elif target.role == "launcher" and target.launch is None:
+        fields["others_stopped"] = processes_at_work.stopped(proc, pid, of_runs)
     if target.role in ("rank", "launcher"):
         starting = awaited_processes.starting_beside(proc, pid, stack, of_runs)
         fields["others_at_work"] = fields.get("others_at_work") or starting

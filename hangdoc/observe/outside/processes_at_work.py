@@ -16,6 +16,7 @@ from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Holder
+from hangdoc.torch_facts import frameworks
 
 _SAMPLE_SECONDS = 0.5
 _MAX_SAMPLE_SECONDS = 3.0
@@ -88,11 +89,27 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 
 def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that are connected with `waiting` or a descendant, and that a signal has stopped: one of them may
-    have to send something."""
-    table = _read_table(proc, file_holders.period())
-    pids = sorted(_find_connected(proc, waiting, observed))
-    halted = [pid for pid in pids if pid in table and table[pid].stat.state == "T"]
-    return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
+    have to send something. If none is stopped: the workers of Ray that are, and for which a connected process may wait."""
+    period = file_holders.period()
+    table = _read_table(proc, period)
+    near = sorted(pid for pid in _find_connected(proc, waiting, observed) if pid in table)
+    if halted := [pid for pid in near if table[pid].stat.state == "T"]:
+        return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
+    callers = [pid for pid in near if not _is_titled(table[pid], frameworks.RAY_SERVICES)][:_MAX_CONNECTED]
+    behind = {
+        pid: caller
+        for caller in callers
+        for pid in sorted(peers.of_processes(proc, {caller}, period) - observed)
+        if pid in table and table[pid].stat.state == "T" and _is_titled(table[pid], (frameworks.RAY_WORKER,))
+    }
+    return tuple(
+        msgspec.structs.replace(holder, through=behind[holder.pid])
+        for holder in file_holders.read_holders(proc, list(behind)[:_MAX_HOLDERS])
+    )
+
+
+def _is_titled(entry: process_table.Entry, titles: tuple[str, ...]) -> bool:
+    return any(name.startswith(titles) for name in (entry.stat.name, *entry.argv[:1]))
 
 
 def _find_connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> set[int]:

@@ -19,6 +19,7 @@ from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
 from hangdoc.reasoning.ranks.counters import find_common_loop, loop_view
+from hangdoc.reasoning.ranks.enders import find_engine
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
@@ -75,7 +76,8 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         world = None  # a damaged or foreign number, not a run
     own = {(host.name, process.pid) for host, process in members.values()}
     below = hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, links_of(members, run.master, below), _find_engines(run))
+    engines = _find_engines(run)
+    ranks = _ranks(members, below, links_of(members, run.master, below), engines)
     unseen = add_missing_ranks(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=job_id.shown,
@@ -95,6 +97,7 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         ledger=ledger_of(ranks.values(), hosts.by_name),
         store_waits=store_waits(run, members),
         classes=classes_of(ranks.values()),
+        served=frozenset(n for n, (host, process) in members.items() if (host.name, process.owner) in engines),
     )
 
 
@@ -142,16 +145,16 @@ def _spawned(launcher: Process) -> int | None:
 
 
 def _find_engines(run: Gathered) -> dict[tuple[str, int | None], Engine]:
-    """The processes that started ranks and are no launchers of torch, by host and pid. Where one has the run's store, it listens
-    for its ranks only there."""
+    """The processes that started ranks and give them requests, by host and pid. Where one has the run's store, it listens for its
+    ranks only there."""
     stores = run.stores | {natural((run.master or "").rpartition(":")[2])}
-    return {
-        (host.name, process.pid): Engine(
-            process, [c for c in index_of(host).of([process.pid]) if c.local_port not in stores]
-        )
-        for host, process in run.launchers
-        if process.launch is None
-    }
+    engines: dict[tuple[str, int | None], Engine] = {}
+    for host, process in run.launchers:
+        if process.launch is None:
+            others = (c for c in index_of(host).of([process.pid]) if c.local_port not in stores)
+            if (engine := find_engine(process, others)) is not None:
+                engines[host.name, process.pid] = engine
+    return engines
 
 
 def _ranks(

@@ -11,7 +11,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import MeetingCall, meeting_call_of
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
-from hangdoc.reasoning.model.holds import ReadsPipe
+from hangdoc.reasoning.model.holds import Hold, ReadsPipe, receives
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.snapshot import Environment, Host, Launch, Listener, Machine, Process
@@ -47,7 +47,8 @@ class LoopbackName(Cause, frozen=True, kw_only=True):
 
 
 class Orphaned(Cause, frozen=True, kw_only=True):
-    """The launcher of a run is gone, and a rank reads from a pipe that no process writes to any more."""
+    """The process that started ranks is gone, and one of them reads from a pipe that no process writes to any more, or waits for
+    data of which nothing shows from whom they should come."""
 
     NAME = "orphaned"
     ranks: tuple[int, ...]
@@ -281,13 +282,17 @@ def _unusable(rank: Rank, host: Host, name: str) -> str | None:
 
 
 def find_orphans(run: Run, blockage: Blockage) -> Orphaned | None:
-    """The cause of a read from a pipe without a writer; None if the launcher of a rank that reads is alive."""
+    """The cause of a read from a pipe without a writer, or of a wait for data from anybody; None if what started a rank that
+    waits is alive, or is a launcher, which gives its ranks no data."""
     kind = blockage.kind
-    if not isinstance(kind, ReadsPipe) or kind.ends != "never" or kind.fifo is not None:
+    without_writer = isinstance(kind, ReadsPipe) and kind.ends == "never" and kind.fifo is None
+    if not without_writer and (not isinstance(kind, Hold) or not receives(kind)):
         return None
-    orphans = orphans_of(run)
+    orphans = set(orphans_of(run))
     readers = {rank for reading in blockage.awaited for rank in reading.ranks}
-    return Orphaned(ranks=orphans) if readers <= set(orphans) else None
+    if not without_writer:
+        orphans -= {n for n in orphans if environment_names.RUN_ID in observed.environment(run.processes[n])}
+    return Orphaned(ranks=tuple(sorted(orphans))) if readers <= orphans else None
 
 
 def orphans_of(run: Run) -> tuple[int, ...]:

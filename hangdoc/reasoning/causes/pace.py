@@ -12,6 +12,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import card_of, slowed_by
 from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.snapshot import Clocks, Connection, Host, Loops, Machine, Process, Runtime
+from hangdoc.torch_facts import call_names
 from hangdoc.torch_facts.thread_names import is_of_library
 
 _LAST, _WAITED = 0.75, 0.25
@@ -60,6 +61,8 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
         return None
     if latest.median_seconds < _LATE_SECONDS or find_slow_link(run) is not None:
         return None
+    if latest.rank in run.served and pace.operations <= call_names.DISTRIBUTES:
+        return None  # it hands out requests, as they come
     if (host := run.host.get(run.ranks[latest.rank].host)) is not None and find_crowd(run, host) is not None:
         return None
     slow = [lag for lag in pace.lags if lag.median_seconds >= _AS_LATE * latest.median_seconds]

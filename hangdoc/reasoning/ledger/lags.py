@@ -46,6 +46,8 @@ class Pace(NamedTuple):
     calls: int
     """Aligned calls that were looked at."""
     telling_calls: int
+    operations: frozenset[str]
+    """Of the calls that tell."""
     calls_per_second: float
     """Of the last seconds; 0 if unknown."""
     clocks: str | None
@@ -85,6 +87,7 @@ def pace(group: GroupCalls) -> Pace | None:
         lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
         calls=calls,
         telling_calls=len(telling),
+        operations=frozenset(aligned.sites[at][0] for at in telling),
         calls_per_second=_rate(aligned.times[min(aligned.times)]),
         clocks=clocks,
     )

@@ -249,13 +249,15 @@ class GetsRequests(Hold, frozen=True, kw_only=True):
     NAME = "gets-requests"
     sender: str
     """`pid 7 (python)`."""
+    owed: bool = False
+    """The sender waits for the reply to an earlier request."""
 
     @property
     def alike(self) -> Hashable:
         return self.NAME, self.sender
 
     def __str__(self) -> str:
-        return f"waiting for requests from {self.sender}"
+        return f"waiting for requests from {self.sender}{', which is waiting for a reply' * self.owed}"
 
 
 class EngineStopped(Hold, frozen=True, kw_only=True):
@@ -270,14 +272,50 @@ class EngineStopped(Hold, frozen=True, kw_only=True):
     stop: Stopped
     connected: bool = False
     """Nothing else shows that the requests come from this process than that it is connected with the rank."""
+    through: int | None = None
+    """The process by which the two are connected, if they are not connected themselves."""
+
+    @property
+    def alike(self) -> Hashable:
+        return self.NAME, self.pid
+
+    @property
+    def way(self) -> str:
+        """` through pid 7`, or nothing."""
+        return f" through pid {self.through}" if self.through is not None else ""
+
+    def __str__(self) -> str:
+        where = "for requests, connected with" if self.connected else "for requests from"
+        return f"waiting {where} pid {self.pid} ({self.name}){self.way}, which is {self.stop.why}"
+
+
+class EngineOrphaned(Hold, frozen=True, kw_only=True):
+    """It waits for requests of a process outside of the run, whose own sender of requests is gone."""
+
+    NAME = "engine-orphaned"
+    PLACED = False
+    BLAMES_RANKS = False
+    ends: Ends = "never"
+    pid: int
+    name: str
 
     @property
     def alike(self) -> Hashable:
         return self.NAME, self.pid
 
     def __str__(self) -> str:
-        where = "for requests, connected with" if self.connected else "for requests from"
-        return f"waiting {where} pid {self.pid} ({self.name}), which is {self.stop.why}"
+        return f"waiting for requests from pid {self.pid} ({self.name}), to which no process gives any more"
+
+
+def receives(hold: Hold) -> bool:
+    """Whether a thread waits for data, and nothing shows from whom."""
+    match hold:
+        case Asleep():
+            return hold.polls
+        case OnNetwork():
+            return hold.peer is None and not hold.holders
+        case _:
+            return isinstance(hold, ReadsPipe)
 
 
 class InStore(Hold, frozen=True, kw_only=True):

@@ -65,6 +65,8 @@ class Run:
     """Which ranks wait for which keys of its stores."""
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""
+    served: frozenset[int] = frozenset()
+    """The ranks whose parent takes requests from outside, and may give them to the rank."""
     quiet_seconds: float | None = None
     """How long the waiting or idle ranks have exchanged no data; None if unknown."""
     age_seconds: float | None = None

@@ -18,6 +18,8 @@ from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     Elsewhere,
+    Ends,
+    EngineOrphaned,
     EngineStopped,
     GetsRequests,
     Hold,
@@ -25,6 +27,7 @@ from hangdoc.reasoning.model.holds import (
     ReadsPipe,
     Stopped,
     describe_holders,
+    receives,
     replies_to_polls,
 )
 from hangdoc.reasoning.ranks import sleeps
@@ -37,8 +40,9 @@ from hangdoc.reasoning.ranks.thread_waits import (
     find_unix_server,
     waits_for_children,
 )
-from hangdoc.snapshot import KernelThread, Process, PythonThread
-from hangdoc.torch_facts.frameworks import ENGINE_LOOPS
+from hangdoc.snapshot import Connection, Holder, KernelThread, Process, PythonThread
+from hangdoc.torch_facts.file_names import Function
+from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
 
 _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
@@ -82,13 +86,24 @@ def _find_enders(waiter: Waiter) -> Iterator[Ender]:
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
-    outside; None for any other wait. It never ends if the kernel does not run that process."""
-    if waiter.engine is None or not _receives(wait.hold) or not _takes_requests(waiter.engine):
+    outside; None for any other wait."""
+    if waiter.engine is None or not receives(wait.hold):
         return None
-    engine = waiter.engine.process
-    stop, sender = stopped_by(engine), f"pid {engine.pid} ({engine.name})"
-    hold = GetsRequests(sender=sender) if stop is None else EngineStopped(pid=engine.pid, name=engine.name, stop=stop)
+    hold = _describe_wait_for_engine(waiter.engine)
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
+
+
+def _describe_wait_for_engine(engine: Engine) -> Hold:
+    """It never ends if the kernel does not run the engine, or if nobody can send requests to the engine."""
+    process, sender = engine.process, next(iter(engine.process.others_stopped), None)
+    if (stop := stopped_by(process)) is not None:
+        return EngineStopped(pid=process.pid, name=process.name, stop=stop)
+    if not engine.listens and process.launcher_gone:
+        return EngineOrphaned(pid=process.pid, name=process.name)
+    if not engine.listens and sender is not None:
+        ends: Ends = "never" if sender.pid == process.ppid else "unknown"
+        return _describe_stopped_sender(sender, ends, through=process.pid)
+    return GetsRequests(sender=f"pid {process.pid} ({process.name})", owed=engine.waits_for_reply)
 
 
 def _find_stopped_sender(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
@@ -96,37 +111,35 @@ def _find_stopped_sender(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     sender = next(iter(waiter.process.others_stopped), None)
     if sender is None or not isinstance(wait.hold, GetsRequests):
         return None
-    stop = Stopped(by="signal", why=STOPPED_BY_SIGNAL)
-    hold = EngineStopped(pid=sender.pid, name=sender.name, stop=stop, connected=True, ends="unknown")
+    hold = _describe_stopped_sender(sender, "unknown", sender.through)
     return ThreadWait(wait.state, str(hold), hold)
 
 
-def _receives(hold: Hold) -> bool:
-    """Whether a thread waits for data, and nothing shows from whom."""
-    match hold:
-        case Asleep():
-            return hold.polls
-        case OnNetwork():
-            return hold.peer is None and not hold.holders
-        case _:
-            return isinstance(hold, ReadsPipe)
+def _describe_stopped_sender(sender: Holder, ends: Ends, through: int | None) -> EngineStopped:
+    stop = Stopped(by="signal", why=STOPPED_BY_SIGNAL)
+    return EngineStopped(pid=sender.pid, name=sender.name, stop=stop, connected=True, through=through, ends=ends)
 
 
-def _takes_requests(engine: Engine) -> bool:
-    """Whether a process listens for requests, or is a known engine. One whose main thread waits for the end of its child
-    processes takes none. No thread of it need be at the socket now: a server looks after other things between two polls."""
-    process = engine.process
+def find_engine(process: Process, connections: Iterable[Connection]) -> Engine | None:
+    """A process that started ranks, if it listens for requests or is a known engine; None for any other process. One whose main
+    thread waits for the end of its child processes takes none. No thread of it need be at the socket now: a server looks after
+    other things between two polls. `connections`: all of it, with the sockets at which it listens."""
     waiters = [
         Waiter(process, thread, own_kernel_thread(process, thread)) for thread in observed.python_threads(process)
     ]
     if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
-        return False
+        return None
     at_unix_socket = any(find_unix_server(waiter) is not None for waiter in waiters)
-    return (
-        at_unix_socket
-        or any(connection.state == "LISTEN" for connection in engine.connections)
-        or any(loop.is_at(frame.file, frame.function) for frame in observed.frames(process) for loop in ENGINE_LOOPS)
-    )
+    listens = at_unix_socket or any(connection.state == "LISTEN" for connection in connections)
+    if not listens and not _is_in(process, ENGINE_LOOPS):
+        return None
+    return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES))
+
+
+def _is_in(process: Process, functions: Iterable[Function]) -> bool:
+    """Whether a thread is in one of some functions."""
+    frames = tuple(observed.frames(process))
+    return any(function.is_at(frame.file, frame.function) for function in functions for frame in frames)
 
 
 def _find_end_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWait | None:

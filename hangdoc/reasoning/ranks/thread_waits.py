@@ -72,11 +72,14 @@ _OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
 
 
 class Engine(NamedTuple):
-    """The process that has started a rank. It may give the rank requests: a serving engine, a front end."""
+    """The process that has started a rank, and that takes requests which it may give to the rank: a serving engine, a front
+    end."""
 
     process: Process
-    connections: Sequence[Connection]
-    """All of it, with its listening sockets."""
+    listens: bool
+    """It takes them at a socket of its own. If not, those come from the process that started it, as its functions show."""
+    waits_for_reply: bool
+    """It waits for the reply of a worker to an earlier request."""
 
 
 class Waiter(NamedTuple):
@@ -93,7 +96,7 @@ class Waiter(NamedTuple):
     before: tuple[int, ...] = ()
     """The threads that wait for this one, by number: the way through the graph that led here."""
     engine: Engine | None = None
-    """None if the rank was started by a launcher of torch."""
+    """None if the rank was started by another program, or by a launcher of torch."""
 
     @property
     def tid(self) -> int:

@@ -92,7 +92,7 @@ def _engine(run: Run, blockage: Blockage, kind: EngineStopped) -> Draft:
     receivers = words.ranks(numbers)
     from_which = f"from which {receivers} {verb(numbers, 'gets', 'get')} requests"
     if kind.connected:
-        from_which = f"with which {receivers} {verb(numbers, 'is', 'are')} connected"
+        from_which = f"with which {receivers} {verb(numbers, 'is', 'are')} connected{kind.way}"
     others = words.waiting_in(blockage.waiting, receivers)
     return Draft(
         confidence=0.95,

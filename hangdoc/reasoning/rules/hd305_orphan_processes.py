@@ -2,8 +2,9 @@
 
 ## What it finds
 
-Ranks that torchrun started and whose launcher is gone. It is the main finding if
-a rank waits for data that only its launcher would have sent.
+Ranks that torchrun or Python's multiprocessing started and whose parent is gone. It
+is the main finding if a rank waits for data that only its parent would have sent:
+the requests of a server whose front end was killed.
 
 ## Why it hangs
 
@@ -32,7 +33,8 @@ run.
 ## How hangdoc knows
 
 Each rank carries torchrun's environment variables, but none of its ancestors is
-a launcher. The parent pid is not evidence: `nohup`, `setsid` and containers
+a launcher. Or its command line, or vLLM's title, shows that multiprocessing started
+it, and its parent does not run Python. The parent pid is not evidence: `nohup`, `setsid` and containers
 give healthy ranks the parent pid 1. hangdoc also reads their memory, their age,
 and whether one listens on the master port.
 
@@ -50,6 +52,8 @@ from collections.abc import Iterator
 from hangdoc.phrases import duration
 from hangdoc.reasoning.causes.launches import Orphaned, orphans_of
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.model.holds import EngineOrphaned
+from hangdoc.reasoning.model.rank import ranks_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about, reported_causes
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import Command, command
@@ -64,6 +68,23 @@ def describe(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
         evidence=[*_processes(run, kind.ranks), *words.sides(run, blockage)],
         remedy=f"Nothing can end this wait: terminate {words.ranks(kind.ranks)}, and find out how the launcher ended.",
         commands=_commands(run, kind.ranks),
+    )
+
+
+@about(EngineOrphaned)
+def _engine(run: Run, blockage: Blockage, kind: EngineOrphaned) -> Draft:
+    numbers = ranks_of(blockage.awaited)
+    gets = f"{words.ranks(numbers)} {words.verb(numbers, 'gets', 'get')} requests"
+    return Draft(
+        confidence=0.9,
+        summary=words.and_victims(
+            f"pid {kind.pid} ({kind.name}), from which {gets}, gets none itself any "
+            "more: the process that started it is gone",
+            blockage,
+        ),
+        evidence=words.sides(run, blockage),
+        remedy="Nothing can end this wait: find out how that process ended, terminate what it left, and start the server again.",
+        commands=(command("ps", "-o", "pid,ppid,etime,rss,args", "-p", str(kind.pid)),),
     )
 
 

@@ -20,6 +20,7 @@ from hangdoc.reasoning.model.holds import (
     BlocksItsChild,
     ChildStopped,
     Elsewhere,
+    EngineOrphaned,
     EngineStopped,
     GetsRequests,
     OnNetwork,
@@ -125,7 +126,9 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case Asleep() | AtSharedLock() | ChildStopped() | EngineStopped() | GetsRequests() | OnNetwork() | Serves():
+        case Asleep() | AtSharedLock() | ChildStopped() | GetsRequests() | OnNetwork() | Serves():
+            return str(rank.hold)
+        case EngineOrphaned() | EngineStopped():
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why

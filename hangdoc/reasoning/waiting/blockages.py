@@ -23,6 +23,7 @@ from hangdoc.reasoning.model.holds import (
     Dead,
     Elsewhere,
     Ends,
+    EngineOrphaned,
     EngineStopped,
     GetsRequests,
     Hold,
@@ -148,7 +149,8 @@ def _idle_or(hold: Hold, waiting: Iterable[Class]) -> Hold:
     get_work = (
         alike.first.wait is not None and alike.first.wait.operation.op in call_names.DISTRIBUTES for alike in waiting
     )
-    return Idle(receives=str(hold)) if isinstance(hold, GetsRequests) and all(get_work) else hold
+    is_idle = isinstance(hold, GetsRequests) and not hold.owed and all(get_work)
+    return Idle(receives=str(hold)) if is_idle else hold
 
 
 def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:
@@ -343,7 +345,7 @@ def _may_be_hung(blockage: Blockage) -> bool:
 
 _IN_OWN_WORK = (AtLock, AtFileLock, InFile, WaitsForLoader)
 """What only blocks a rank that has something to do. A worker without a job reads from a queue's pipe, or waits for its lock."""
-_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves, Idle, EngineStopped)
+_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves, Idle, EngineOrphaned, EngineStopped)
 
 
 def is_quiet(run: Run) -> bool:
