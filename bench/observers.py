@@ -1,11 +1,14 @@
-"""Counts wrong verdicts of many observers of one healthy run.
+"""Counts wrong verdicts of many observers of one run in which nothing is wrong.
 
-python -m bench.observers [LOOKS]; `make observers`. The observers are two loops of `diagnose`, one loop of the snapshots that a
+python -m bench.observers [LOOKS] [training|idle]; `make observers`. The run trains, or it is a model server that gets no request.
+The observers are two loops of `diagnose`, one loop of the snapshots that a
 watchdog takes, `watch`, `top`, and plain py-spy. They run until they have taken LOOKS looks together. The exit code is 1 if a
 verdict was neither healthy nor waiting; the evidence of that look is saved in the working directory.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from bench.table import HANGDOC, PY_SPY
 from hangdoc import codec
@@ -22,15 +26,51 @@ from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
+from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
 RIGHT = ("healthy", "waiting")
 
 
+_SERVER = Path(__file__).parents[1] / "hangbench/serving/programs/model_server.py"
+
+
+class IdleServer:
+    """A model server of three ranks that gets no request. As a context manager, it is ready when it is entered, and ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ready = folder / "ready.json"
+        self._log = folder / "server.log"
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, str(_SERVER), "--port", str(free_port()), "--ready", str(self._ready)]
+        with self._log.open("w") as log:
+            self._server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        while not self._ready.exists():
+            if self._server.poll() is not None:
+                raise RuntimeError(f"the server has ended: {self._log.read_text()[-2000:]}")
+            time.sleep(0.1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait()
+
+    @property
+    def pids(self) -> list[int]:
+        """The front end."""
+        return [self._server.pid]
+
+    def rank_pids(self) -> dict[int, int]:
+        """The pid of each rank."""
+        roles: dict[str, int] = json.loads(self._ready.read_bytes())["roles"]
+        return {int(role.split()[1]): pid for role, pid in roles.items() if role.startswith("rank")}
+
+
 class Observers:
     """All observers of a run. `verdicts` counts the verdicts by observer, `wrong` holds wrong verdicts in words."""
 
-    def __init__(self, run: Started, looks: int, folder: Path, keep: Path | None = None) -> None:
+    def __init__(self, run: Started | IdleServer, looks: int, folder: Path, keep: Path | None = None) -> None:
         self._pid, self._wanted, self._folder, self._keep = run.pids[0], looks, folder, keep
         self._ranks = list(run.rank_pids().values())
         self.verdicts: Counter[tuple[str, str]] = Counter()
@@ -108,10 +148,12 @@ class Observers:
         time.sleep(0.2)
 
 
-def main(looks: int = 200) -> int:
+def main(looks: int = 200, what: str = "training") -> int:
     """Run all observers and print the table."""
     began = time.monotonic()
-    with Started(SCENARIOS["healthy"]) as run, tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        run = stack.enter_context(IdleServer(Path(folder)) if what == "idle" else Started(SCENARIOS["healthy"]))
         observers = Observers(run, looks, Path(folder), Path.cwd())
         observers.run()
     for (who, verdict), count in sorted(observers.verdicts.items()):
@@ -123,4 +165,4 @@ def main(looks: int = 200) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:2])))
+    sys.exit(main(*map(int, sys.argv[1:2]), *sys.argv[2:3]))

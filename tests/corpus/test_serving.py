@@ -1,10 +1,15 @@
 """Recorded looks at serving systems: vLLM's own server and verl's actors on CPUs, and a plain model server, in known states."""
 
+from collections.abc import Callable
+
 import pytest
+from msgspec.structs import replace
 
 from hangbench.record import CORPUS, publishable
 from hangdoc import codec
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Holder, Process, Snapshot
+from tests.unit.builders import frame, stack
 
 SERVING = CORPUS / "serving"
 RECORDED = sorted(path.stem for path in SERVING.glob("*.hangdoc"))
@@ -19,7 +24,7 @@ IDLE = {
     ("name", "verdict", "code", "culprits"),
     [
         ("model_server_idle", "waiting", "HD602", (0,)),
-        ("model_server_load", "healthy", "HD601", (0,)),
+        ("model_server_load", "healthy", None, ()),
         ("model_server_engine_stopped", "hung", "HD302", ()),
         ("model_server_swallow", "hung", "HD203", (2,)),
         ("vllm_server_idle", "waiting", "HD602", (0, 1)),
@@ -64,3 +69,59 @@ def test_who_is_stopped_is_reported_once() -> None:
 def test_it_holds_nothing_of_the_recording_machine(name: str) -> None:
     snapshot = codec.read(SERVING / f"{name}.hangdoc")
     assert publishable(snapshot) == snapshot
+
+
+def change(snapshot: Snapshot, name: str, changed: Callable[[Process], Process]) -> Snapshot:
+    """A recorded look in which the processes with a name are other ones."""
+    (host,) = snapshot.hosts
+    processes = tuple(changed(each) if each.name == name else each for each in host.processes)
+    return replace(snapshot, hosts=(replace(host, processes=processes),))
+
+
+@pytest.fixture
+def idle() -> Snapshot:
+    """vLLM's own server without a request."""
+    return codec.read(SERVING / "vllm_server_idle.hangdoc")
+
+
+ENGINE = "VLLM::EngineCor"
+
+
+def test_an_engine_without_its_front_end_is_cut_off_at_once(idle: Snapshot) -> None:
+    look = change(idle, ENGINE, lambda engine: replace(engine, launcher_gone=True, ppid=1))
+    (job,) = diagnose(look, patience=600.0).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.severity, finding.culprits) == ("hung", "HD305", "error", ())
+    assert finding.summary.startswith(
+        f"pid 23 ({ENGINE}), from which ranks 0-1 get requests, gets none itself any more"
+    )
+
+
+@pytest.mark.parametrize(("is_parent", "patience", "verdict"), [(True, 600.0, "hung"), (False, 600.0, "waiting"),
+                                                               (False, 30.0, "hung")])  # fmt: skip
+def test_what_is_stopped_behind_an_engine_is_named(
+    idle: Snapshot, is_parent: bool, patience: float, verdict: str
+) -> None:
+    """The process that started it sends it requests; of another one it is only known that it is connected with the engine."""
+
+    def cut(engine: Process) -> Process:
+        front = Holder(pid=engine.ppid if is_parent else 77, name="python", state="T")
+        return replace(engine, others_stopped=(front,))
+
+    (job,) = diagnose(change(idle, ENGINE, cut), patience=patience).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.culprits) == (verdict, "HD302", ())
+    assert "(python), with which ranks 0-1 are connected through pid 23, is stopped by a signal" in finding.summary
+
+
+def test_who_owes_the_engine_a_reply_is_not_idle(idle: Snapshot) -> None:
+    """All workers dropped a request, and went back to wait for the next one."""
+    waits = frame(
+        "MultiprocExecutor.collective_rpc.<locals>.get_response", 9, "/lib/vllm/v1/executor/multiproc_executor.py"
+    )
+    loop = frame("EngineCoreProc.run_busy_loop", 9, "/lib/vllm/v1/engine/core.py")
+    look = change(idle, ENGINE, lambda engine: replace(engine, stack=stack(waits, loop)))
+    (job,) = diagnose(look).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD202", (0, 1))
+    assert f"waiting for requests from pid 23 ({ENGINE}), which is waiting for a reply" in finding.summary

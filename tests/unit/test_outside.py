@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.kernel import shared_memory
+from hangdoc.observe.kernel import file_holders, process_table, shared_memory
 from hangdoc.observe.outside import awaited_processes, peers, processes_at_work
 from hangdoc.snapshot import Clocks, Holder, KernelThread
 from tests.unit.builders import frame, stack
@@ -349,3 +349,62 @@ def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_pat
         with child(f"import fcntl; fcntl.flock(open('{path}', 'a'), 2)") as waiting:
             found = who_replies(waiting.pid, kind="file")
     assert [(one.pid, one.works) for one in found or ()] == [(holder.pid, works)]
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("title", "far"), [("ray::Rollout.generate", True), ("curl", False)])
+def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, title: str, far: bool
+) -> None:
+    """A client of the driver may be stopped too: nobody waits for it."""
+    program = "import socket, sys, time; kept = [socket.socket(fileno=int(fd)) for fd in sys.argv[1:]]; time.sleep(99)"
+    to_driver, from_rank = socket.socketpair()
+    to_worker, from_driver = socket.socketpair()
+    with ExitStack() as started:
+        waiting, driver, worker = (
+            started.enter_context(
+                child(program, *(str(end.fileno()) for end in ends), pass_fds=[e.fileno() for e in ends])
+            )
+            for ends in ((to_driver,), (from_rank, to_worker), (from_driver,))
+        )
+        for end in (to_driver, from_rank, to_worker, from_driver):
+            end.close()
+        os.kill(worker.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+        table = processes_at_work._read_table(PROC, file_holders.period())
+        table[worker.pid] = table[worker.pid]._replace(argv=(title,))
+        monkeypatch.setattr(processes_at_work, "_read_table", lambda proc, period: table)
+        halted = processes_at_work.stopped(PROC, waiting.pid, frozenset())
+        assert [(holder.pid, holder.through) for holder in halted] == ([(worker.pid, driver.pid)] if far else [])
+        assert [h.pid for h in processes_at_work.stopped(PROC, driver.pid, frozenset())] == [worker.pid]
+
+
+@pytest.mark.parametrize(
+    ("parent", "words", "gone"),
+    [
+        ("python", ("VLLM::EngineCore",), False),
+        ("sleep", ("VLLM::EngineCore",), True),
+        ("sleep", ("python", "--multiprocessing-fork"), True),
+        ("python", ("python", "--multiprocessing-fork"), False),
+        ("sleep", ("python", "train.py"), False),
+    ],
+)
+def test_who_has_lost_the_process_that_started_it(parent: str, words: tuple[str, ...], gone: bool) -> None:
+    """A title replaces the command line and the name, so a parent is judged by its program too."""
+    command = [sys.executable, "-c", "import time; time.sleep(99)"] if parent == "python" else ["sleep", "99"]
+    with subprocess.Popen(command) as above:
+        try:
+            own = process_table.read(PROC)[os.getpid()]
+            table = process_table.ProcessTable(
+                {
+                    above.pid: own._replace(
+                        pid=above.pid, argv=("VLLM::APIServer",), stat=own.stat._replace(name="VLLM")
+                    ),
+                    1 << 22: own._replace(
+                        pid=1 << 22, argv=words, stat=own.stat._replace(ppid=above.pid), environment={}
+                    ),
+                }
+            )
+            assert process_table.launcher_gone(PROC, table, 1 << 22) is gone
+        finally:
+            above.kill()

@@ -65,7 +65,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
         search.ranks = _find_ranks_of_run(search, scope)
         search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
     targets = _make_rank_targets(search)
-    _add_launchers(search, targets, restricted=bool(scope.pids))
+    _add_launchers(search, targets)
     _add_zombies(search, targets)
     _add_helpers(search, targets)
     _close_other_users(search, targets)
@@ -187,9 +187,8 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     ]
 
 
-def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bool) -> None:
-    """Add launchers in scope or above a rank, and the Python parent of ranks (mp.spawn) as a launcher. With `restricted`, only
-    parents in the scope."""
+def _add_launchers(search: Search, targets: dict[int, Target]) -> None:
+    """Add launchers in scope or above a rank, and the Python parent of ranks (mp.spawn, an engine) as a launcher."""
     proc, table = search.proc, search.table
     above = {ancestor for pid in targets for ancestor in table.ancestors(pid)}
     for pid, launch in search.launchers.items():
@@ -197,7 +196,7 @@ def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bo
         if pid in above or (pid in search.wanted and (target.name == thread_names.AGENT or target.python)):
             targets[pid] = target
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
-        if pid in table and pid not in targets and is_python(proc, pid) and (pid in search.wanted or not restricted):
+        if pid in table and pid not in targets and is_python(proc, pid):
             targets[pid] = make_target(proc, table[pid], "launcher")
             targets[pid].launcher_gone = launcher_gone(proc, table, pid)
 

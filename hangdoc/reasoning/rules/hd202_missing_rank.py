@@ -102,8 +102,8 @@ _PROGRAM_OVER = (
     "with the program, so that the launcher notices the end of the rank."
 )
 _LEFT_REQUEST = (
-    "Look at its log: it probably failed in the request that the others are in, and caught the error. Let such an error end the "
-    "request on all ranks."
+    "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
+    "ranks."
 )
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "

@@ -345,7 +345,17 @@ def _may_be_hung(blockage: Blockage) -> bool:
 
 _IN_OWN_WORK = (AtLock, AtFileLock, InFile, WaitsForLoader)
 """What only blocks a rank that has something to do. A worker without a job reads from a queue's pipe, or waits for its lock."""
-_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves, Idle, EngineOrphaned, EngineStopped)
+_TELLING = (
+    *_IN_OWN_WORK,
+    AtSharedLock,
+    ReadsPipe,
+    OnNetwork,
+    Serves,
+    Idle,
+    EngineOrphaned,
+    EngineStopped,
+    GetsRequests,
+)
 
 
 def is_quiet(run: Run) -> bool:
