@@ -16,7 +16,7 @@ from hangdoc.reasoning.model.holds import (
     OnNetwork,
     ReadsPipe,
 )
-from hangdoc.reasoning.ranks.enders import with_end
+from hangdoc.reasoning.ranks.enders import find_engine, with_end
 from hangdoc.reasoning.ranks.thread_waits import Engine, ThreadWait, Waiter, find_wait
 from hangdoc.snapshot import (
     AwaitedFile,
@@ -200,9 +200,11 @@ def polling(number: int = MAIN) -> KernelThread:
     )
 
 
-def front_end(*threads: tuple[KernelThread, tuple[Frame, ...]], **more: Any) -> Engine:
+def front_end(
+    *threads: tuple[KernelThread, tuple[Frame, ...]], listens: Connection | None = AT_8000, **more: Any
+) -> Engine | None:
     values = {"pid": 50, "role": "launcher", "name": "api_server", **more}
-    return Engine(replace(process(*threads), **values), (AT_8000,))
+    return find_engine(replace(process(*threads), **values), [listens] if listens is not None else [])
 
 
 def wait_of_worker(engine: Engine | None, thread: KernelThread, *frames: Frame) -> ThreadWait:
@@ -233,7 +235,7 @@ def test_a_server_takes_requests_also_between_two_polls_of_its_socket() -> None:
     "engine",
     [
         None,
-        front_end((kernel(50, "futex"), (frame("main", 9),)))._replace(connections=()),
+        front_end((kernel(50, "futex"), (frame("main", 9),)), listens=None),
         front_end((kernel(50, "wait4"), JOIN), (kernel(51, "poll", LISTENS), SERVE)),  # it serves its metrics, say
     ],
     ids=["a launcher's rank", "its parent does not listen", "its parent waits for the ranks' end"],
