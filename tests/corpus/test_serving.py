@@ -38,6 +38,7 @@ IDLE = {
         ("verl_stopped", "hung", "HD302", (1,)),
         ("verl_engine_stopped", "hung", "HD302", ()),
         ("verl_swallow", "hung", "HD202", (1,)),
+        ("verl_rollout_stopped", "hung", "HD302", ()),
     ],
 )
 def test_the_recorded_system_is_told_right(
