@@ -24,6 +24,7 @@ PAGES = (
     _DOCS / "walkthrough.md",
     _DOCS / "howto/frozen-now.md",
     _DOCS / "howto/serving.md",
+    _DOCS / "howto/rl.md",
 )
 _BLOCK = re.compile(r"(<!-- report (\w+)( [^\n]*?)? -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
 
