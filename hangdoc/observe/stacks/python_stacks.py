@@ -6,8 +6,8 @@ reason for its threads to run. Native frames (`native_stacks`) take far longer.
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 
 import msgspec
 
@@ -275,65 +275,60 @@ def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Fra
     program_frames = {id(frame) for frame in program(frames)}
     for frame in frames:
         if not frame.library or frame.file.endswith(file_names.WITH_ARGUMENTS):
-            yield _with_contents(memory, frame)
+            yield _annotate_frame(memory, frame, _read_contents)
+        elif id(frame) in program_frames:
+            yield _annotate_frame(memory, frame, _read_length)
         else:
-            yield _with_lengths(memory, frame) if id(frame) in program_frames else _with_dtypes(memory, frame)
+            yield _annotate_frame(memory, frame, _read_dtype) if file_names.LAYERS in frame.file else frame
 
 
-def _with_lengths(memory: Memory, frame: Frame) -> Frame:
-    """A frame of a framework with the lengths of its containers, and with the numbers in `self`: a framework's trainer keeps the
-    number of batches there."""
+_Read = Callable[[Memory, Local, int], tuple[Local, Iterable[Variable]]]
+"""Reads a variable, which is at an address: what is shown of it, and what it contains. Raises Unreadable."""
+
+
+def _annotate_frame(memory: Memory, frame: Frame, read: _Read) -> Frame:
+    """A frame with what `read` shows of its variables. What can't be read stays as it is."""
     variables: list[Local] = []
+    contents: list[Local] = []
     for local in frame.locals:
-        length = None
+        variables.append(local)
         if local.address is not None:
             with contextlib.suppress(Unreadable):
-                if local.text[:1] in "[({":
-                    length = memory.length(local.address)
-                elif local.name == "self":
-                    variables += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_CONTENTS))
-        variables.append(msgspec.structs.replace(local, length=length))
-    return msgspec.structs.replace(frame, locals=tuple(variables))
+                variables[-1], inside = read(memory, local, local.address)
+                contents += map(_as_local, islice(inside, _MAX_CONTENTS - len(contents)))
+    return msgspec.structs.replace(frame, locals=(*variables, *contents))
 
 
-def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
-    """A frame of one of torch's layers with the dtypes of its tensors; any other frame unchanged."""
-    if file_names.LAYERS not in frame.file:
-        return frame
-    variables = []
-    for local in frame.locals:
-        text = None
-        if local.address is not None and local.text.startswith("<"):
-            with contextlib.suppress(Unreadable):
-                text = torch_value(memory, local.address)
-        variables.append(local if text is None else msgspec.structs.replace(local, text=text))
-    return msgspec.structs.replace(frame, locals=tuple(variables))
+def _read_contents(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
+    """Of the user's variables: the length of a container, the dtype and shape of a tensor, and the numbers and floating-point
+    types in any other object."""
+    if local.text[:1] in "[({":
+        is_batch = f"<{call_names.P2P_OP} at " in local.text
+        return _add_length(memory, local, address), p2p_ops(memory, local.name, address) if is_batch else ()
+    if not local.text.startswith("<"):
+        return local, ()
+    if (text := torch_value(memory, address) or worker_info(memory, address)) is not None:
+        return msgspec.structs.replace(local, text=text), ()
+    return local, chain(precisions(memory, local.name, address), amounts(memory, local.name, address))
 
 
-def _read_torch_text(memory: Memory, address: int) -> str | None:
-    return torch_value(memory, address) or worker_info(memory, address)
+def _read_length(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
+    """Of a framework's variables: the length of a container, and the numbers in `self`, where its trainer keeps the number of
+    batches."""
+    if local.text[:1] in "[({":
+        return _add_length(memory, local, address), ()
+    return local, amounts(memory, "self", address, depth=1) if local.name == "self" else ()
+
+
+def _add_length(memory: Memory, local: Local, address: int) -> Local:
+    return msgspec.structs.replace(local, length=memory.length(address))
+
+
+def _read_dtype(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
+    """Of the variables of torch's layers: the dtype of a tensor."""
+    text = torch_value(memory, address) if local.text.startswith("<") else None
+    return local if text is None else msgspec.structs.replace(local, text=text), ()
 
 
 def _as_local(variable: Variable) -> Local:
     return Local(name=variable.name, text=variable.text, length=variable.length)
-
-
-def _with_contents(memory: Memory, frame: Frame) -> Frame:
-    variables: list[Local] = []
-    contents: list[Local] = []
-    for local in frame.locals:
-        length = None
-        if local.address is not None:
-            with contextlib.suppress(Unreadable):
-                if local.text[:1] in "[({":
-                    length = memory.length(local.address)
-                    if f"<{call_names.P2P_OP} at " in local.text:
-                        contents += map(_as_local, p2p_ops(memory, local.name, local.address))
-                elif local.text.startswith("<") and (text := _read_torch_text(memory, local.address)) is not None:
-                    variables.append(msgspec.structs.replace(local, text=text))
-                    continue
-                elif local.text.startswith("<") and len(contents) < _MAX_CONTENTS:
-                    contents += map(_as_local, precisions(memory, local.name, local.address))
-                    contents += map(_as_local, amounts(memory, local.name, local.address))
-        variables.append(msgspec.structs.replace(local, length=length))
-    return msgspec.structs.replace(frame, locals=(*variables, *contents[:_MAX_CONTENTS]))

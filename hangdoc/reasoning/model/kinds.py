@@ -156,6 +156,9 @@ class Idle(Hold, frozen=True, kw_only=True):
     receives: str
     """What the first ones do: `waiting for requests from pid 7 (python)`."""
 
+    def __str__(self) -> str:
+        return self.receives
+
 
 class LaunchedNotFinished(Hold, frozen=True, kw_only=True):
     """All ranks that a call needs have made it, and their cards do not finish it. It ends by itself if one of the cards works."""

@@ -60,7 +60,7 @@ that was lost on its way looks like none.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import Serves, Works
+from hangdoc.reasoning.model.holds import Hold, Serves, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
@@ -91,26 +91,12 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
     )
 
 
-@about(Serves)
-def _serves(run: Run, blockage: Blockage, kind: Serves) -> Draft:
+@about(Idle, Serves)
+def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     return Draft(
         confidence=0.75,
-        summary=_describe_idle(blockage, str(kind)),
-        evidence=words.sides(run, blockage),
-        remedy=f"Nothing, if {words.are(blockage.culprits)} meant to serve requests while the other ranks wait.",
-    )
-
-
-@about(Idle)
-def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
-    return Draft(
-        confidence=0.75,
-        summary=_describe_idle(blockage, kind.receives),
+        summary=f"idle: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
         evidence=words.sides(run, blockage),
         remedy="Nothing. If a request is on its way, look at the process that should send it.",
-        commands=(),
+        commands=() if isinstance(kind, Idle) else None,
     )
-
-
-def _describe_idle(blockage: Blockage, doing: str) -> str:
-    return f"idle: {words.and_victims(f'{words.are(blockage.culprits)} {doing}', blockage)}"
