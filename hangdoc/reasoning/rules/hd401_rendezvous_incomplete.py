@@ -29,7 +29,8 @@ srun --kill-on-bad-exit=1 bash node.sh
 
 Start the missing node. If it is running, find out why it cannot reach the
 master: host name, port, firewall, or a different `--nnodes`, `--rdzv-id` or
-`--master-port`.
+`--master-port`. Pass `--rdzv-endpoint` to `tune run`: without it, and with
+torchrun's `--standalone`, each node waits at a free port of its own.
 
 ## How hangdoc knows
 
@@ -141,7 +142,10 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
     elif absent:
         ranks = f" ({words.ranks(blockage.culprits)})" if blockage.culprits else ""
         missing = f"node{'s' * (len(absent) > 1)} {numbers(absent)}{ranks} {words.be(absent)} missing"
+    alone = kind.ends == "never"
     meeting = _at(agents[0].launch.endpoint if agents[0].launch is not None else None)
+    if launch.takes_free_port(agents[0]):
+        meeting = ", but at a free port that no other node can know" if alone else ""
     return Draft(
         confidence=0.5 if complete else 0.9,
         summary=f"{len(agents)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
@@ -150,7 +154,9 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
             *_only_here(run),
             *_starting(agents),
         ],
-        remedy="Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
+        remedy="Pass `--rdzv-endpoint HOST:PORT` on every node, and no `--standalone`."
+        if alone
+        else "Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
         if complete
         else "Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it cannot "
         "reach this node.",
