@@ -54,12 +54,15 @@ ARGUMENTS: tuple[Setting, ...] = (
            "collectives", "changes which reductions are made and in which order"),
     Setting(r"(^|_)(model|model_name\w*|arch|architecture|optim|optimizer|config|cfg|resume\w*)$", "collectives", "changes what is trained"),
     Setting(r"(^|_)(drop_last|pad\w*|shuffle|split|fraction|ratio|limit\w*|max_samples)(_|$)", "collectives", "changes the number of batches"),
-    Setting(r"(^|_)(data|dataset|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
+    Setting(r"(^|_)(data|datasets?|datadir|datapath|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
     Setting(r"(^|_)(lr|learning_rate|weight_decay|beta\d?|betas|eps|momentum|warmup\w*|dropout|clip\w*|grad_clip|schedule\w*|decay)(_|$)",
            "numbers", "makes the replicas diverge without an error"),
     Setting(r"(^|_)(num_)?(workers?|prefetch\w*|pin_memory|threads?|verbose|debug|profile\w*|tqdm|progress)(_|$)", "tuning",
            "changes only the speed"),
 )  # fmt: skip
+
+POSITIONAL = Setting(r"argument \d+", "data", "may name the data, or a file of settings")
+"""The entry for a word of a command line that belongs to no option."""
 
 # Environment variables by their own names.
 VARIABLES: tuple[Setting, ...] = (
@@ -87,7 +90,10 @@ _NCCL = regex(r"^(TORCH_)?NCCL_")
 
 def argument(name: str) -> Setting | None:
     """The entry for an option, an attribute or a variable of a script; None where nothing is known of it."""
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.rpartition(".")[2]).lower().replace("-", "_").strip("_")
+    section, _, own = name.rpartition(".")
+    if re.fullmatch(r"(?i)paths?|dir|root|folder|files?|urls?", own):
+        own = f"{section.rpartition('.')[2]}_{own}"  # Hydra's `data.path` says only together what it is
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", own).lower().replace("-", "_").strip("_")
     return next((setting for setting in ARGUMENTS if re.search(setting.pattern, plain)), None)
 
 
@@ -122,3 +128,14 @@ def options(argv: tuple[str, ...]) -> dict[str, str]:
             name, _, value = word.lstrip("+").partition("=")
             values[name] = value
     return values
+
+
+def positionals(argv: tuple[str, ...], program: str) -> dict[str, str]:
+    """The words after the program of a command line that belong to no option, by `argument 1`, ... Numbers name no data."""
+    at = next((at for at, word in enumerate(argv) if program and word.rpartition("/")[2] == program), len(argv))
+    words = [
+        word
+        for before, word in zip(argv[at:], argv[at + 1 :], strict=False)
+        if not word.startswith("-") and "=" not in word and (not before.startswith("-") or "=" in before)
+    ]
+    return {f"argument {number}": word for number, word in enumerate(words, 1) if not re.fullmatch(r"[\d.e+-]+", word)}

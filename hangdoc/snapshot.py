@@ -268,13 +268,16 @@ class RankIdentity(Value, frozen=True, kw_only=True):
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """The options in a launcher's command line, by torchrun's names; None for options that are not given."""
+    """The options of a launcher, by torchrun's names; None for options that are not given."""
 
     tool: str
     nnodes: str | None = None
     nproc_per_node: str | None = None
     node_rank: int | None = None
     endpoint: str | None = None
+    """`host:port`, where it meets the other nodes."""
+    default_endpoint: bool = False
+    """`endpoint` was not given: it is the launcher's default. Port 0 is a free port that no other node knows."""
     run_id: str | None = None
 
 

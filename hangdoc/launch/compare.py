@@ -11,6 +11,7 @@ from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
 from hangdoc.parse import natural
 from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
+from hangdoc.torch_facts.launchers import TAKES_TORCHRUN_OPTIONS
 
 _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
@@ -151,9 +152,8 @@ _TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
 
 def _compare_meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str]) -> Row:
     """A variable of the rendezvous. A node that does not set it in its line may have it from elsewhere."""
-    if tools == {
-        "torchrun"
-    }:  # it sets them for its ranks (torch/distributed/elastic/agent/server/local_elastic_agent.py)
+    # torchrun sets them for its ranks (torch/distributed/elastic/agent/server/local_elastic_agent.py)
+    if tools <= TAKES_TORCHRUN_OPTIONS:
         return Row(name=name, origin="variable", standing="inert", values=values, why="torchrun does not read it")
     wrong = len({value for value in values if value is not None}) > 1
     return Row(name=name, origin="variable", standing="must agree", values=values, why=why, wrong=wrong)

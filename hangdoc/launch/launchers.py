@@ -1,6 +1,7 @@
 """Parses the command lines of torchrun, accelerate, srun and mpirun: options, program, and the program's arguments."""
 
 import re
+from collections.abc import Mapping
 from posixpath import basename
 
 import msgspec
@@ -10,14 +11,18 @@ from hangdoc.regex import regex
 from hangdoc.snapshot import Launch
 from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
+    DEFAULT_ENDPOINTS,
     FLAGS,
     IN_TORCHRUN,
     LONG_NAMES_ONLY,
     MODULES,
     MPI_PAIRS,
+    OPTION_VARIABLE,
     PROGRAMS,
     SHORT_OPTIONS,
+    STANDALONE_ENDPOINT,
     STARTS_ANYTHING,
+    TAKES_TORCHRUN_OPTIONS,
     WITH_SUBCOMMAND,
 )
 
@@ -47,10 +52,18 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
         return MODULES[words[1]], tuple(words[3 if words[1].endswith("_cli") else 2 :])
     program = basename(words[0]) if words else ""
-    if program in PROGRAMS and (program != "fabric" or words[1:2] == ["run"]):  # other programs have that name too
+    if program in PROGRAMS and _starts_ranks(program, words):
         rest = tuple(words[1:])
         return PROGRAMS[program], rest[1:] if program in WITH_SUBCOMMAND else rest
     return ("torchrun", ()) if name == thread_names.AGENT else None
+
+
+def _starts_ranks(program: str, words: list[str]) -> bool:
+    """Whether a command is a launcher: `fabric` and `tune` are the names of other programs too, and have other subcommands."""
+    if program not in ("fabric", "tune"):
+        return True
+    # Without an option of torchrun, `tune run RECIPE` runs the recipe in its own process.
+    return words[1:2] == ["run"] and (program == "fabric" or words[2:3] == [] or words[2].startswith("-"))
 
 
 def read(tool: str, words: tuple[str, ...]) -> Launched:
@@ -119,18 +132,56 @@ def endpoint(options: dict[str, str]) -> str | None:
     return None
 
 
-def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
-    """The options in a launcher's command line; None for any other process. `name` is the kernel's short name."""
+def _is_standalone(tool: str, options: dict[str, str]) -> bool:
+    if tool not in TAKES_TORCHRUN_OPTIONS:
+        return False
+    return options.get("standalone", "0") != "0" or (tool == "tune" and not options.get("rdzv-endpoint"))
+
+
+def _default_endpoint(tool: str, options: dict[str, str]) -> str | None:
+    """Where torchrun meets the other nodes without an option; None for one node and for other launchers."""
+    most = natural(options.get("nnodes", "1").rpartition(":")[2])
+    if tool not in TAKES_TORCHRUN_OPTIONS or most is None or most < 2:
+        return None
+    if _is_standalone(tool, options):
+        return STANDALONE_ENDPOINT
+    return DEFAULT_ENDPOINTS.get(options.get("rdzv-backend", "static"))
+
+
+def _given_endpoint(tool: str, options: dict[str, str]) -> str | None:
+    """The endpoint that the options give and that has an effect."""
+    if tool in TAKES_TORCHRUN_OPTIONS and options.get("rdzv-backend", "static") != "static":
+        return options.get("rdzv-endpoint")  # --master-addr and --master-port are for the static one
+    return endpoint(options)
+
+
+def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] | None = None) -> Launch | None:
+    """The options of a launcher; None for any other process. `name` is the kernel's short name. Without its `environment`, which
+    may hold options too, it is not known whether it uses the defaults."""
     tool_and_words = split(name, argv)
     if tool_and_words is None:
         return None
     tool, words = tool_and_words
     options = in_torchrun(tool, read(tool, words).options)
+    if tool in TAKES_TORCHRUN_OPTIONS:
+        options = _read_variables(environment or {}) | options
+    given = _given_endpoint(tool, options) if not _is_standalone(tool, options) else None
+    default = _default_endpoint(tool, options) if environment is not None and given is None else None
     return Launch(
         tool=tool,
         nnodes=options.get("nnodes"),
         nproc_per_node=options.get("nproc-per-node"),
         node_rank=natural(options.get("node-rank")),
-        endpoint=endpoint(options),
+        endpoint=given or default,
+        default_endpoint=default is not None,
         run_id=options.get("rdzv-id"),
     )
+
+
+def _read_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The options that the environment sets, by their names."""
+    return {
+        name.removeprefix(OPTION_VARIABLE).lower().replace("_", "-"): value
+        for name, value in environment.items()
+        if name.startswith(OPTION_VARIABLE)
+    }

@@ -1,6 +1,6 @@
 """Commands that start ranks: their modules, programs and options.
 
-Read in torch 2.13, accelerate 1.15, deepspeed 0.19, lightning-fabric 2.6, Slurm 22.05 and Open MPI 4.1.
+Read in torch 2.13, torchtune 0.6, accelerate 1.15, deepspeed 0.19, lightning-fabric 2.6, Slurm 22.05 and Open MPI 4.1.
 """
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -10,13 +10,23 @@ MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "tor
 """`python -m MODULE`, and the launcher."""
 PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
             "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed",
-            "fabric": "fabric"}  # fmt: skip
-AGENTS = frozenset({"torchrun", "accelerate", "deepspeed", "fabric"})
+            "fabric": "fabric", "tune": "tune"}  # fmt: skip
+AGENTS = frozenset({"torchrun", "accelerate", "deepspeed", "fabric", "tune"})
 """Launchers that start nothing but ranks."""
 STARTS_ANYTHING = frozenset({"srun", "mpirun"})
-LONG_NAMES_ONLY = frozenset({"torchrun", "accelerate", "deepspeed"})
+TAKES_TORCHRUN_OPTIONS = frozenset({"torchrun", "tune"})
+"""Launchers whose options are torchrun's own. torchrun takes each from a variable too (torch/distributed/argparse_util.py)."""
+OPTION_VARIABLE = "PET_"
+"""How the name of that variable begins: `PET_NNODES`."""
+DEFAULT_ENDPOINTS = {"static": "127.0.0.1:29500", "c10d": "localhost:29400"}
+"""Where torchrun meets other nodes without `--rdzv-endpoint`, by the backend of its rendezvous
+(torch/distributed/run.py, torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py)."""
+STANDALONE_ENDPOINT = "localhost:0"
+"""With `--standalone`, at a free port that no other node can know. `tune run` is standalone unless it is given `--rdzv-endpoint`
+(torchtune/_cli/run.py)."""
+LONG_NAMES_ONLY = frozenset({"torchrun", "accelerate", "deepspeed", "tune"})
 """Launchers that also have their long options with one dash, and no short ones."""
-WITH_SUBCOMMAND = frozenset({"accelerate", "fabric"})
+WITH_SUBCOMMAND = frozenset({"accelerate", "fabric", "tune"})
 """Programs whose first word is `launch` or `run`."""
 FLAGS = frozenset({
     "standalone", "no-python", "run-path", "use-env", "module", "multi-gpu", "multi-node", "cpu", "use-fsdp", "use-deepspeed",

@@ -92,6 +92,36 @@ def test_another_program_called_fabric_is_no_launcher() -> None:
     assert launchers.launch_of("fabric", ("/usr/bin/fabric", "--serve")) is None
 
 
+@pytest.mark.parametrize(
+    ("command", "environment", "endpoint", "default"),
+    [
+        ("torchrun --nnodes 2 t.py", {}, "127.0.0.1:29500", True),
+        ("torchrun --nnodes 2 t.py", None, None, False),  # its environment may name one
+        ("torchrun --nnodes 2 t.py", {"PET_MASTER_ADDR": "n0"}, "n0:29500", False),
+        ("torchrun t.py", {"PET_NNODES": "2", "PET_RDZV_BACKEND": "c10d"}, "localhost:29400", True),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --master-addr n0 t.py", {}, "localhost:29400", True),
+        ("torchrun --nnodes 2 --standalone --master-addr n0 t.py", {}, "localhost:0", True),
+        ("torchrun --nnodes 2 t.py", {"PET_STANDALONE": "0"}, "127.0.0.1:29500", True),
+        ("torchrun --nproc-per-node 2 t.py", {}, None, False),
+        ("accelerate launch --num_machines 2 t.py", {}, None, False),  # its configuration file may name one
+        ("tune run --nnodes 2 full --config c.yaml", {}, "localhost:0", True),
+        ("tune run --nnodes 2 --master-addr n0 full --config c.yaml", {}, "localhost:0", True),
+        ("tune run --nnodes 2 --rdzv-endpoint n0:1 full --config c.yaml", {}, "n0:1", False),
+    ],
+)
+def test_where_a_launcher_meets_other_nodes(
+    command: str, environment: dict[str, str] | None, endpoint: str | None, default: bool
+) -> None:
+    asked = launchers.launch_of("pt_elastic", tuple(command.split()), environment)
+    assert asked is not None
+    assert (asked.endpoint, asked.default_endpoint) == (endpoint, default)
+
+
+def test_tune_runs_a_recipe_for_one_device_itself() -> None:
+    assert launchers.launch_of("tune", ("tune", "run", "full_finetune_single_device", "--config", "c.yaml")) is None
+    assert launchers.launch_of("tune", ("tune", "download", "meta-llama/Llama-2-7b")) is None
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_line_is_read_down_to_its_launch(shape: str) -> None:
     text, tool, host, folder, environment, options, program, arguments = SHAPES[shape]

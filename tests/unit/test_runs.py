@@ -8,6 +8,7 @@ import pytest
 
 from hangdoc import run_identity
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.launch.launchers import launch_of
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.runs import launch
 from hangdoc.snapshot import (
@@ -296,6 +297,82 @@ def test_two_agents_on_one_host_with_one_endpoint_and_different_run_ids() -> Non
     assert (job.verdict, job.findings[0].code) == ("hung", "HD406")
 
 
+def starts(pid: int, line: str, file: str = "dynamic_rendezvous.py", **more: Any) -> Process:
+    """A launcher that has just come to the rendezvous."""
+    argv = ("/env/bin/python", *(f"/env/bin/{word}" if at == 0 else word for at, word in enumerate(line.split())))
+    waits = stack(frame("next_rendezvous", 5, f"{TORCH}distributed/elastic/rendezvous/{file}"))
+    return msgspec.structs.replace(
+        agent(0, pid, 1),
+        argv=argv,
+        launch=launch_of("pt_elastic", argv, {}),
+        stack=waits,
+        started_seconds_ago=3.0,
+        **more,
+    )
+
+
+STATIC = "static_tcp_rendezvous.py"
+TORCHRUN = "torchrun --nnodes 2 --nproc-per-node 1"
+TUNE = "tune run --nnodes 2 --nproc-per-node 1"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "difference"),
+    [
+        (starts(10, f"{TORCHRUN} --rdzv-backend c10d --rdzv-endpoint localhost:29661 train.py"),
+         starts(11, f"{TORCHRUN} train.py", STATIC), "master port is 29661 on {0}, 29500 on {1}"),
+        (starts(10, f"{TORCHRUN} --node-rank 0 --master-port 29661 train.py", STATIC),
+         starts(11, f"{TORCHRUN} --node-rank 1 train.py", STATIC), "master port is 29661 on {0}, 29500 on {1}"),
+        (starts(10, f"{TUNE} --rdzv-backend c10d --rdzv-endpoint localhost:29661 full --config c.yaml"),
+         starts(11, f"{TUNE} full --config c.yaml"), "master port is 29661 on {0}, a free one on {1}"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_was_given_no_endpoint_never_meets_one_that_was(
+    one: Process, other: Process, difference: str
+) -> None:
+    open_ports = listening(29661, 29500)
+    here = snapshot(one, other, silence=None, connections=open_ports)
+    there = on_two_hosts(snapshot(one, silence=None, connections=open_ports), snapshot(other, silence=None))
+    for value, places in ((here, ("h0 (pid 10)", "h0 (pid 11)")), (there, ("h0", "h1"))):
+        (job,) = diagnose(value).jobs
+        assert (job.verdict, job.findings[0].code, job.findings[0].severity) == ("hung", "HD406", "error")
+        assert difference.format(*places) in job.findings[0].summary
+
+
+def test_launchers_with_other_endpoints_are_not_joined_if_more_are_there_than_one_run_needs() -> None:
+    """Two runs of one program, of which the second node of each is about to start."""
+    lines = [f"{TORCHRUN} --rdzv-backend c10d --rdzv-endpoint localhost:{port} train.py" for port in (29661, 29662)]
+    two = [starts(10 + n, line) for n, line in enumerate(lines)]
+    for value in ((*two,), (*two, starts(12, f"{TORCHRUN} train.py", STATIC))):
+        found = diagnose(snapshot(*value, silence=None, connections=listening(29661, 29662, 29500)))
+        assert (found.verdict, len(found.jobs)) == ("waiting", len(value))
+
+
+def test_agents_with_the_default_endpoint_meet_on_one_host() -> None:
+    nodes = [starts(10 + n, f"torchrun --nnodes 3 --node-rank {n} train.py", STATIC) for n in (0, 1)]
+    (job,) = diagnose(snapshot(*nodes, silence=None, connections=listening(29500))).jobs
+    assert (job.verdict, job.findings[0].code) == ("waiting", "HD401")
+    assert "2 of 3 nodes reached the rendezvous at 127.0.0.1:29500; node 2" in job.findings[0].summary
+
+
+def test_an_agent_at_a_free_port_never_meets_another_node() -> None:
+    for line in (f"{TUNE} full --config c.yaml", f"{TORCHRUN} --standalone train.py"):
+        (job,) = diagnose(snapshot(starts(10, line), silence=None)).jobs
+        assert (job.verdict, job.findings[0].code, job.findings[0].severity) == ("hung", "HD401", "error")
+        assert "reached the rendezvous, but at a free port that no other node can know" in job.findings[0].summary
+        assert "--rdzv-endpoint" in job.findings[0].remedy
+    before_it_was_standalone = starts(10, f"{TUNE} full --config c.yaml", STATIC)
+    assert diagnose(snapshot(before_it_was_standalone, silence=None)).verdict == "waiting"
+
+
+def test_an_agent_at_an_address_of_its_own_host_may_have_a_tunnel() -> None:
+    lines = [f"{TORCHRUN} --node-rank {n} --master-addr {to} train.py" for n, to in enumerate(("h0", "127.0.0.1"))]
+    for ports, verdict in (((), "hung"), ((29500,), "waiting")):
+        apart = [snapshot(starts(10, line, STATIC), silence=None, connections=listening(*ports)) for line in lines]
+        (job,) = diagnose(on_two_hosts(*apart)).jobs
+        assert (job.verdict, job.findings[0].code) == (verdict, "HD406")
+
+
 # --- launchers without living ranks ------------------------------------------------------------------------------------
 
 
@@ -400,6 +477,7 @@ def test_runs_that_are_called_alike_have_ids_of_their_own() -> None:
         ("/v/bin/python3.11 /v/bin/torchbiggraph_train cfg.py --rank 0", "torchbiggraph_train"),
         ("python -m scripts.train --x", "scripts.train"),
         ("python -c pass", ""),
+        ("python /v/bin/tune run --nnodes 2 full_finetune_distributed --config c.yaml", "full_finetune_distributed"),
     ],
 )
 def test_the_program_of_a_command_line(line: str, name: str) -> None:

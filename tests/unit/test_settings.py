@@ -4,6 +4,7 @@ import pytest
 
 from hangdoc import settings
 from hangdoc.parse import are_opposite, negated
+from hangdoc.reasoning.runs import launch
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,10 @@ from hangdoc.parse import are_opposite, negated
         ("node_rank", "differs"),
         ("output-dir", "differs"),
         ("data-dir", "data"),
+        ("datasets", "data"),
+        ("train_path", "data"),
+        ("data.path", "data"),
+        ("trainer.root", None),
         ("favourite-colour", None),
     ],
 )
@@ -55,6 +60,20 @@ def test_nccl_is_inert_under_gloo_alone() -> None:
     assert settings.inert("NCCL_ALGO", "gloo")
     assert not settings.inert("NCCL_ALGO", "nccl")
     assert not settings.inert("TORCH_DISTRIBUTED_DEBUG", "gloo")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("python -u /x/train.py /data/imgs --lr 1 more", ["/data/imgs", "more"]),
+        ("python train.py imgs 3 --lr=1 more data.path=x", ["imgs", "more"]),
+        ("python -m pkg.train imgs", ["imgs"]),
+        ("python -c pass --multiprocessing-fork", []),
+    ],
+)
+def test_words_that_belong_to_no_option(line: str, words: list[str]) -> None:
+    argv = tuple(line.split())
+    assert list(settings.positionals(argv, launch.program(argv)).values()) == words
 
 
 def test_command_lines() -> None:

@@ -190,7 +190,8 @@ def launchers_of(table: ProcessTable) -> dict[int, Launch]:
     program itself must be one."""
     launches = {}
     for pid, entry in table.items():
-        launch = launchers.launch_of(entry.stat.name, entry.argv)
+        variables = entry.environment if isinstance(entry.environment, dict) else None
+        launch = launchers.launch_of(entry.stat.name, entry.argv, variables)
         if launch is not None and entry.stat.state not in "ZX" and pid != os.getpid():
             launches[pid] = launch
     return launches

@@ -1,5 +1,6 @@
 """What ranks do not agree in: settings that must be the same on all (options, variables, versions), and earlier calls."""
 
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -17,10 +18,12 @@ from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.runs.launch import program
+from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Process, Runtime
 
 _LEAST_CALLS = 10
 """A difference that is younger is a part of the hang itself."""
+_NO_DATA = regex(r"\(set\)|[\d.e+-]+")
 _Kind = TypeVar("_Kind", OptionDiffers, VariableDiffers)
 
 
@@ -41,9 +44,13 @@ def agree(first: Rank, other: Rank) -> bool:
     """Whether two living ranks agree in all settings that are compared here: options and variables of the environment."""
     processes = {rank.rank: rank.process for rank in (first, other) if rank.process is not None}
     programs, lines = _programs(processes), _command_lines(processes)
-    options = _list_differing_names(lines[first.rank], lines[other.rank])
-    if programs[first.rank] != programs[other.rank] or any(map(_compared_option, options)):
+    if programs[first.rank] != programs[other.rank]:
         return False
+    for name in _list_differing_names(lines[first.rank], lines[other.rank]):
+        setting = _compared_option(name)
+        values = {rank.rank: lines[rank.rank].get(name) for rank in (first, other)}
+        if setting is not None and (setting.kind != "data" or _name_other_data(values)):
+            return False
     variables = _list_differing_names(observed.environment(first.process), observed.environment(other.process))
     # On a host alone, the backend of the whole run is not known.
     return not any(_compared_variable(name, None) for name in variables)
@@ -54,8 +61,11 @@ def _list_differing_names(mine: Mapping[str, str], theirs: Mapping[str, str]) ->
 
 
 def _command_lines(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:
-    """The options of each rank's command line. Ranks with one line share one dict."""
-    lines = {argv: settings.options(argv) for argv in {process.argv for process in processes.values()}}
+    """The options of each rank's command line, and its other arguments. Ranks with one line share one dict."""
+    lines = {
+        argv: settings.options(argv) | settings.positionals(argv, program(argv))
+        for argv in {process.argv for process in processes.values()}
+    }
     return {rank: lines[process.argv] for rank, process in processes.items()}
 
 
@@ -66,7 +76,7 @@ def _programs(processes: Mapping[int, Process]) -> dict[int, str]:
 
 
 def _options(run: Run) -> list[OptionDiffers]:
-    """All options that differ and must or should agree, those that change collectives first."""
+    """All options that differ and must or should agree, those that change collectives first, those that name data last."""
     lines, programs = _command_lines(run.whole), _programs(run.whole)
     different: list[OptionDiffers] = []
     for name in sorted({name for options in {id(each): each for each in lines.values()}.values() for name in options}):
@@ -76,9 +86,11 @@ def _options(run: Run) -> list[OptionDiffers]:
         # A rank that another one has spawned, or that runs another program, has no such option.
         having = {programs[rank] for rank, options in lines.items() if name in options}
         by_rank = {rank: _plain(options.get(name)) for rank, options in lines.items() if programs[rank] in having}
+        if setting.kind == "data" and not _name_other_data(by_rank):
+            continue
         if (values := differing_in(run, by_rank)) is not None:
             different.append(_differs(OptionDiffers, name, values, setting))
-    return sorted(different, key=lambda option: (not option.decisive, option.name))
+    return sorted(different, key=lambda option: (not option.decisive, option.names_data, option.name))
 
 
 def _variables(run: Run) -> list[VariableDiffers]:
@@ -103,8 +115,28 @@ def _variables(run: Run) -> list[VariableDiffers]:
 
 def _compared_option(name: str) -> settings.Setting | None:
     """What is known of an option that must be the same on all ranks; None for any other option."""
-    setting = settings.argument(name)
-    return setting if setting is not None and setting.kind in ("collectives", "numbers") else None
+    setting = settings.POSITIONAL if re.fullmatch(settings.POSITIONAL.pattern, name) else settings.argument(name)
+    return setting if setting is not None and setting.kind in ("collectives", "numbers", "data") else None
+
+
+def _name_other_data(values: Mapping[int, str | None]) -> bool:
+    """Whether the values of an option by rank name different data: not if each rank has its own part (`part-3`), or if the option
+    has numbers or no value."""
+    if any(value is not None and _NO_DATA.fullmatch(value) for value in values.values()):
+        return False
+    alike = {re.sub(rf"(?<!\d)0*{rank}(?!\d)", "RANK", _plain(value) or "") for rank, value in values.items()}
+    return len(alike) > 1
+
+
+def find_other_data(run: Run, first: Rank, other: Rank) -> tuple[OptionDiffers, ...]:
+    """The options and arguments by which two ranks were given different data, or may have been."""
+    return tuple(
+        option
+        for option in run.differing
+        if isinstance(option, OptionDiffers)
+        and option.names_data
+        and option.value_of(first.rank) != option.value_of(other.rank)
+    )
 
 
 def _compared_variable(name: str, backend: str | None) -> settings.Setting | None:
@@ -130,8 +162,12 @@ def _versions(run: Run) -> list[VersionDiffers]:
 
 
 def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], setting: settings.Setting) -> _Kind:
-    decisive = setting.kind == "collectives"
-    return kind(name=name, values=values, why=setting.why, decisive=decisive, culprits=values.odd)
+    decisive, names_data = setting.kind == "collectives", setting.kind == "data"
+    certain = setting is not settings.POSITIONAL
+    return kind(
+        name=name, values=values, why=setting.why, decisive=decisive, names_data=names_data, certain=certain,
+        culprits=values.odd,
+    )  # fmt: skip
 
 
 def _plain(value: str | None) -> str | None:

@@ -14,8 +14,11 @@ from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
 from hangdoc.reasoning.model.holds import Hold, ReadsPipe, receives
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.snapshot import Environment, Host, Launch, Listener, Machine, Process
+from hangdoc.reasoning.runs import launch
+from hangdoc.run_identity import is_loopback
+from hangdoc.snapshot import Connections, Environment, Host, Launch, Listener, Machine, Process
 from hangdoc.torch_facts import environment_names
+from hangdoc.torch_facts.launchers import TAKES_TORCHRUN_OPTIONS
 
 
 class PortTaken(Cause, frozen=True, kw_only=True):
@@ -98,7 +101,8 @@ def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | N
         if before_meeting and not stuck:
             continue  # the rendezvous is complete: two spellings of one address
         if len({read(part) for part in parts}) > 1:
-            differences.append(f"{name} is " + ", ".join(f"{read(part)} on {part.place}" for part in parts[:8]))
+            values = (f"{read(part) or 'not given'} on {part.place}" for part in parts[:8])
+            differences.append(f"{name} is {', '.join(values)}")
             wrong |= {part.place: part for part in parts if read(part) != read(reference)}
     claimed: dict[int, list[Part]] = {}
     for part in parts:
@@ -110,13 +114,27 @@ def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | N
             wrong |= {part.place: part for part in both if part is not reference}
     if not differences:
         return None
-    apart = stuck and any(
-        len({read(part) for part in parts}) > 1 for name, read, _ in _MUST_AGREE if name in _NEVER_MEET
+    apart = stuck and (
+        any(len({read(part) for part in parts}) > 1 for name, read, _ in _MUST_AGREE if name in _NEVER_MEET)
+        or any(_meets_nobody(part, reference) for part in parts)
     )
     return LaunchesDiffer(
         parts=tuple(parts), differences=tuple(differences), wrong=tuple(wrong.values()), reference=reference,
         met=not stuck, culprits=_culprits(run, list(wrong.values()), stuck), ends="never" if apart else None,
     )  # fmt: skip
+
+
+def _meets_nobody(part: Part, reference: Part) -> bool:
+    """Whether an agent waits at an address of its own host alone, where no other process listens: it has no tunnel."""
+    if launch.meets_alone(part.process):
+        return True
+    here, namespace = part.host, observed.namespace_of(part.process)
+    if not is_loopback(part.address or "") or here is reference.host or not isinstance(here.connections, Connections):
+        return False
+    there = [
+        each for each in observed.listeners(here) if each.port == natural(part.port) and each.namespace == namespace
+    ]
+    return part.process.launch is not None and all(each.pid == part.process.pid for each in there)
 
 
 def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
@@ -127,7 +145,9 @@ def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
 
 def _agents(run: Run) -> list[Part]:
     """The agents of the nodes."""
-    agents = [(h, p, p.launch) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
+    agents = [
+        (h, p, p.launch) for h, p in run.launchers if p.launch is not None and p.launch.tool in TAKES_TORCHRUN_OPTIONS
+    ]
     agents_on = Counter(host.name for host, _, _ in agents)
     alone = {name for name, number in agents_on.items() if number == 1}
     return [_agent(h, p, asked, h.name if h.name in alone else f"{h.name} (pid {p.pid})") for h, p, asked in agents]
@@ -153,6 +173,8 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
 
 def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
     address, _, port = (asked.endpoint or "").rpartition(":")
+    if launch.takes_free_port(process):
+        address, port = (address, "a free one") if launch.meets_alone(process) else ("", "")
     per_node = natural(asked.nproc_per_node or "1")
     ranks: tuple[int, ...] = ()
     if asked.node_rank is not None and per_node is not None and per_node < 1024:

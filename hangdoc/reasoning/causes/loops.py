@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
 from hangdoc.program import early_exits
-from hangdoc.reasoning.causes.disagreements import differing_in
+from hangdoc.reasoning.causes.disagreements import differing_in, find_other_data
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.cause import Cause
+from hangdoc.reasoning.model.cause import Cause, OptionDiffers
 from hangdoc.reasoning.model.holds import Starves
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
@@ -33,6 +33,14 @@ class DataEnded(Cause, frozen=True, kw_only=True):
 
     NAME = "data-ended"
     left: LeftLoop
+
+
+class OtherData(Cause, frozen=True, kw_only=True):
+    """Some ranks left a loop over data, and were given other data than those inside it. How much it is, is not visible."""
+
+    NAME = "other-data"
+    left: LeftLoop
+    options: tuple[OptionDiffers, ...]
 
 
 class UnevenSplit(Cause, frozen=True, kw_only=True):
@@ -65,17 +73,33 @@ class Began(Cause, frozen=True, kw_only=True):
 def find_less_data(run: Run, blockage: Blockage) -> RanOut | None:
     """Ranks that left a loop and visibly have other data than those inside it."""
     kind = blockage.kind
-    return RanOut(left=kind) if isinstance(kind, LeftLoop) and kind.differences and not _is_uneven_split(kind) else None
+    if not isinstance(kind, LeftLoop) or not kind.differences or _is_uneven_split(run, kind):
+        return None
+    return RanOut(left=kind)
 
 
-def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | None:
+def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | OtherData | None:
     """Ranks that left a loop and may have come to the end of their data."""
     kind = blockage.kind
     if not isinstance(kind, LeftLoop):
         return None
     if not kind.differences:
-        return DataEnded(left=kind) if _ends_only_by_itself(kind) else None
-    return UnevenSplit(left=kind) if _is_uneven_split(kind) and not amounts.left_by_break(kind.short.first) else None
+        return DataEnded(left=kind) if _ends_only_by_itself(kind) else _find_other_data(run, kind)
+    return (
+        UnevenSplit(left=kind) if _is_uneven_split(run, kind) and not amounts.left_by_break(kind.short.first) else None
+    )
+
+
+def _find_other_data(run: Run, kind: LeftLoop) -> OtherData | None:
+    """The data that the ranks were given, unless it is the same, or something else may have ended the loop."""
+    short, inside = kind.short.first, kind.inside.first
+    options = tuple(option for option in find_other_data(run, short, inside) if option.certain)
+    if not options or not is_over_data(kind.loop) or kind.begins_differ or amounts.same_data(short, inside):
+        return None
+    decided = any(_differences(exit_, short, inside, kind.loop.counters) for exit_ in early_exits(kind.loop))
+    if amounts.left_by_break(short) or decided:
+        return None
+    return OtherData(left=kind, options=options)
 
 
 def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
@@ -90,13 +114,15 @@ def find_no_data(run: Run, blockage: Blockage) -> NoData | None:
     return NoData(fewest=fewest, evidence=evidence, ends="never" if fewest == 0 else None)
 
 
-def _is_uneven_split(kind: LeftLoop) -> bool:
+def _is_uneven_split(run: Run, kind: LeftLoop) -> bool:
     """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
     short, more, strongest = kind.short.first, kind.inside.first, kind.differences[0]
     if amounts.other_files(short, more) or strongest.unit == "files":
         return False
     if amounts.same_data(short, more):
         return True
+    if any(option.certain for option in find_other_data(run, short, more)):
+        return False
     remainder = strongest.more - strongest.fewer
     if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
         return remainder <= max(2, strongest.more * 0.2)
@@ -159,9 +185,12 @@ def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:
     return rank.program[at + 1 :]
 
 
-def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
+def _differences(exit_: Exit, short: Rank, inside: Rank, counters: Sequence[str] = ()) -> list[str]:
+    """The values of the variables of its conditions that differ between two ranks; without `counters`."""
     texts = []
     for name in dict.fromkeys(name for test in exit_.conditions for name in names_in(test)):
+        if name in counters:
+            continue
         mine, theirs = _value(short, name), _value(inside, name)
         if mine is not None and theirs is not None and mine != theirs and not shows_address(mine + theirs):
             texts.append(f"`{name}` is {mine} on rank {short.rank}, {theirs} on rank {inside.rank}")

@@ -25,13 +25,20 @@ class Cause(Struct, frozen=True):
 
 
 class Differs(Cause, frozen=True, kw_only=True):
-    """A setting that differs between ranks. `decisive`: it changes which collectives are called."""
+    """A setting that differs between ranks. `decisive`: it changes which collectives are called. `names_data`: it may change how
+    often. `certain`: its name says what it is for."""
 
     NAME = "differs"
     name: str
     values: Agreement[str | None, int]
     why: str = ""
     decisive: bool = True
+    names_data: bool = False
+    certain: bool = True
+
+    def value_of(self, rank: int) -> str | None:
+        """The value of one rank."""
+        return next((value for value, ranks in self.values.values if rank in ranks), None)
 
 
 class OptionDiffers(Differs, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ branch, and which sends and receives a rank may have left out."""
 import ast
 from collections.abc import Sequence
 
-from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed
+from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed, was_removed
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
 from hangdoc.regex import regex
@@ -16,6 +17,12 @@ _ABOUT_RANK = regex(
     r"(?i)(?<!lora_)rank|\bis_?(\w+_)?(main|master|leader|primary|coordinator|chief|zero)(\b|_)|process_index|worker_id"
     r"|\bis_(\w+_)?(first|last)_(process|stage|node)|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
 )
+_ABOUT_ALL = regex(
+    r"(?i)(?!not )(\w+\.)*(is_|use_)?(distributed|dist|ddp|parallel|multi_?(gpu|node|process))"
+    r"(_(is_)?(enabled|initialized|training|run))?(\(\))?"
+    r"|(\w+\.)*(is_available|is_initialized)\(\)|.*world_?size(\(\))? (> 1|>= 2|!= 1)"
+)
+"""What is true on each rank that waits in a collective: `args.distributed`, `dist.is_initialized()`, `world_size > 1`."""
 _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
@@ -44,17 +51,37 @@ def singled_out(rank: Rank, other: Rank) -> bool:
         for test in frame.conditions
         if test not in theirs
         for part in _split_into_operands(test)
-        if not (part.isidentifier() and _read_value(other, part))
+        if not (part.isidentifier() and _read_value(other, part)) and not _holds_on_both(part, rank, other)
     )
 
 
 def find_own_condition(rank: Rank, others: Sequence[Rank]) -> str | None:
-    """The innermost condition of the user's code around a rank's call that is around no call of the others; None for none. The
-    handler of an exception is no condition."""
-    theirs = {test for other in others for test in list_conditions(other)}
-    return next(
-        (test for test in reversed(list_conditions(rank)) if test not in theirs and not test.startswith("except")), None
+    """The innermost condition of the user's code around a rank's call that is around no call of the others, and that may hold on
+    the rank alone; None for none. The handler of an exception is no condition."""
+    own = (test for test in reversed(list_conditions(rank)) if not test.startswith("except"))
+    return next((test for test in own if all(_tells_apart(test, rank, other) for other in others)), None)
+
+
+def _tells_apart(test: str, rank: Rank, other: Rank) -> bool:
+    """Whether a condition around the call of `rank` is not around that of `other`, and may not hold there."""
+    return test not in list_conditions(other) and not all(
+        _holds_on_both(part, rank, other) for part in _split_into_operands(test)
     )
+
+
+def _holds_on_both(part: str, rank: Rank, other: Rank) -> bool:
+    """Whether a condition that is true on `rank` is true on `other` too: its variables have the same values, or it only asks
+    whether the run is distributed."""
+    values = _values_of(part, rank, other).values()
+    if any(None not in pair and pair[0] != pair[1] for pair in values):
+        return False
+    return not any(None in pair for pair in values) or _ABOUT_ALL.fullmatch(part) is not None
+
+
+def _values_of(test: str, rank: Rank, other: Rank) -> dict[str, tuple[str | None, str | None]]:
+    """What each name of a condition is on the two ranks; None where it could not be read."""
+    names = (name for name in names_in(_STRING.sub("", test)) if name not in _WORDS)
+    return {name: (_read_text(rank, name), _read_text(other, name)) for name in dict.fromkeys(names)}
 
 
 def may_change(test: str) -> bool:
@@ -116,23 +143,33 @@ def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
 
 
 def describe_conditions(rank: Rank, other: Rank) -> str | None:
-    """The innermost condition around the call of `rank` that is not around that of `other`, with the values of its
-    variables on both ranks where they differ; None for none."""
-    theirs = list_conditions(other)
-    mine = [test for test in list_conditions(rank) if test not in theirs]
-    if not mine:
+    """The innermost condition around the call of `rank` that is not around that of `other` and may not hold there, with the
+    values of its variables on both ranks where they differ; None for none."""
+    test = next((test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)), None)
+    if test is None:
         return None
-    counters = counters_in(rank.own)
-    values = {name: (_read_value(rank, name), _read_value(other, name)) for name in dict.fromkeys(names_in(mine[-1]))}
+    counters, values = counters_in(rank.own), _values_of(test, rank, other)
     differ = [
         f"`{name}` is {here} on rank {rank.rank}, {there} on rank {other.rank}"
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
     ]
-    return f"its call runs only under the condition `{mine[-1]}`" + (f": {'; '.join(differ)}" if differ else "")
+    decided = may_change(test) and not test.startswith("except")
+    unread = not differ and decided and any(None in pair for pair in values.values())
+    inferred = f", whose value on rank {other.rank} could not be read" if unread else ""
+    return f"its call runs only under the condition `{test}`{inferred}" + (f": {'; '.join(differ)}" if differ else "")
 
 
 def _read_value(rank: Rank, name: str) -> int | None:
     """A variable's value in the innermost frame of the user's code that has it."""
     values = (read_number(rank.process, frame, name) for frame in rank.own)
     return next((value for value in values if value is not None), None)
+
+
+def _read_text(rank: Rank, name: str) -> str | None:
+    """The same, of a number, a string, True, False or None. The texts of other values show only what they are (`float32[8]`)."""
+    known = observed.variables(rank.process, rank.own)
+    text = next((local.text for local in known if local.name == name), "")
+    node = parsed_expression(text)
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return text if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None

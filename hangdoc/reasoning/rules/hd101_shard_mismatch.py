@@ -50,6 +50,9 @@ they have the suffix of a data format (`.parquet`, `.tar`, `.jsonl`); if a
 directory has none of these and its setting is named after data (`--data-dir`),
 all of its files count. The stacks show which rank is outside the loop. A loop
 over a DataLoader without `break`, `return` or `try` ends only with its data.
+Where no amount can be seen, an option that names other data on the two sides
+(`--data-dir imgs` and `imgs_small`) explains the loop, unless a statement that
+ends it has variables that differ.
 
 ## When it can be wrong
 
@@ -65,7 +68,7 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
-from hangdoc.reasoning.causes.loops import DataEnded, NoData, RanOut
+from hangdoc.reasoning.causes.loops import DataEnded, NoData, OtherData, RanOut
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import amounts
@@ -105,6 +108,20 @@ def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
         confidence=0.75,
         summary=_summary(left),
         evidence=[Evidence(left.short.ranks[0], "source", why), *sentences.loop_evidence(run, left)],
+        remedy=_REMEDY,
+    )
+
+
+@about(OtherData)
+def _other_data(run: Run, blockage: Blockage, cause: OtherData) -> Draft:
+    left, option = cause.left, cause.options[0]
+    who = left.short.ranks
+    others = words.waiting_in([left.inside], words.them(who))
+    return Draft(
+        confidence=0.7,
+        summary=f"{words.ranks(who)} left the loop{sentences.left_after(left)}; {others}; `{option.name}` names other data: "
+        f"{words.values_by_rank(option.values)}",
+        evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
     )
 

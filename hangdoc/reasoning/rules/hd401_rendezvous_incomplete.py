@@ -29,7 +29,8 @@ srun --kill-on-bad-exit=1 bash node.sh
 
 Start the missing node. If it is running, find out why it cannot reach the
 master: host name, port, firewall, or a different `--nnodes`, `--rdzv-id` or
-`--master-port`.
+`--master-port`. Pass `--rdzv-endpoint` to `tune run`: without it, and with
+torchrun's `--standalone`, each node waits at a free port of its own.
 
 ## How hangdoc knows
 
@@ -43,8 +44,9 @@ publish its address, so that one is certainly missing.
 
 ## When it can be wrong
 
-At the start of a run, the other ranks may still be importing modules. Before
-the patience has passed, the finding is an `info`, not an error. It stays one
+At the start of a run, the other ranks may still be importing modules. While they
+make progress, and before the patience has passed, the finding is an `info`, not
+an error. It stays one
 while another process of the job on the same host is at work: it may copy data,
 and then start the missing ranks. Other hosts are not observed for this.
 
@@ -72,10 +74,13 @@ from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Process
 from hangdoc.torch_facts import call_names, file_names
 
+_SHOWN = 3
+
 
 @about(Rendezvous)
 def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
-    absent = blockage.culprits
+    on_their_way = tuple(numbers_of(blockage.awaited))
+    absent = [number for number in blockage.culprits if number not in on_their_way]
     here = list(numbers_of(kind.arrived))
     too_high = [number for number in here if run.world_size is not None and number >= run.world_size]
     sizes = list(_other_sizes(kind.arrived))
@@ -87,14 +92,18 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         if unsure
         else f"{words.are(absent)} missing"
     )
-    remedy = "Start the missing ranks, or find out on their node why they cannot reach the master."
+    others = "; ".join([*map(_still_doing, blockage.awaited[:_SHOWN]), *([missing] if absent else [])])
     if too_high:
         remedy = f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
     elif sizes:
         remedy = "Pass the number of ranks that the launcher starts, or start the missing ranks."
+    elif absent:
+        remedy = "Start the missing ranks, or find out on their node why they cannot reach the master."
+    else:
+        remedy = f"Find out what keeps {words.ranks(on_their_way)} from the rendezvous: look at the line of the stack."
     return Draft(
         confidence=0.6 if unsure else 0.7 if blockage.awaited else 0.9,
-        summary=f"{len(here) - len(too_high)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {missing}"
+        summary=f"{len(here) - len(too_high)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {others}"
         + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
@@ -105,8 +114,15 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
             *_starting(each.first.process for each in kind.arrived if each.first.process is not None),
         ],
         remedy=remedy,
-        commands=_commands(run),
+        may_end=not (absent or too_high or sizes),
+        commands=_commands(run) if absent else None,
     )
+
+
+def _still_doing(coming: Class) -> str:
+    """What ranks do that are alive and have not come to the rendezvous."""
+    work = f" ({coming.first.work})" if coming.first.work is not None else ""
+    return f"{words.are(coming.ranks)} alive and still {words.doing_at(coming.first)}{work}"
 
 
 def _counted(arrived: Iterable[Class]) -> bool:
@@ -141,7 +157,10 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
     elif absent:
         ranks = f" ({words.ranks(blockage.culprits)})" if blockage.culprits else ""
         missing = f"node{'s' * (len(absent) > 1)} {numbers(absent)}{ranks} {words.be(absent)} missing"
+    alone = kind.ends == "never"
     meeting = _at(agents[0].launch.endpoint if agents[0].launch is not None else None)
+    if launch.takes_free_port(agents[0]):
+        meeting = ", but at a free port that no other node can know" if alone else ""
     return Draft(
         confidence=0.5 if complete else 0.9,
         summary=f"{len(agents)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
@@ -150,7 +169,9 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
             *_only_here(run),
             *_starting(agents),
         ],
-        remedy="Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
+        remedy="Pass `--rdzv-endpoint HOST:PORT` on every node, and no `--standalone`."
+        if alone
+        else "Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
         if complete
         else "Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it cannot "
         "reach this node.",

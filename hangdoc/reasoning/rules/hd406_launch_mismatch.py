@@ -11,7 +11,8 @@ endpoints, or `localhost` on several hosts.
 
 Each agent waits at its own endpoint for its own number of nodes. On a different
 port, no other node arrives. `localhost` is another address on each host. Two agents with node rank 0 wait for node rank 1,
-which does not exist. torchrun logs nothing until its timeout: 15 minutes by
+which does not exist. Without any endpoint, torchrun waits at 127.0.0.1:29500,
+and `tune run` at a free port. torchrun logs nothing until its timeout: 15 minutes by
 default, 10 with `--rdzv-backend c10d`.
 
 ## Example
@@ -34,7 +35,7 @@ torchrun --nnodes 2 --node-rank 1 --master-port 29500 train.py   # node 1
 It compares the launch commands side by side, and reads the frame in which each
 launcher waits. It treats two launches on one host as one run only if they start
 the same program, their ranks complete each other, and no process listens at one
-of the endpoints.
+of the endpoints, or one of them was given none.
 
 ## When it can be wrong
 
@@ -96,6 +97,8 @@ def _one_name(launches: LaunchesDiffer) -> str:
 
 def _remedy(launches: LaunchesDiffer, by_agents: bool) -> str:
     reference = launches.reference
+    if any(map(launch.takes_free_port, (part.process for part in launches.parts))):
+        return f"Pass `--rdzv-endpoint` with an address of {reference.host.name} on every node, and no `--standalone`."
     if launches.one_name:
         return f"Use an address of {reference.host.name} as the master address on all hosts: localhost is each host itself."
     wrong = sorted(part.place for part in launches.wrong)

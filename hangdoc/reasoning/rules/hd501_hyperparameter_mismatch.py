@@ -35,13 +35,16 @@ And launch all nodes with the same command.
 ## How hangdoc knows
 
 It compares command lines, rank by rank. A built-in table lists what each option
-decides.
+decides. Of a path, only the last part counts. Options that name data, and words
+that belong to no option, are an `info`: they change how often collectives are
+called, if at all.
 
 ## When it can be wrong
 
 A script may use an option for something else than its name suggests, or correct
 it later. Options that are meant to differ (ranks, seeds, output directories) or
-that only tune a rank are not compared, and neither are settings from a file.
+that only tune a rank are not compared, and neither are settings from a file. An
+option with the rank's own number in its value (`part-3`) is meant to differ.
 
 ## References
 
@@ -55,19 +58,13 @@ from hangdoc.reasoning.model.cause import OptionDiffers
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about, reported_causes
 
-_WORDING = sentences.Wording(
-    probe="arguments",
-    subject="`{name}`",
-    evidence="{name}={value}",
-    missing="{name}=(not given)",
-    remedy="Start all nodes with the same arguments.",
-)
-
 
 @about(OptionDiffers)
 def describe(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
     others = (option for option in _options(run) if option.name != cause.name)
-    return sentences.draft_of_settings(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
+    return sentences.draft_of_settings(
+        sentences.ARGUMENTS, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting
+    )
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -76,7 +73,7 @@ def check(run: Run) -> Iterator[Draft]:
     if options and not reported_causes(run, OptionDiffers):
         decisive = options[0].decisive
         yield sentences.draft_of_settings(
-            _WORDING, options, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
+            sentences.ARGUMENTS, options, 0.8 if decisive else 0.5, severity="warning" if decisive else "info"
         )
 
 

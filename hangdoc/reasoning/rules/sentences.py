@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
+from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.agreement import Difference
@@ -35,7 +36,9 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
             shown.append(difference)
     strongest, others = ([line for each in some for line in each.evidence] for some in (shown[:1], shown[1:]))
     stacks = words.class_evidence([left.short, left.inside])
-    return [*strongest, *_counters(left), *stacks, *others, *words.standstill(run)]
+    named = find_other_data(run, left.short.first, left.inside.first)
+    data = [line for option in named[:_SHOWN] for line in _values(ARGUMENTS, option)]
+    return [*strongest, *data, *_counters(left), *stacks, *others, *words.standstill(run)]
 
 
 def left_after(left: LeftLoop, addition: str = "", *, total: int | None = None) -> str:
@@ -135,6 +138,15 @@ class Wording(NamedTuple):
     missing: str
     """Evidence where the value is not set."""
     remedy: str
+
+
+ARGUMENTS = Wording(
+    probe="arguments",
+    subject="`{name}`",
+    evidence="{name}={value}",
+    missing="{name}=(not given)",
+    remedy="Start all nodes with the same arguments.",
+)
 
 
 def draft_of_settings(

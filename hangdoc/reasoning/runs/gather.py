@@ -15,6 +15,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.records import backend_names
 from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.run import Placed
+from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.misleading_names import join_strayed, layers_of
 from hangdoc.reasoning.runs.processes import CLUSTER_RUNS, Gathered
@@ -239,10 +240,10 @@ def _above_launchers(host: Host, owners: dict[int | None, Gathered]) -> dict[int
 def _from_launch_line(alone: dict[str, Gathered], host: Host, process: Process) -> Gathered:
     line = process.launch or Launch(tool="?")
     run_id = line.run_id or "none"
-    if line.endpoint is None:
-        name, local = f"{host.name}:{process.pid}", None
+    local = _loopback_of(host, process, line.endpoint.rpartition(":")[0] or line.endpoint) if line.endpoint else None
+    if line.endpoint is None or launch.takes_free_port(process):
+        name = f"{host.name}:{process.pid}"
     else:
-        local = _loopback_of(host, process, line.endpoint.rpartition(":")[0] or line.endpoint)
         name = f"{run_id}@{line.endpoint} {local or ''}"
     return alone.setdefault(
         name, Gathered(name, master=line.endpoint, run_id=run_id, alone_on=host.name if local else None)

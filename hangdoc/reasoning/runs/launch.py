@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.records import last_call
@@ -40,8 +41,24 @@ def waits_for_nodes(process: Process) -> bool:
     return (nodes(process) or 0) > 1 and in_rendezvous(process) is not None
 
 
+def meets_alone(process: Process) -> bool:
+    """Whether an agent waits for other nodes at a free port of its own, which they cannot know."""
+    frame = in_rendezvous(process)
+    dynamic = frame is not None and file_names.AGENT_IS_STANDALONE in frame.file
+    return dynamic and takes_free_port(process) and waits_for_nodes(process)
+
+
+def takes_free_port(process: Process) -> bool:
+    """Whether the rendezvous endpoint of a launcher has port 0: each one that has it waits at another port."""
+    endpoint = process.launch.endpoint if process.launch is not None else None
+    return endpoint is not None and natural(endpoint.rpartition(":")[2]) == 0
+
+
 def program(argv: tuple[str, ...]) -> str:
     """The name of the script or module that a command line runs, also behind a launcher; empty if unknown."""
+    launched = launchers.split("", argv)
+    if launched is not None and launched[0] == "tune":  # its recipe has a name, and no file
+        return launchers.read(*launched).program
     words = list(argv)
     start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *MODULES))), 0)
     for at, word in enumerate(words[start + 1 :], start + 1):

@@ -23,10 +23,14 @@ def join_strayed(runs: list[Gathered]) -> None:
     for (program, _), parts in waiting.items():
         together = _that_complete_each_other(parts) if program else []
         on_one_host = len({host.name for run in together for host, _ in run.processes}) < len(together)
-        told_wrong = _are_agents_of_one_endpoint(together) or any(_nobody_listens(run) for run in together)
+        told_wrong = (
+            _are_agents_of_one_endpoint(together)
+            or _some_were_given_none(together)
+            or any(_nobody_listens(run) for run in together)
+        )
         if len(together) < 2 or (on_one_host and not told_wrong):
             continue
-        first, *others = sorted(together, key=_first_node)
+        first, *others = sorted(together, key=lambda run: (_was_given_no_endpoint(run), _first_node(run)))
         for run in others:
             first.members += run.members
             first.launchers += run.launchers
@@ -37,13 +41,13 @@ def join_strayed(runs: list[Gathered]) -> None:
 
 def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
     """The parts that can belong to one run: no rank is in two of them, and the agents on one host state different node ranks, or
-    have one endpoint."""
+    have one endpoint, or some of them were given none."""
     if len({bool(run.members) for run in parts}) > 1:
         return []
     if parts[0].members:
         times = Counter(number for run in parts for number in run.numbers)
         return [run for run in parts if all(times[number] == 1 for number in run.numbers)]
-    if _are_agents_of_one_endpoint(parts):
+    if _are_agents_of_one_endpoint(parts) or _some_were_given_none(parts):
         return parts
     nodes: dict[str, list[int | None]] = {}
     for run in parts:
@@ -59,8 +63,24 @@ def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
 
 def _are_agents_of_one_endpoint(parts: list[Gathered]) -> bool:
     """Whether agents were given one endpoint, so that only their run ids keep them apart."""
+    if any(launch.takes_free_port(process) for run in parts for _, process in run.launchers):
+        return False
     endpoints = {(run.master, run.alone_on) for run in parts}
     return len(endpoints) == 1 and all(run.master is not None and not run.members for run in parts)
+
+
+def _some_were_given_none(parts: list[Gathered]) -> bool:
+    """Whether agents are as many as they wait for, and some of them were given an endpoint, but others not: these wait at the
+    default endpoint, where none of the first can be."""
+    stated = [node for run in parts for _, process in run.launchers if (node := _node_of_launcher(process)) is not None]
+    if {_was_given_no_endpoint(run) for run in parts} != {False, True} or len(set(stated)) < len(stated):
+        return False
+    return sum(len(run.launchers) for run in parts) == _world(parts[0])
+
+
+def _was_given_no_endpoint(run: Gathered) -> bool:
+    lines = [process.launch for _, process in run.launchers if not run.members]
+    return bool(lines) and all(line is not None and line.default_endpoint for line in lines)
 
 
 def _waits_for_the_rest(run: Gathered) -> bool:

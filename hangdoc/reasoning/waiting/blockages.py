@@ -207,7 +207,9 @@ def _find_at_launchers(run: Run) -> list[Blockage]:
     agents = tuple((process, frame) for process in launchers if (frame := launch.in_rendezvous(process)) is not None)
     if agents and not run.ranks:
         waiting = [process for process, _ in agents]
-        kinds.append((AgentsWait(agents=agents, ends=_end_of_rendezvous(waiting)), launch.absent_ranks(waiting)))
+        alone = all(map(launch.meets_alone, waiting))
+        ends: Ends = "never" if alone else _end_of_rendezvous(waiting)
+        kinds.append((AgentsWait(agents=agents, ends=ends), launch.absent_ranks(waiting)))
     stops = ((process, stopped_by(process)) for process in launchers)
     kinds += [
         (LauncherStopped(launcher=launcher, stop=stop, ended=dead), ()) for launcher, stop in stops if stop is not None
@@ -215,7 +217,7 @@ def _find_at_launchers(run: Run) -> list[Blockage]:
     if dead and not kinds:
         failed = tuple(n for n in dead if (process := run.ranks[n].process) is None or process.exit_code != 0)
         monitored = any(process.launch is not None for process in launchers)
-        ends: Ends = "by-itself" if monitored or not failed else "never"
+        ends = "by-itself" if monitored or not failed else "never"
         kinds.append((Ended(launcher=launchers[0], ranks=dead, ends=ends), failed))
     return [Blockage(kind=kind, awaited=(), culprits=culprits) for kind, culprits in kinds]
 
