@@ -170,6 +170,9 @@ class Holder(Value, frozen=True, kw_only=True):
     """The process between this one and the one that waits, if the two are not connected themselves. Only of `others_stopped`."""
     sleeps: tuple[float, ...] = ()
     """If it is not at work: the seconds that each sleep of its threads and descendants takes, from its beginning to its end."""
+    waits_for_events: bool = False
+    """If it is not at work: its main thread sleeps, or waits for any of several files or for a connection, and so for the
+    outside."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):

@@ -1,10 +1,12 @@
 """Ranks that wait for requests: idle, in the middle of a request that others have left, or cut off from who sends them."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Connection, Connections, Holder
+from hangdoc.snapshot import AwaitedFile, Connection, Connections, Holder
 from tests.unit.builders import c10d, frame, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
@@ -71,3 +73,27 @@ def test_a_parent_with_the_store_of_the_run_gives_no_requests(port: int, verdict
     others = rank(1, *c10d("broadcast"), frame("serve", 9))
     (job,) = diagnose(snapshot(parent, first, others, connections=connections)).jobs
     assert job.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("operation", "writer", "verdict"),
+    [
+        ("scatter_object_list", {"waits_for_events": True}, "waiting"),
+        ("scatter_object_list", {"waits_for_events": False}, "hung"),  # it may be stuck
+        ("scatter_object_list", {"waits_for_events": True, "pid": 1}, "hung"),  # the parent of the rank
+        ("all_reduce", {"waits_for_events": True}, "hung"),
+    ],
+)
+def test_who_reads_from_a_pipe_whose_writer_waits_for_the_outside_is_idle(
+    operation: str, writer: dict[str, Any], verdict: str
+) -> None:
+    """`tail -F chat.log > chat.fifo`: rank 0 hands out what comes."""
+    holder = Holder(**{"pid": 9, "name": "tail", "state": "S"} | writer)
+    fifo = AwaitedFile(kind="pipe", name="/srv/chat.fifo", descriptor=23, holders=(holder,))
+    reads = rank(0, frame("groups", 50), kernel={"syscall": "read", "files": (fifo,)}, world=3, ppid=1)
+    others = [rank(number, *c10d(operation), frame("assist", 86), world=3) for number in (1, 2)]
+    (job,) = diagnose(snapshot(reads, *others, silence=600.0)).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        assert job.findings[0].code == "HD602"
+        assert "idle: rank 0 is waiting for requests from pid 9 (tail); ranks 1-2" in job.findings[0].summary

@@ -7,6 +7,7 @@ from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     AwaitedFile,
+    CallForm,
     Clocks,
     Connection,
     Connections,
@@ -26,6 +27,7 @@ from hangdoc.snapshot import (
 )
 from tests.rules.shapes import in_loop, steps
 from tests.unit.builders import LOOP, c10d, frame, helper, local, rank, silent, snapshot, stack, train
+from tests.unit.recordings import T0_US, history_of, recorder
 
 ENDLESS = Loop(line=40, end_line=60, header="while True", counters=("tries",), advances=("tries",))
 SHARDS = Loop(line=42, end_line=50, header="for i, row in enumerate(rows)", counters=("i",), start=0, advances=("i",))
@@ -630,3 +632,35 @@ def test_a_thread_that_waits_for_commands_is_not_what_trains(share: float, verdi
         clocks = replace(process.clocks, threads=(*process.clocks.threads, idle))
         processes.append(replace(process, stack=python, stack_before=python, clocks=clocks))
     assert job(snapshot(*processes, silence=60.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(("left", "timeout", "verdict"), [(900.0, 3600.0, "waiting"), (900.0, 800.0, "hung"),
+                                                        (900.0, None, "hung"), (500.0, None, "waiting")])  # fmt: skip
+def test_a_single_sleep_ends_by_itself_if_the_others_wait_that_long(
+    left: float, timeout: float | None, verdict: str
+) -> None:
+    """The timeout of the run is in the record of calls. Without a record, it may be torch's shortest default."""
+    sleeps = rank(1, frame("rest", 26), train(12), kernel={"syscall": "clock_nanosleep"})
+    assert isinstance(sleeps.clocks, Clocks)
+    main, *others = sleeps.clocks.threads
+    sleeps = replace(
+        sleeps, clocks=replace(sleeps.clocks, threads=(replace(main, sleep_seconds=left, idle_seconds=9.0), *others))
+    )
+    if timeout is not None:
+        forms: dict[CallForm, int] = {}
+        made = T0_US - 100_000_000
+        done = history_of([(7, CallForm(op="all_reduce"), made, False)], wall_us=T0_US, forms=forms, timeout=timeout)
+        sleeps = replace(sleeps, recorder=recorder(done, forms=forms))
+    assert job(snapshot(in_loop(0, 4), sleeps, silence=90.0)).verdict == verdict
+
+
+def test_a_method_that_returns_the_next_lot_polls_for_it() -> None:
+    """A generator may yield in its loop. A method that is called `next` does not."""
+    waits = frame("Inbox.next", 30, source="time.sleep(0.25)", loops=(Loop(line=26, end_line=30, header="while True"),))
+    calls = frame("main", 79, source="path = inbox.next()", loops=(Loop(line=78, end_line=86, header="while True"),))
+    process = rank(1, waits, calls, kernel={"syscall": "clock_nanosleep"})
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    main = replace(main, sleep_seconds=0.2, whole_sleep_seconds=0.25, voluntary_switches=4)
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+    assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == "hung"

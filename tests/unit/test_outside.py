@@ -408,3 +408,20 @@ def test_who_has_lost_the_process_that_started_it(parent: str, words: tuple[str,
             assert process_table.launcher_gone(PROC, table, 1 << 22) is gone
         finally:
             above.kill()
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ("import select; select.select([connection], [], [])", True),
+        ("server.accept()", True),
+        ("time.sleep(99)", True),
+        ("import threading; threading.Lock().acquire(); threading.Event().wait()", False),
+        ("connection.recv(1)", False),
+    ],
+)
+def test_who_waits_for_the_outside_itself(then: str, expected: bool) -> None:
+    with asked(then) as (_, waiting):
+        (holder,) = who_replies(waiting) or ()
+    assert holder.waits_for_events is expected

@@ -1,6 +1,7 @@
 """Whether the processes for which a rank waits are at work, and if not, how long they sleep. They may belong to another job,
 which is not observed."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Set
@@ -21,6 +22,9 @@ from hangdoc.torch_facts import frameworks
 _SAMPLE_SECONDS = 0.5
 _MAX_SAMPLE_SECONDS = 3.0
 """A process may pause between two pieces of work, like a rank (`look.settling`)."""
+_FOR_EVENTS = (
+    system_calls.SLEEPS | system_calls.POLLS | system_calls.SELECTS | system_calls.EPOLLS | {"accept", "accept4"}
+)
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
 _MAX_TASKS = 100
@@ -198,8 +202,16 @@ def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozense
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
         holder = msgspec.structs.replace(holder, behind=busy)
     works = works or holder.behind is not None
-    sleeps = () if works else _read_sleeps(proc, holder.pid, period, alone=holder.pid in above)
-    return msgspec.structs.replace(holder, works=works, sleeps=sleeps)
+    if works:
+        return msgspec.structs.replace(holder, works=True)
+    sleeps = _read_sleeps(proc, holder.pid, period, alone=holder.pid in above)
+    return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=_waits_for_events(proc, holder.pid))
+
+
+def _waits_for_events(proc: ProcFS, pid: int) -> bool:
+    with contextlib.suppress(ProcError, ValueError):
+        return system_calls.current(proc, f"{pid}/task/{pid}")[0] in _FOR_EVENTS
+    return False
 
 
 @lru_cache(256)

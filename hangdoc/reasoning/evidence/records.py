@@ -8,6 +8,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
+from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT
 from hangdoc.snapshot import CallForm, CallHistory, FlightRecorder, Frame, Group, Process, Recorded, RecordedGroup
 from hangdoc.torch_facts import file_names, thread_names
 
@@ -22,6 +23,14 @@ def recorded_groups(process: Process) -> tuple[RecordedGroup, ...]:
         if beacon is None or beacon.age_seconds < recorder.age_seconds:
             return ()
     return recorder.groups
+
+
+def shortest_timeout(process: Process) -> float:
+    """Seconds that other ranks wait for a process at least before torch ends the run: the shortest timeout in its record of
+    calls, or without one torch's shortest default."""
+    calls = (call for group in recorded_groups(process) for call in (group.completed, *group.pending))
+    timeouts = (call.timeout_seconds for call in calls if call is not None and call.timeout_seconds)
+    return min(timeouts, default=SHORTEST_TIMEOUT)
 
 
 def unfinished_transfers(process: Process) -> Iterator[tuple[int, Recorded]]:

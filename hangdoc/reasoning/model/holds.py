@@ -112,6 +112,8 @@ class ReadsPipe(ForOthers, frozen=True, kw_only=True):
     NAME = "reading-pipe"
     fifo: str | None = None
     """The path of a FIFO."""
+    from_outside: bool = False
+    """What comes are requests: all that can write wait for the outside themselves, and none is a child or the parent."""
 
 
 class AtSharedLock(ForOthers, frozen=True, kw_only=True):

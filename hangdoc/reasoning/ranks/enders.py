@@ -146,11 +146,11 @@ def _find_end_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWai
     """The wait, if another thread continues soon although it uses no processor; None if none does."""
     if not isinstance(wait.hold, _BY_THREADS):
         return None
-    for _, thread, kernel in enders:
+    for process, thread, kernel in enders:
         if not user_frames(thread) or kernel.syscall not in system_calls.SLEEP:
             continue
         # A short sleep between two pieces of work, not one between two checks of a condition.
-        if (sleep := sleeps.describe_sleep(thread, kernel)).ends == "by-itself":
+        if (sleep := sleeps.describe_sleep(process, thread, kernel)).ends == "by-itself":
             reason = f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
             return _add_end_by_itself(wait, reason)
     return None

@@ -140,6 +140,11 @@ def find_consumers(thread: PythonThread | None) -> list[Frame]:
     return []
 
 
+def calls_method(frame: Frame) -> bool:
+    """Whether a frame that waits for a next element gets it from a method of that name. It returns, while an iterator yields."""
+    return ".next(" in (frame.source or "")
+
+
 def is_starving(process: Process, thread: PythonThread | None) -> bool:
     """Whether a thread was fetching the same next element in both stacks: its consumers are at the same lines, and none of their
     counters changed. Counters of the iterator itself may change, because it may run in an endless loop."""

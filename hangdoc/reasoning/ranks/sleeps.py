@@ -4,10 +4,11 @@ from itertools import takewhile
 
 from hangdoc.program import around, tests_files
 from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence.records import shortest_timeout
 from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
-from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT, Asleep
+from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.ranks.counters import has_end
-from hangdoc.reasoning.ranks.loader import find_consumers
+from hangdoc.reasoning.ranks.loader import calls_method, find_consumers
 from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
@@ -15,10 +16,10 @@ _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 
 
-def describe_sleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
+def describe_sleep(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     """A sleep of a thread. A single one ends by itself, if that is before the ranks that wait give up."""
     polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
-    short = not polls and seconds is not None and seconds <= SHORTEST_TIMEOUT
+    short = not polls and seconds is not None and seconds <= shortest_timeout(process)
     return Asleep(
         polls=polls, seconds=seconds, period=seconds_of_sleep(kernel), ends="by-itself" if short else "unknown"
     )
@@ -103,7 +104,7 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     if consuming := find_consumers(thread):
         # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
         own = own[: own.index(consuming[0])]
-        own = own if len(own) > 1 else ()
+        own = own if len(own) > 1 or calls_method(consuming[0]) else ()
     loops = around(own[0]) if own else []
     if not loops:
         return False

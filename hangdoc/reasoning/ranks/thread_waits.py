@@ -248,7 +248,10 @@ def _for_pipe(waiter: Waiter) -> ThreadWait | None:
         others = waiter.other_holders(file) if file.holders is not None else None
         children = {helper.pid for helper in waiter.helpers}
         own = others is not None and all(holder.pid in children for holder in others)
-        hold = ReadsPipe.ended_by(others, _make_in_file(waiter).ends, fifo=file.name if is_fifo(file) else None)
+        related = children | {waiter.process.ppid}
+        outside = all(holder.waits_for_events and holder.pid not in related for holder in others or ())
+        fifo = file.name if is_fifo(file) else None
+        hold = ReadsPipe.ended_by(others, _make_in_file(waiter).ends, fifo=fifo, from_outside=bool(others) and outside)
         return ThreadWait(
             "waiting-child" if own else "waiting-io", f"reading {describe_file(file)}, which is empty", hold
         )
@@ -292,7 +295,11 @@ def _find_polled_lock(waiter: Waiter) -> AwaitedFile | None:
     file = waiter.process.polled_lock
     if file is None or waiter.call not in system_calls.SLEEP or waiter.thread.tid != waiter.process.pid:
         return None
-    return file if file.kind == "lock" or sleeps.describe_sleep(waiter.thread, waiter.kernel).polls else None
+    return (
+        file
+        if file.kind == "lock" or sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel).polls
+        else None
+    )
 
 
 def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
@@ -317,7 +324,7 @@ def _for_lock(waiter: Waiter) -> ThreadWait | None:
 def _for_time(waiter: Waiter) -> ThreadWait | None:
     nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
     if nap is None and (waiter.call in system_calls.SLEEP or sleeps.is_between_sleeps(waiter.kernel)):
-        nap = sleeps.describe_sleep(waiter.thread, waiter.kernel)
+        nap = sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel)
     return ThreadWait("sleeping", str(nap), nap) if nap is not None else None
 
 
@@ -409,7 +416,7 @@ def _for_loader(waiter: Waiter) -> ThreadWait | None:
     if waiter.kernel is None:
         return ThreadWait("waiting-data", "loading data itself", Unreadable())
     if waiter.call in system_calls.SLEEP:
-        ends = sleeps.describe_sleep(waiter.thread, waiter.kernel).ends
+        ends = sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel).ends
         return ThreadWait("waiting-data", "loading data itself", replace(waits, ends=ends))
     return None
 

@@ -37,6 +37,7 @@ from hangdoc.reasoning.model.holds import (
     Unseen,
     WaitsForLoader,
     Works,
+    describe_holders,
 )
 from hangdoc.reasoning.model.kinds import (
     AgentsWait,
@@ -149,8 +150,13 @@ def _idle_or(hold: Hold, waiting: Iterable[Class]) -> Hold:
     get_work = (
         alike.first.wait is not None and alike.first.wait.operation.op in call_names.DISTRIBUTES for alike in waiting
     )
-    is_idle = isinstance(hold, GetsRequests) and not hold.owed and all(get_work)
-    return Idle(receives=str(hold)) if is_idle else hold
+    match hold:
+        case GetsRequests(owed=False) if all(get_work):
+            return Idle(receives=str(hold))
+        case ReadsPipe(holders=writers, from_outside=True) if all(get_work):
+            return Idle(receives=f"waiting for requests from {describe_holders(writers or ())}")
+        case _:
+            return hold
 
 
 def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:
