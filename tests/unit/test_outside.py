@@ -425,3 +425,13 @@ def test_who_waits_for_the_outside_itself(then: str, expected: bool) -> None:
     with asked(then) as (_, waiting):
         (holder,) = who_replies(waiting) or ()
     assert holder.waits_for_events is expected
+
+
+def test_who_started_it_by_multiprocessing() -> None:
+    """A forked process has the command line of its parent, a spawned one a mark of its own."""
+    own = process_table.read(PROC)[os.getpid()]
+    lines = {2: ("bash",), 3: ("python", "serve.py"), 4: ("python", "serve.py"), 5: ("VLLM::EngineCore",)}
+    table = process_table.ProcessTable(
+        {pid: own._replace(pid=pid, argv=argv, stat=own.stat._replace(ppid=pid - 1)) for pid, argv in lines.items()}
+    )
+    assert list(process_table.starters(table, 5)) == [4, 3]

@@ -18,7 +18,7 @@ from hangdoc.observe.find import identity
 from hangdoc.observe.find.rank_search import Search, find, launchers_of
 from hangdoc.observe.find.slurm import tasks_of
 from hangdoc.observe.kernel import process_table
-from hangdoc.observe.kernel.process_table import Entry, ProcessTable, launcher_gone
+from hangdoc.observe.kernel.process_table import Entry, ProcessTable, launcher_gone, starters
 from hangdoc.observe.kernel.targets import close_target, make_target
 from hangdoc.observe.memory.maps import is_python
 from hangdoc.procfs import ProcFS, network_of
@@ -198,7 +198,8 @@ def _add_launchers(search: Search, targets: dict[int, Target]) -> None:
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
         if pid in table and pid not in targets and is_python(proc, pid):
             targets[pid] = make_target(proc, table[pid], "launcher")
-            targets[pid].launcher_gone = launcher_gone(proc, table, pid)
+            line = (pid, *starters(table, pid))
+            targets[pid].launcher_gone = any(launcher_gone(proc, table, each) for each in line)
 
 
 def _add_zombies(search: Search, targets: dict[int, Target]) -> None:

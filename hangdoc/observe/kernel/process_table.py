@@ -128,9 +128,22 @@ def launcher_gone(proc: ProcFS, table: ProcessTable, pid: int) -> bool:
     above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
     if not isinstance(entry.environment, Unavailable) and environment_names.RUN_ID in entry.environment:
         return not any(launchers.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)
-    # `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`: its parent runs Python.
-    spawned = "--multiprocessing-fork" in entry.argv or "".join(entry.argv[:1]).startswith(frameworks.STARTED_BY_PYTHON)
-    return spawned and not any(_runs_python(proc, parent) for parent in above[:1])
+    return _is_spawned(entry) and not any(_runs_python(proc, parent) for parent in above[:1])
+
+
+def starters(table: ProcessTable, pid: int) -> Iterator[int]:
+    """The process that started another one by Python's multiprocessing, that which started this one, and so on."""
+    for above in table.ancestors(pid):
+        if above not in table or not (_is_spawned(table[pid]) or table[pid].argv == table[above].argv):
+            return
+        yield above
+        pid = above
+
+
+def _is_spawned(entry: Entry) -> bool:
+    """Whether multiprocessing started a process by `spawn`, so that its parent runs Python. Its command is
+    `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`, if it has no title."""
+    return "--multiprocessing-fork" in entry.argv or "".join(entry.argv[:1]).startswith(frameworks.STARTED_BY_PYTHON)
 
 
 def _runs_python(proc: ProcFS, entry: Entry) -> bool:

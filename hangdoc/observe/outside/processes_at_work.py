@@ -92,11 +92,16 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 
 
 def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
-    """The first few processes that are connected with `waiting` or a descendant, and that a signal has stopped: one of them may
-    have to send something. If none is stopped: the workers of Ray that are, and for which a connected process may wait."""
+    """The first few processes that started `waiting` or are connected with it or a descendant, and that a signal has stopped: one
+    of them may have to send something. If none is stopped: the workers of Ray that are, and for which a connected process may
+    wait."""
     period = file_holders.period()
     table = _read_table(proc, period)
-    near = sorted(pid for pid in _find_connected(proc, waiting, observed) if pid in table)
+    above = [pid for pid in process_table.starters(table, waiting) if pid not in observed]
+    near = [
+        *above,
+        *sorted(pid for pid in _find_connected(proc, waiting, observed) if pid in table and pid not in above),
+    ]
     if halted := [pid for pid in near if table[pid].stat.state == "T"]:
         return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
     callers = [pid for pid in near if not _is_titled(table[pid], frameworks.RAY_SERVICES)][:_MAX_CONNECTED]
