@@ -64,3 +64,10 @@ def test_who_is_stopped_is_reported_once() -> None:
 def test_it_holds_nothing_of_the_recording_machine(name: str) -> None:
     snapshot = codec.read(SERVING / f"{name}.hangdoc")
     assert publishable(snapshot) == snapshot
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_rounds_inside_a_request_are_no_batches(name: str) -> None:
+    """The ranks of model_server_swallow stand in a loop over the layers of a model."""
+    (job,) = diagnose(codec.read(SERVING / f"{name}.hangdoc")).jobs
+    assert {(view.batches_done, view.batches_total) for view in job.ranks} == {(None, None)}

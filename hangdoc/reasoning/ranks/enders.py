@@ -83,7 +83,7 @@ def _find_enders(waiter: Waiter) -> Iterator[Ender]:
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
     outside; None for any other wait. It never ends if the kernel does not run that process."""
-    if waiter.engine is None or not _receives(wait.hold) or not _takes_requests(waiter.engine):
+    if waiter.engine is None or not _receives(wait.hold) or not takes_requests(waiter.engine):
         return None
     engine = waiter.engine.process
     stop, sender = stopped_by(engine), f"pid {engine.pid} ({engine.name})"
@@ -112,7 +112,7 @@ def _receives(hold: Hold) -> bool:
             return isinstance(hold, ReadsPipe)
 
 
-def _takes_requests(engine: Engine) -> bool:
+def takes_requests(engine: Engine) -> bool:
     """Whether a process listens for requests, or is a known engine. One whose main thread waits for the end of its child
     processes takes none. No thread of it need be at the socket now: a server looks after other things between two polls."""
     process = engine.process
