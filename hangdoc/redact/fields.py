@@ -100,8 +100,8 @@ FIELDS: dict[type, dict[str, Kind]] = {
     AwaitedKey: {"name": "key", "alike": "key"},
     KernelState: {"state": "name", "tracer": "program"},
     Process: {
-        "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "path", "tracer": "program",
-        "control_group": "name", "namespaces": "name",
+        "role": "name", "name": "program", "argv": "argv", "parent_argv": "argv", "state": "name", "cwd": "path",
+        "tracer": "program", "control_group": "name", "namespaces": "name",
     },
     Alike: {"state": "name", "argv": "argv", "variables": "environment"},
     Connection: dict.fromkeys(("namespace", "state", "local_address", "remote_address"), "name"),
