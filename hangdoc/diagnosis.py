@@ -30,6 +30,8 @@ class Operation(DocumentPart, frozen=True, kw_only=True):
     peer: int | None = None
     seq: int | None = None
     backend: str | None = None
+    group_label: str | None = None
+    """What the serving engine calls the group: `tp:0`."""
 
 
 class Where(DocumentPart, frozen=True, kw_only=True):
@@ -218,6 +220,8 @@ class GroupView(DocumentPart, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     """Its members; without torch's table of groups, the ranks whose calls in it are known."""
     backend: str | None
+    label: str | None = None
+    """What the serving engine calls it: `tp:0`, and `tp:0 (cpu)` for the second group of the same ranks."""
 
 
 class PaceView(DocumentPart, frozen=True, kw_only=True):

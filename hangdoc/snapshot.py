@@ -281,6 +281,8 @@ class Group(Value, frozen=True, kw_only=True):
 
     address: int
     name: str | None
+    label: str | None = None
+    """What the serving engine calls it: `tp:0`, and `tp:0 (cpu)` for the second group of the same ranks, with Gloo."""
     ranks: tuple[int, ...]
     default: bool = False
     backend: str | None = None

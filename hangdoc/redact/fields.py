@@ -75,7 +75,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     KernelThread: {"name": "thread", "state": "name", "wchan": "name", "syscall": "name"},
     RankIdentity: dict.fromkeys(("source", "master_address", "run_id", "run", "run_digest"), "name"),
     Launch: dict.fromkeys(("tool", "nnodes", "nproc_per_node", "endpoint", "run_id"), "name"),
-    Group: {"name": "name", "backend": "name"},
+    Group: {"name": "name", "label": "name", "backend": "name"},
     Environment: {"variables": "environment"},
     Interpreter: {"environment": "environment", "rpc_name": "name", "keeps_alive": "thread"},
     OpenCalls: {"worker": "name"},

@@ -35,7 +35,7 @@ def operation(op: Operation | None) -> str:
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
     if op.group is not None:
-        text += f" of group {op.group}"
+        text += f" of group {op.group_label or op.group}"
     return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else ""))
 
 

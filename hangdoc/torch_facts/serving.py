@@ -1,6 +1,6 @@
 """How serving engines and Ray name their processes, and the options of their servers.
 
-Read in vLLM 0.32 and 0.33, verl 0.9.1 on Ray 2.60, and in the sources of SGLang of 2026, which was not tried.
+Tried with vLLM 0.32 and 0.33 and verl 0.9.1 on Ray 2.60; read in the sources of SGLang 0.5.23.
 """
 
 VLLM, SGLANG, RAY = "vLLM", "SGLang", "Ray"

@@ -10,7 +10,7 @@ SERVING = CORPUS / "serving"
 RECORDED = sorted(path.stem for path in SERVING.glob("*.hangdoc"))
 IDLE = {
     "model_server_idle": "pid 6 (python)",
-    "vllm_server_idle": "pid 23 (VLLM::EngineCor)",
+    "vllm_server_idle": "pid 24 (VLLM::EngineCor)",
     "verl_idle": "the Ray driver",
 }
 
@@ -26,6 +26,7 @@ IDLE = {
         ("vllm_server_load", "healthy", None, ()),
         ("vllm_server_engine_stopped", "hung", "HD302", ()),
         ("vllm_server_stopped_idle", "hung", "HD302", (1,)),
+        ("vllm_gloo_stopped", "hung", "HD302", (1,)),
         ("verl_idle", "waiting", "HD602", (0, 1)),
         ("verl_stopped", "hung", "HD302", (1,)),
         ("verl_engine_stopped", "hung", "HD302", ()),
@@ -71,3 +72,22 @@ def test_the_rounds_inside_a_request_are_no_batches(name: str) -> None:
     """The ranks of model_server_swallow stand in a loop over the layers of a model."""
     (job,) = diagnose(codec.read(SERVING / f"{name}.hangdoc")).jobs
     assert {(view.batches_done, view.batches_total) for view in job.ranks} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "roles"),
+    [
+        ("vllm_server_idle", "vLLM · tiny · tp 2", ("TP 0", "TP 1")),
+        ("verl_swallow", "verl · Ray job 01000000 · 2 actors", ("actor 0", "actor 1")),
+        ("model_server_idle", "model_server.py · 3 ranks", (None, None, None)),
+    ],
+)
+def test_jobs_and_ranks_are_called_as_people_call_them(name: str, called: str, roles: tuple[str | None, ...]) -> None:
+    (job,) = diagnose(codec.read(SERVING / f"{name}.hangdoc")).jobs
+    assert (job.name, tuple(view.role for view in job.ranks)) == (called, roles)
+
+
+def test_a_group_is_called_as_vllm_calls_it() -> None:
+    (job,) = diagnose(codec.read(SERVING / "vllm_gloo_stopped.hangdoc")).jobs
+    assert job.findings[0].summary.endswith("rank 0 is waiting for it in all_reduce of group tp:0")
+    assert {"tp:0", "world:0 (cpu)"} <= {group.label for group in job.groups}

@@ -262,6 +262,15 @@ def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
     return named
 
 
+def _with_group_label(state: State, process: Process) -> State:
+    """A state whose operation has the name that a serving engine gives to its group."""
+    name = state.wait.operation.group if state.wait is not None else None
+    label = next((group.label for group in observed.groups(process) if group.label and group.name == name), None)
+    if label is None or state.wait is None:
+        return state
+    return structs.replace(state, wait=state.wait.with_details(group_label=label))
+
+
 def _rank(
     number: int,
     host: Host,
@@ -279,7 +288,7 @@ def _rank(
         place = last_place(process)
     frames = () if thread is None else thread.frames
     return Rank(
-        **structs.asdict(state),
+        **structs.asdict(_with_group_label(state, process)),
         rank=number,
         host=host.name,
         thread=thread,
