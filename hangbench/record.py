@@ -17,7 +17,8 @@ CARD = CORPUS / "card"
 
 # Recordings are published, so they contain only environment variables that belong to the run.
 _OF_THE_RUN = re.compile(
-    r"^(RANK|.*_RANK|.*_SIZE|MASTER_.*|TORCH.*|NANOCHAT.*|OMP_.*|GLOO.*|NCCL.*|ACCELERATE_.*|GRAD_ACCUM|DATA_DIR|XDG_RUNTIME_DIR)$"
+    r"^(RANK|.*_RANK|.*_SIZE|MASTER_.*|TORCH.*|NANOCHAT.*|OMP_.*|GLOO.*|NCCL.*|ACCELERATE_.*|GRAD_ACCUM|DATA_DIR|XDG_RUNTIME_DIR"
+    r"|RAY_JOB_ID)$"
 )
 
 

@@ -30,6 +30,8 @@ class Operation(DocumentPart, frozen=True, kw_only=True):
     peer: int | None = None
     seq: int | None = None
     backend: str | None = None
+    group_label: str | None = None
+    """What the serving engine calls the group: `tp:0`."""
 
 
 class Where(DocumentPart, frozen=True, kw_only=True):
@@ -124,6 +126,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     where_source: PlaceSource | None = None
     """What shows `where`: `stack`, or `recorder`. Without `operation`, that is the line of the rank's last call, and the rank has
     moved on since; else the line of that operation. None without `where`."""
+    role: str | None = None
+    """What it is in a serving engine or in a job of Ray: `TP 1`, `actor 3`. None if the title of its process does not say it."""
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
 
@@ -216,6 +220,8 @@ class GroupView(DocumentPart, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     """Its members; without torch's table of groups, the ranks whose calls in it are known."""
     backend: str | None
+    label: str | None = None
+    """What the serving engine calls it: `tp:0`, and `tp:0 (cpu)` for the second group of the same ranks."""
 
 
 class PaceView(DocumentPart, frozen=True, kw_only=True):
@@ -288,6 +294,8 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     unseen: tuple[Unseen, ...]
     blockages: tuple[Blocked, ...] = ()
     """The most severe first."""
+    name: str | None = None
+    """What a person calls it: `train.py · torchrun · 2 ranks`, `vLLM · Qwen2.5-0.5B · tp 2`. Several jobs may have one name."""
     script: str | None = None
     """The script or module that the ranks run, without its directory."""
     started_by: Starter | None = None

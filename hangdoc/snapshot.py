@@ -289,6 +289,8 @@ class Group(Value, frozen=True, kw_only=True):
 
     address: int
     name: str | None
+    label: str | None = None
+    """What the serving engine calls it: `tp:0`, and `tp:0 (cpu)` for the second group of the same ranks, with Gloo."""
     ranks: tuple[int, ...]
     default: bool = False
     backend: str | None = None
@@ -796,6 +798,9 @@ class Process(Value, frozen=True, kw_only=True):
     """`rank`, `launcher` or `helper`."""
     name: str
     argv: tuple[str, ...]
+    parent_argv: tuple[str, ...] = ()
+    """For a launcher that has replaced its command line by a title, as an engine does: the command line of the process that
+    started it, if both belong to one user. Empty for all others."""
     state: str
     """The kernel's letter: R S D T t Z X I (proc_pid_stat(5)). Read at the end of the window, like `tracer_pid` and `frozen`."""
     started_seconds_ago: float

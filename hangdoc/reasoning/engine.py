@@ -19,7 +19,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
-from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.runs import launch, names
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
 from hangdoc.reasoning.views.job_views import find_beginning, has_ended
@@ -97,6 +97,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         findings=tuple(_with_hosts(run, finding) for finding in _findings(run, problems)),
         unseen=_unseen(run),
         blockages=tuple(map(_blocked, run.blockages)),
+        name=names.name_run(run),
         script=launch.script(run),
         started_by=_started_by(run),
         groups=job_views.groups(run.ledger),
@@ -198,6 +199,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         like=rank.like,
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
+        role=names.find_role(run, rank),
         gpu=job_views.gpu_view(run, rank),
     )
 

@@ -101,7 +101,11 @@ class _Filter:
         self._tested = _tested_variables(evidence)
         runs = ("rank", "launcher")
         self._lines = frozenset(
-            process.argv for host in evidence.hosts for process in host.processes if process.role in runs
+            line
+            for host in evidence.hosts
+            for process in host.processes
+            if process.role in runs
+            for line in (process.argv, process.parent_argv)
         )
 
     def value(self, value: Any) -> Any:

@@ -17,7 +17,8 @@ def known_secrets(evidence: Snapshot) -> tuple[str, ...]:
     for process in (process for host in evidence.hosts for process in host.processes):
         started = process.environment.variables if isinstance(process.environment, Environment) else {}
         changed = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-        secrets |= secrets_of(started, process.argv) | secrets_of(changed, ()) | set(_secrets_in_variables(process))
+        secrets |= secrets_of(started, process.argv) | secrets_of(changed, process.parent_argv)
+        secrets |= set(_secrets_in_variables(process))
     return with_spellings(secrets)
 
 

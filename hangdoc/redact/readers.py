@@ -11,7 +11,7 @@ hosts and devices, which may have digits; the ids of runs, which may look random
 STRANGERS = {NOTHING: 0, NUMBERS: 0, WORDS: 2, PLACE: 2, ID: 2}
 
 # Names in lower case, words joined by `_`. These options and variables tell where ranks meet, and on which hosts and devices.
-_ID = regex(r"rdzv_id|(?:torchelastic_)?run_id|job_id|slurm_\w*id|ray_raylet_pid")
+_ID = regex(r"rdzv_id|(?:torchelastic_)?run_id|job_id|slurm_\w*id|ray_raylet_pid|ray_job_id")
 _PLACE = regex(
     r"(?:rdzv_(?:endpoint|conf|backend)|(?:main_process_|master_|dist_)?(?:addr|address|ip|url)|master_port|main_process_port|init_method"
     r"|(?:slurm_)?(?:step_|job_)?node_?list|nodelist|hosts?|hostname|hostfile|slurmd_\w*(?:name|addr)"

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from hangdoc.redact.names import names_a_secret
-from hangdoc.redact.patterns import REDACTED
+from hangdoc.redact.patterns import REDACTED, text
 from hangdoc.redact.shapes import NOT_STORED, is_plain, names_a_setting
 from hangdoc.redact.vocabulary import WORDS
 from hangdoc.regex import regex
@@ -15,9 +15,11 @@ _NAMED = regex(r"(?P<name>[A-Za-z_][\w.-]{0,80})\s{0,4}[=:]")
 _OF_MACHINES = regex(
     r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd|ZMQbg)"
     r"[_/-][A-Za-z_:/-]{0,14}\d{0,4}"
-    r"|(?:VLLM|sglang)::[A-Za-z_]{1,14}\d{0,4}"
+    r"|(?:VLLM|sglang)::[A-Za-z]{1,20}(?:_[A-Za-z]{1,15}\d{0,4}){0,12}"
 )
 """Threads of torch, its libraries and the kernel, and processes of serving engines."""
+_OF_ACTORS = regex(r"ray::[A-Za-z_]{1,80}\d{0,3}(?:\.[A-Za-z_]{1,80}\d{0,3})?")
+"""The class of an actor of Ray, and its method: names of functions, as stacks have them."""
 _PROGRAM = regex(r"[A-Za-z][A-Za-z_.+-]{0,14}\d{0,2}(?:\.\d{1,2}){0,2}|s[35]cmd|[a-z]7z|7z\w?|bzip2|sha\d+sum|md5sum")
 _KERNEL_LENGTH = 15
 """The kernel cuts the names of threads to this (TASK_COMM_LEN)."""
@@ -35,6 +37,8 @@ def thread(name: str) -> str:
         return f"{thread(name[: secret.start()])}{shown}{sign}{REDACTED}"
     if is_plain(name, 0) or _OF_MACHINES.fullmatch(name):
         return name
+    if _OF_ACTORS.fullmatch(name):
+        return text(name, strict=True)
     runs = _RUNS.fullmatch(name)
     if runs is not None and is_plain(runs["function"], 3):
         return f"{thread(runs['before'][:-2])} ({runs['function']})"

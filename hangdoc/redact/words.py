@@ -12,6 +12,7 @@ from hangdoc.redact.source import source
 from hangdoc.redact.titles import thread
 from hangdoc.redact.values import LOGIN_OPTIONS, container
 from hangdoc.regex import regex
+from hangdoc.torch_facts.serving import MODEL_OPTIONS, SERVE
 
 _NAMED = regex(r"(?P<name>[-+]*[A-Za-z_][\w./-]{0,160}+)=(?P<value>[\s\S]*)")
 _DOTTED = regex(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
@@ -61,7 +62,14 @@ def option(name: str, value: str) -> str:
     level = secrecy(name)
     if level != NONE:
         return _secret(value, level)
+    if name.lstrip("-").replace("_", "-") in MODEL_OPTIONS:
+        return model(value)
     return value if is_number(value) or is_plain(value) else _value(value, readers.of_option(name))
+
+
+def model(value: str) -> str:
+    """What is kept of the name or the directory of a model that a server serves."""
+    return path(value) if is_path_like(value) else identity(value)
 
 
 def _secret(value: str, level: int) -> str:
@@ -133,6 +141,8 @@ def _filtered_argv(words: tuple[str, ...]) -> tuple[str, ...]:
             out.append(container(f'["{before}","{word}"]', keep_all=False).split('"')[3])
         elif before == "-m":
             out.append(word if is_plain(word, 4) else kept(word))
+        elif words[at - 1] == SERVE:
+            out.append(model(word))
         elif before:
             out.append(option(before, word))
         elif named:

@@ -18,6 +18,7 @@ class Line:
 
     ranks: tuple[int, ...]
     name: str
+    role: str
     culprit: bool
     first: RankView
     host: str
@@ -38,6 +39,8 @@ class Table:
 
     lines: tuple[Line, ...]
     by_class: bool
+    roles: bool
+    """Whether the role of any rank is known."""
     gpus: bool
     """Whether the card of any rank is known."""
     counts: tuple[tuple[str, int], ...]
@@ -63,6 +66,7 @@ def table(job: Job, culprits: frozenset[int]) -> Table:
     return Table(
         lines,
         by_class,
+        words.has_roles(job),
         words.has_gpus(job),
         counts,
         len({view.host for view in job.ranks}),
@@ -76,6 +80,7 @@ def _make_line(group: Sequence[RankView], culprits: frozenset[int], printed: boo
     return Line(
         ranks=tuple(view.rank for view in group),
         name=numbers(view.rank for view in group),
+        role=words.roles(group),
         culprit=all(view.rank in culprits for view in group),
         first=first,
         host=words.hosts(group),

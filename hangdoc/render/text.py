@@ -108,15 +108,19 @@ def _describe_finding(finding: Finding, job: Job, *, whole: bool, verbose: bool)
     yield ""
     if not whole:
         return
-    table = facts(finding, None if verbose else _EVIDENCE_SHOWN, where=words.hosts_of(finding.culprits, job))
+    table = facts(
+        finding,
+        None if verbose else _EVIDENCE_SHOWN,
+        where=words.roles_of(finding.culprits, job) + words.hosts_of(finding.culprits, job),
+    )
     table.add_row("explain", Text(f"hangdoc rules {finding.name}", style="dim"))
     yield _indent(table, 2)
     yield ""
 
 
 def facts(finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "") -> Table:
-    """Ranks (and `where` the culprits are), evidence (at most `most` lines; `probes`: with the probe of each), remedy and
-    commands of a finding."""
+    """Ranks (and what and `where` the culprits are), evidence (at most `most` lines; `probes`: with the probe of each),
+    remedy and commands of a finding."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -139,9 +143,11 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False, wh
 
 def _make_rank_table(job: Job) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
-    gpus = words.has_gpus(job)
-    for name, justify in (("rank", "left"), ("host", "left"), ("pid", "right"), ("state", "left"), ("cpu", "right"),
-                          *([("gpu", "right")] if gpus else []), ("batches", "right"), ("silent", "right")):  # fmt: skip
+    gpus, roles = words.has_gpus(job), words.has_roles(job)
+    counted = not roles or any(rank.batches_done is not None for rank in job.ranks)  # few servers have batches
+    for name, justify in (("rank", "left"), *([("role", "left")] if roles else []), ("host", "left"), ("pid", "right"),
+                          ("state", "left"), ("cpu", "right"), *([("gpu", "right")] if gpus else []),
+                          *([("batches", "right")] if counted else []), ("silent", "right")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     details: list[RenderableType] = []
     for group in words.classes(job):
@@ -149,12 +155,13 @@ def _make_rank_table(job: Job) -> Table:
         style = words.LABEL_STYLE[first.label]
         table.add_row(
             Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
+            *([Text(_shorten(words.roles(group), 16))] if roles else []),
             Text(_shorten(words.hosts(group), 16)),
             Text(f"{first.pid or '-'}{'…' if len(group) > 1 else ''}"),
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             Text(words.cpu(group)),
             *([Text(words.gpu(group))] if gpus else []),
-            Text(words.batches(first)),
+            *([Text(words.batches(first))] if counted else []),
             Text(words.silence(group)),
         )
         details += _describe_rank(first)

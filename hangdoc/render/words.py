@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
-from hangdoc.phrases import caller, do, duration, milliseconds, printable
+from hangdoc.phrases import caller, do, duration, milliseconds, numbers, printable
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -35,7 +35,7 @@ def operation(op: Operation | None) -> str:
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
     if op.group is not None:
-        text += f" of group {op.group}"
+        text += f" of group {op.group_label or op.group}"
     return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else ""))
 
 
@@ -68,7 +68,7 @@ def worst_first(jobs: Iterable[Job]) -> list[Job]:
 def job_names(jobs: Sequence[Job]) -> dict[str, str]:
     """The name of each job, by its id: `train.py · torchrun · 2 ranks`. Jobs that would look alike also have their endpoint, or
     their id if they share that too."""
-    plain = {job.id: _name_job(job) or clean(job.id) for job in jobs}
+    plain = {job.id: clean(job.name or job.id) for job in jobs}
     alike = Counter(plain.values())
     full = {job.id: f"{plain[job.id]} · {clean(job.master or job.id)}" for job in jobs}
     same = Counter(full.values())
@@ -76,12 +76,6 @@ def job_names(jobs: Sequence[Job]) -> dict[str, str]:
         job: name if alike[name] == 1 else full[job] if same[full[job]] == 1 else f"{name} · {clean(job)}"
         for job, name in plain.items()
     }
-
-
-def _name_job(job: Job) -> str:
-    size = job.world_size
-    ranks = f"{size:,} rank{'s' * (size != 1)}" if size is not None else None
-    return clean(" · ".join(part for part in (job.script, job.launcher, ranks) if part))
 
 
 def origin(job: Job) -> str:
@@ -149,6 +143,31 @@ def hosts_of(which: Iterable[int], job: Job) -> str:
     names = sorted({rank.host for rank in job.ranks if rank.rank in wanted})
     several = len({rank.host for rank in job.ranks}) > 1
     return f" on {clean(', '.join(names))}" if several and 0 < len(names) <= _MOST_HOSTS else ""
+
+
+def has_roles(job: Job) -> bool:
+    """Whether the role of any rank is known."""
+    return any(rank.role is not None for rank in job.ranks)
+
+
+def roles(group: Iterable[RankView]) -> str:
+    """The roles of some ranks: `PP 0, TP 0-3`, `actor 1`, or `-`; how many there are if they are of different kinds."""
+    different = list(dict.fromkeys(rank.role for rank in group if rank.role is not None))
+    if len(different) < 2:
+        return clean(different[0]) if different else "-"
+    counted = [[part.rpartition(" ") for part in role.split(", ")] for role in different]
+    kinds = {tuple(name for name, _, _ in parts) for parts in counted}
+    if len(kinds) > 1 or not all(number.isdecimal() for parts in counted for _, _, number in parts):
+        return f"{len(different)} roles"
+    columns = zip(next(iter(kinds)), zip(*counted, strict=True), strict=True)
+    return clean(", ".join(f"{name} {numbers({int(number) for _, _, number in parts})}" for name, parts in columns))
+
+
+def roles_of(which: Iterable[int], job: Job) -> str:
+    """` (TP 1)`: the roles of these ranks; empty if none is known."""
+    wanted = set(which)
+    text = roles(rank for rank in job.ranks if rank.rank in wanted)
+    return f" ({text})" if text != "-" else ""
 
 
 def silence(group: Iterable[RankView]) -> str:

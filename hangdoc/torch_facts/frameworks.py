@@ -38,6 +38,11 @@ class TaskLoop(NamedTuple):
 
 
 TASK_LOOPS = (TaskLoop(Function("/ray/_private/worker.py", "main_loop"), "the Ray driver", "2.60"),)
+REQUEST_LOOPS = (
+    Function("/vllm/v1/executor/multiproc_executor.py", "worker_busy_loop"),
+    *(loop.function for loop in TASK_LOOPS),
+)
+"""Functions that execute one request after another (vLLM 0.32, 0.33)."""
 RAYLET = "RAY_RAYLET_PID"
 """What a raylet sets for each worker (Ray 2.60). Ray Train's workers set their ranks later, in `os.environ`."""
 

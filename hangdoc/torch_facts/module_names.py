@@ -9,6 +9,12 @@ GROUP_RANKS, GROUP_NAMES, GROUP_BACKENDS = "_pg_group_ranks", "_pg_names", "_pg_
 RPC = "torch.distributed.rpc.api"
 RPC_WORKERS = "_ALL_WORKER_NAMES"
 """Its set of all workers. It is empty before `init_rpc`."""
+ENGINE_GROUPS = ("vllm.distributed.parallel_state", "sglang.srt.distributed.parallel_state")
+"""Modules whose variables `_TP`, `_PP`, ... hold a serving engine's groups (vLLM 0.32 and 0.33; SGLang 0.5.23's sources)."""
+ENGINE_GROUP = "GroupCoordinator"
+"""Their class."""
+ENGINE_GROUP_NAME, ENGINE_GROUP_MEMBERS = "unique_name", {"device_group": "", "cpu_group": " (cpu)"}
+"""Its attributes: the name, `tp:0`, and torch's groups, one for the device and one with Gloo; with what tells them apart."""
 DEBUG = "torch.distributed.debug"
 WORKER_SERVER = "_WORKER_SERVER"
 """Its worker server; None as long as it does not run."""

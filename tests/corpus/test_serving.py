@@ -15,7 +15,7 @@ SERVING = CORPUS / "serving"
 RECORDED = sorted(path.stem for path in SERVING.glob("*.hangdoc"))
 IDLE = {
     "model_server_idle": "pid 6 (python)",
-    "vllm_server_idle": "pid 23 (VLLM::EngineCor)",
+    "vllm_server_idle": "pid 24 (VLLM::EngineCor)",
     "verl_idle": "the Ray driver",
 }
 
@@ -34,6 +34,7 @@ IDLE = {
         ("vllm_server_front_stopped", "hung", "HD302", ()),
         ("vllm_server_front_killed", "hung", "HD305", ()),
         ("vllm_server_stopped_idle", "hung", "HD302", (1,)),
+        ("vllm_gloo_stopped", "hung", "HD302", (1,)),
         ("verl_idle", "waiting", "HD602", (0, 1)),
         ("verl_stopped", "hung", "HD302", (1,)),
         ("verl_engine_stopped", "hung", "HD302", ()),
@@ -97,7 +98,7 @@ def test_an_engine_without_its_front_end_is_cut_off_at_once(idle: Snapshot) -> N
     finding = job.findings[0]
     assert (job.verdict, finding.code, finding.severity, finding.culprits) == ("hung", "HD305", "error", ())
     assert finding.summary.startswith(
-        f"pid 23 ({ENGINE}), from which ranks 0-1 get requests, gets none itself any more"
+        f"pid 24 ({ENGINE}), from which ranks 0-1 get requests, gets none itself any more"
     )
 
 
@@ -115,7 +116,7 @@ def test_what_is_stopped_behind_an_engine_is_named(
     (job,) = diagnose(change(idle, ENGINE, cut), patience=patience).jobs
     finding = job.findings[0]
     assert (job.verdict, finding.code, finding.culprits) == (verdict, "HD302", ())
-    assert "(python), with which ranks 0-1 are connected through pid 23, is stopped by a signal" in finding.summary
+    assert "(python), with which ranks 0-1 are connected through pid 24, is stopped by a signal" in finding.summary
 
 
 def test_who_owes_the_engine_a_reply_is_not_idle(idle: Snapshot) -> None:
@@ -128,4 +129,30 @@ def test_who_owes_the_engine_a_reply_is_not_idle(idle: Snapshot) -> None:
     (job,) = diagnose(look).jobs
     finding = job.findings[0]
     assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD202", (0, 1))
-    assert f"waiting for requests from pid 23 ({ENGINE}), which is waiting for a reply" in finding.summary
+    assert f"waiting for requests from pid 24 ({ENGINE}), which is waiting for a reply" in finding.summary
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_rounds_inside_a_request_are_no_batches(name: str) -> None:
+    """The ranks of model_server_swallow stand in a loop over the layers of a model."""
+    (job,) = diagnose(codec.read(SERVING / f"{name}.hangdoc")).jobs
+    assert {(view.batches_done, view.batches_total) for view in job.ranks} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "roles"),
+    [
+        ("vllm_server_idle", "vLLM · tiny · tp 2", ("TP 0", "TP 1")),
+        ("verl_swallow", "verl · Ray job 01000000 · 2 actors", ("actor 0", "actor 1")),
+        ("model_server_idle", "model_server.py · 3 ranks", (None, None, None)),
+    ],
+)
+def test_jobs_and_ranks_are_called_as_people_call_them(name: str, called: str, roles: tuple[str | None, ...]) -> None:
+    (job,) = diagnose(codec.read(SERVING / f"{name}.hangdoc")).jobs
+    assert (job.name, tuple(view.role for view in job.ranks)) == (called, roles)
+
+
+def test_a_group_is_called_as_vllm_calls_it() -> None:
+    (job,) = diagnose(codec.read(SERVING / "vllm_gloo_stopped.hangdoc")).jobs
+    assert job.findings[0].summary.endswith("rank 0 is waiting for it in all_reduce of group tp:0")
+    assert {"tp:0", "world:0 (cpu)"} <= {group.label for group in job.groups}

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import AwaitedFile, Connection, Connections, Holder
-from tests.unit.builders import c10d, frame, rank, silent, snapshot
+from hangdoc.snapshot import AwaitedFile, Connection, Connections, Frame, Holder, Loop
+from tests.unit.builders import c10d, frame, local, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
 POLLS = {"syscall": "epoll_wait"}
@@ -97,3 +97,15 @@ def test_who_reads_from_a_pipe_whose_writer_waits_for_the_outside_is_idle(
     if verdict == "waiting":
         assert job.findings[0].code == "HD602"
         assert "idle: rank 0 is waiting for requests from pid 9 (tail); ranks 1-2" in job.findings[0].summary
+
+
+VLLM_WORKER = frame("WorkerProc.worker_busy_loop", 1040, "/site-packages/vllm/v1/executor/multiproc_executor.py")
+TORCHRUN = frame("<module>", 30)
+
+
+@pytest.mark.parametrize(("caller", "batches"), [(VLLM_WORKER, None), (TASKS, None), (TORCHRUN, 3)])
+def test_the_rounds_inside_a_request_are_no_batches(caller: Frame, batches: int | None) -> None:
+    layers = Loop(line=10, end_line=20, header="for layer in range(8)", counters=("layer",), start=0, bound="8")
+    model = frame("execute_model", 12, "/home/me/model.py", loops=(layers,), locals=(local("layer", 3),))
+    (job,) = diagnose(snapshot(*(rank(number, *c10d("all_reduce"), model, caller) for number in range(2)))).jobs
+    assert {view.batches_done for view in job.ranks} == {batches}

@@ -48,6 +48,10 @@ def isend(): pass
 calls = [P2POp(isend, 1), P2POp(isend, 3)]
 class ProcessGroup: pass
 world, half = ProcessGroup(), ProcessGroup()
+class GroupCoordinator:
+    def __init__(self, name, device, cpu): self.unique_name, self.device_group, self.cpu_group = name, device, cpu
+_TP, _PP, lower, _OTHER = GroupCoordinator("tp:0", half, world), None, GroupCoordinator("x", half, half), Loader(3)
+_EP = GroupCoordinator("ep:0", half, 7)
 _pg_names = {world: "0", half: "half"}
 _pg_group_ranks = {world: {0: 0, 1: 1, 2: 2}, half: {2: 0, 0: 1}}
 print("ready", flush=True)
@@ -131,6 +135,11 @@ def test_posted_calls_and_groups(memory: Memory) -> None:
         Group(address=main["world"], name="0", ranks=(0, 1, 2), default=True),
         Group(address=main["half"], name="half", ranks=(0, 2), default=False),
     )
+
+
+def test_a_serving_engine_names_the_groups_that_it_holds(memory: Memory) -> None:
+    main = main_of(memory)
+    assert [group.label for group in process_groups(memory, main, main)] == ["tp:0 (cpu)", "tp:0"]
 
 
 def test_the_environment_as_it_is_now(memory: Memory) -> None:

@@ -109,6 +109,25 @@ def test_hangdoc_run_is_no_rank(tmp_path: Path) -> None:
     assert [pid for pid, target in found.items() if target.role == "rank"] == [20]
 
 
+@pytest.mark.parametrize(("engine", "server_user", "seen"), [
+    ("VLLM::EngineCore", 7, True),
+    ("VLLM::EngineCore", 8, False),
+    ("python engine.py", 7, False),
+])  # fmt: skip
+def test_the_command_line_of_the_server_above_an_engine(
+    tmp_path: Path, engine: str, server_user: int, seen: bool
+) -> None:
+    """Only where the engine shows a title in place of its own, and only that of the same user."""
+    fake_process(tmp_path, 10, 1, "python -m server --model m", {})
+    fake_process(tmp_path, 20, 10, engine, {})
+    fake_process(tmp_path, 30, 20, "VLLM::Worker_TP0", TORCH)
+    for pid, user in ((10, server_user), (20, 7), (30, 7)):
+        (tmp_path / str(pid) / "status").write_text(f"Uid:\t{user}\t{user}\t{user}\t{user}\n")
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
+    assert found[20].parent_argv == (("python", "-m", "server", "--model", "m") if seen else ())
+    assert found[30].parent_argv == ()
+
+
 def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
     fake_process(tmp_path, 10, 1, "python wrapper.py train.py", TORCH)
     fake_process(tmp_path, 20, 10, "python train.py", TORCH)

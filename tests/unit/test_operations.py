@@ -5,7 +5,10 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Clocks, Frame, Interpreter, Process, PythonThread, Stack
+from hangdoc.reasoning.model.ledger import GroupCalls
+from hangdoc.reasoning.text import call_words
+from hangdoc.render import words
+from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Process, PythonThread, Stack
 from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
 
 
@@ -175,3 +178,19 @@ def test_a_library_waits_for_a_work_of_its_own() -> None:
     view = where(rank(1, library, own, native=native)).ranks[1]
     assert view.operation is not None
     assert (view.operation.op, view.state) == ("wait", "in-collective")
+
+
+def test_a_group_has_the_name_that_its_serving_engine_gives_it() -> None:
+    """torch numbers the groups, and vLLM calls them `tp:0`."""
+    world = Group(address=1, name="0", ranks=(0, 1), default=True)
+    tensor = Group(address=7, name="3", label="tp:0", ranks=(0, 1))
+    state = Interpreter(environment={}, globals=(), groups=(world, tensor))
+    waits = rank(0, *c10d("all_reduce", local("group", "<G>", address=7)), frame("forward", 33), interpreter=state)
+    (job,) = diagnose(snapshot(waits, rank(1, frame("run", 3), state="T", interpreter=state))).jobs
+    assert job.findings[0].summary.endswith("is waiting for it in all_reduce of group tp:0")
+    assert words.operation(job.ranks[0].operation) == "all_reduce of group tp:0"
+    assert [(group.name, group.label) for group in job.groups] == [("3", "tp:0")]
+    operation = job.ranks[0].operation
+    assert operation is not None
+    assert (operation.group, operation.group_label) == ("3", "tp:0")
+    assert call_words.group_name(GroupCalls("3", (0, 1), {}, label="tp:0")) == "group tp:0"

@@ -452,3 +452,22 @@ def test_who_looks_again_and_again_keeps_the_texts_of_the_last_looks_only() -> N
     finally:
         tracemalloc.stop()
     assert after - before < 500_000
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("vllm", "serve", "meta-llama/Llama-3.1-8B"), "meta-llama/Llama-3.1-8B"),
+        (("vllm", "serve", "/hub/models--Qwen--Qwen2.5-0.5B/snapshots/7ae557604adf67be50417f59c2c2f167def9a775"),
+         "/hub/models--Qwen--Qwen2.5-0.5B/snapshots/<redacted>"),
+        (("python", "x.py", "--served-model-name", "tiny2-v3"), "tiny2-v3"),
+        (("python", "x.py", "--model-path", "two words"), redact.NOT_STORED),
+        (("ray::AcmeWorker.update_actor",), "ray::AcmeWorker.update_actor"),
+        (("VLLM::Worker_DP0_PP1_PCP0_TP0_EP0",), "VLLM::Worker_DP0_PP1_PCP0_TP0_EP0"),
+        (("sglang::scheduler_DP0_PP1_TP0",), "sglang::scheduler_DP0_PP1_TP0"),
+    ],
+)  # fmt: skip
+def test_what_names_a_served_model_and_its_processes_is_kept(words: tuple[str, ...], shown: str) -> None:
+    kept = redact.argv(words)
+    assert kept[-1] == shown
+    assert redact.argv(kept) == kept

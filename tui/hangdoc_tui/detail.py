@@ -84,7 +84,7 @@ class Detail(Widget):
 def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Text]:
     age, rank = stack_age(view), model.run.ranks.get(view.rank)
     is_culprit = view.rank in model.culprits
-    activity = (words.operation(view.operation), _describe_batches(view))
+    activity = (words.clean(view.role or ""), words.operation(view.operation), _describe_batches(view))
     yield Text.assemble(
         (f"{'●' if is_culprit else ''}rank {view.rank}  ", "bold red" if is_culprit else "bold"),
         (f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label]),

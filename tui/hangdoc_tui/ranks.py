@@ -41,7 +41,8 @@ class RankTable(Grid):
 
     def __init__(self) -> None:
         super().__init__(
-            "ranks", _make_columns(grouped=False, several_hosts=False, recorded=False, gpus=False, timeline=24)
+            "ranks",
+            _make_columns(grouped=False, roles=False, several_hosts=False, recorded=False, gpus=False, timeline=24),
         )
         self.sorted_by, self.filter = "rank", ""
         self.chosen_group: str | None = None
@@ -78,6 +79,7 @@ class RankTable(Grid):
         several_hosts = len({view.host for view in model.job.ranks}) > 1
         columns = _make_columns(
             grouped=grouped,
+            roles=words.has_roles(model.job),
             several_hosts=several_hosts,
             recorded=calls.has_record(model),
             gpus=words.has_gpus(model.job),
@@ -214,10 +216,11 @@ class _TimelineColumn:
 
 
 def _make_columns(
-    *, grouped: bool, several_hosts: bool, recorded: bool, gpus: bool, timeline: int
+    *, grouped: bool, roles: bool, several_hosts: bool, recorded: bool, gpus: bool, timeline: int
 ) -> tuple[Column, ...]:
     return (
         Column("rank", least=8, most=14),
+        *([Column("role", least=4, most=16)] if roles else []),
         *([Column("count")] if grouped else []),
         Column("timeline", least=timeline, flexible=True),
         Column("doing", least=12, most=30),
@@ -244,6 +247,7 @@ def _make_cells(
     row: tuple[Cell, ...] = (
         Text(("●" if is_culprit else " ") + (name if len(name) <= 13 else name[:12] + "…"),
              style="bold red" if is_culprit else "bold"),
+        *([Text(words.roles(views))] if words.has_roles(model.job) else []),
         *([Text(f"{len(views):,}", justify="right")] if grouped else []),
         Fitted(lambda width: timeline.row(ranks, width)),
         doing(views),
@@ -273,7 +277,17 @@ def _join_search_text(views: Sequence[RankView]) -> str:
     name = numbers(view.rank for view in views)
     hosts = " ".join(dict.fromkeys(view.host for view in views))
     place = words.place(first.where)
-    return f"{name} {first.label} {first.state} {words.operation(first.operation)} {place} {hosts} {first.pid}".lower()
+    parts = (
+        name,
+        words.roles(views),
+        first.label,
+        first.state,
+        words.operation(first.operation),
+        place,
+        hosts,
+        first.pid,
+    )
+    return " ".join(map(str, parts)).lower()
 
 
 def doing(views: Sequence[RankView]) -> Text:

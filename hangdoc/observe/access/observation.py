@@ -33,6 +33,7 @@ class Target(msgspec.Struct):
     start_ticks: int
     identity: RankIdentity | None = None
     launch: Launch | None = None
+    parent_argv: tuple[str, ...] = ()
     owner: int | None = None
     launcher_gone: bool = False
     whole_tree: bool = True

@@ -26,6 +26,8 @@ from hangdoc.snapshot import RankIdentity, Unavailable
 from hangdoc.torch_facts import thread_names
 
 _MOST_UNREAD = 4096
+_LONGEST_COMMAND = 1 << 14
+"""Characters. Each engine of a server has the command line of the server again."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +202,17 @@ def _add_launchers(search: Search, targets: dict[int, Target]) -> None:
             targets[pid] = make_target(proc, table[pid], "launcher")
             line = (pid, *starters(table, pid))
             targets[pid].launcher_gone = any(launcher_gone(proc, table, each) for each in line)
+            targets[pid].parent_argv = _find_command_above(search, pid)
+
+
+def _find_command_above(search: Search, pid: int) -> tuple[str, ...]:
+    """The command line of the process that started an engine, which shows only a title itself. Empty for any other process, if
+    they belong to two users, and if it is longer than that of any server."""
+    entry, user = search.table[pid], search.user(pid)
+    above = search.table.get(entry.stat.ppid)
+    if len(entry.argv) != 1 or above is None or user is None or search.user(above.pid) != user:
+        return ()
+    return above.argv if sum(map(len, above.argv)) <= _LONGEST_COMMAND else ()
 
 
 def _add_zombies(search: Search, targets: dict[int, Target]) -> None:

@@ -279,6 +279,7 @@ def _discovered_fields(observation: Observation, target: Target) -> dict[str, An
         "role": target.role,
         "name": target.name,
         "argv": target.argv,
+        "parent_argv": target.parent_argv,
         "started_seconds_ago": age(observation.proc, target.start_ticks),
         "identity": target.identity,
         "launch": target.launch,

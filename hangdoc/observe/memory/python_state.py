@@ -38,7 +38,7 @@ _USED = {
     **module_names.USED_VARIABLES,
 }
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
-_COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
+_COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED, *module_names.ENGINE_GROUPS)))
 """Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
 _MAX_NAME = 100
 """Of an attribute. The rules search in names."""
@@ -207,8 +207,9 @@ def rpc_workers(memory: Memory, rpc: dict[str, int]) -> int | None:
     return memory.length(rpc[module_names.RPC_WORKERS]) if module_names.RPC_WORKERS in rpc else None
 
 
-def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
-    """torch's process groups with their members and backends, from the registry in torch.distributed.distributed_c10d."""
+def process_groups(memory: Memory, c10d: dict[str, int], engine: dict[str, int] | None = None) -> tuple[Group, ...]:
+    """torch's process groups with their members and backends, from the registry in torch.distributed.distributed_c10d, and with
+    the names that the variables of a serving engine's module give them."""
     names, backends = (
         _read_texts_by_group(memory, c10d, table) for table in (module_names.GROUP_NAMES, module_names.GROUP_BACKENDS)
     )
@@ -218,11 +219,32 @@ def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
             if memory.kind(members)[1] & DICT:
                 ranks = tuple(sorted(memory.integer(rank) for rank, _ in memory.items(members)))
                 groups.append((group, ranks))
+    labels = _read_engine_names(memory, engine or {})
     # init_process_group creates the default group first, and a dict is ordered.
     return tuple(
-        Group(address=group, name=names.get(group), ranks=ranks, default=index == 0, backend=backends.get(group))
+        Group(
+            address=group,
+            name=names.get(group),
+            label=labels.get(group),
+            ranks=ranks,
+            default=index == 0,
+            backend=backends.get(group),
+        )
         for index, (group, ranks) in enumerate(groups)
     )
+
+
+def _read_engine_names(memory: Memory, engine: dict[str, int]) -> dict[int, str]:
+    """What a serving engine calls torch's groups, by their addresses. It may hold one in several variables."""
+    labels: dict[int, str] = {}
+    for variable_name, address in engine.items():
+        with contextlib.suppress(Unreadable, KeyError):
+            if variable_name.isupper() and memory.kind(address)[0] == module_names.ENGINE_GROUP:
+                fields = dict(memory.attributes(address))
+                name = memory.text(fields[module_names.ENGINE_GROUP_NAME])[:_MAX_NAME]
+                for attribute, addition in module_names.ENGINE_GROUP_MEMBERS.items():
+                    labels.setdefault(fields[attribute], name + addition)
+    return labels
 
 
 def _read_texts_by_group(memory: Memory, c10d: dict[str, int], table: str) -> dict[int, str]:

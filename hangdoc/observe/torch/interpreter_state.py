@@ -23,7 +23,7 @@ from hangdoc.observe.torch.precision import precisions
 from hangdoc.parse import integer
 from hangdoc.procfs import age
 from hangdoc.snapshot import Group, Interpreter, Local, OpenCalls, Unavailable
-from hangdoc.torch_facts.module_names import C10D, RPC
+from hangdoc.torch_facts.module_names import C10D, ENGINE_GROUPS, RPC
 
 _MAX_VARIABLES = 300
 _MAX_NAME = 200
@@ -85,7 +85,7 @@ class InterpreterState:
             if image.gap:
                 self._note_unsupported(observation, target, image.gap)
             with observation.memory(target.pid) as memory:
-                wanted = ("__main__", "os", C10D, RPC) if groups else ("__main__",)
+                wanted = ("__main__", "os", C10D, RPC, *ENGINE_GROUPS) if groups else ("__main__",)
                 modules = Modules(memory, image)
                 namespaces = modules.namespace(*wanted)
                 variables = _read_variables(memory, namespaces.get("__main__", {}))
@@ -95,7 +95,8 @@ class InterpreterState:
                 members: tuple[Group, ...] = ()
                 if C10D in namespaces:
                     with contextlib.suppress(Unreadable):  # another version of torch may store them elsewhere
-                        members = process_groups(memory, namespaces[C10D])
+                        engine = next((namespaces[name] for name in ENGINE_GROUPS if name in namespaces), None)
+                        members = process_groups(memory, namespaces[C10D], engine)
                 name, calls = (
                     _read_rpc(observation, memory) if _uses_rpc(memory, namespaces.get(RPC, {})) else (None, ())
                 )

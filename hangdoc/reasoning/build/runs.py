@@ -18,7 +18,7 @@ from hangdoc.reasoning.ledger.nccl_counts import waiting_for_launches
 from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
-from hangdoc.reasoning.ranks.counters import find_common_loop, loop_view
+from hangdoc.reasoning.ranks.counters import find_common_loop, is_in_endless_loop, loop_view
 from hangdoc.reasoning.ranks.enders import find_engine
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.movement import cpu_percent
@@ -167,7 +167,15 @@ def _ranks(
         for number, (host, process) in whole.items()
     }
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
-    votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
+    votes = (
+        (
+            process,
+            trains[at].own,
+            _is_in_request(trains[at], engines.get((host.name, process.owner))),
+            1 + alike[host.name, process.pid],
+        )
+        for at, (host, process) in whole.items()
+    )
     loop, of_batches = find_common_loop(votes)
     ranks: dict[int, Rank] = {}
     for number in sorted(whole):
@@ -182,6 +190,14 @@ def _ranks(
         ranks[number] = _rank(number, host, process, trains[number], state, view, links)
     ranks = waiting_for_launches(ranks)
     return _with_workers(ranks if len(whole) == len(members) else _with_alike(ranks, members, connected))
+
+
+def _is_in_request(trains: Training, engine: Engine | None) -> bool:
+    """Whether a rank executes one request after another: in a framework's loop, or in an own one for the process that started it
+    and that takes requests."""
+    if trains.read is not None and trains.read.in_request:
+        return True
+    return engine is not None and is_in_endless_loop(trains.own)
 
 
 def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
@@ -248,6 +264,15 @@ def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
     return named
 
 
+def _with_group_label(state: State, process: Process) -> State:
+    """A state whose operation has the name that a serving engine gives to its group."""
+    name = state.wait.operation.group if state.wait is not None else None
+    label = next((group.label for group in observed.groups(process) if group.label and group.name == name), None)
+    if label is None or state.wait is None:
+        return state
+    return structs.replace(state, wait=state.wait.with_details(group_label=label))
+
+
 def _rank(
     number: int,
     host: Host,
@@ -265,7 +290,7 @@ def _rank(
         place = last_place(process)
     frames = () if thread is None else thread.frames
     return Rank(
-        **structs.asdict(state),
+        **structs.asdict(_with_group_label(state, process)),
         rank=number,
         host=host.name,
         thread=thread,

@@ -61,6 +61,8 @@ class Reading(Struct, frozen=True, gc=False):
     """Whether the thread does what another rank has requested by RPC."""
     trains: bool
     """Whether a framework started the thread for the user's training function."""
+    in_request: bool
+    """Whether a worker of a framework executes a request in it."""
     in_backward: bool
     """Whether autograd's engine is called at its inner end."""
     scripts: bool
@@ -112,6 +114,7 @@ def _read(lines: Lines) -> Reading:
         rpc=_rpc(frames[:first_own]),
         handles_rpc=_is_in(frames, file_names.RPC_HANDLER),
         trains=_is_in(frames, *frameworks.TRAINING_THREADS),
+        in_request=_is_in(frames[first_own:], *frameworks.REQUEST_LOOPS),
         in_backward=_is_in(frames[:3], file_names.BACKWARD),
         scripts=any(program.is_script(frames[at].file) for at in own),
     )

@@ -32,6 +32,7 @@ class Part(NamedTuple):
     """Empty if unknown."""
     backend: str | None
     calls: RankCalls
+    label: str | None = None
 
 
 def put_together(parts: Iterable[Part]) -> Ledger:
@@ -60,7 +61,8 @@ def _group(name: str | None, members: tuple[int, ...], parts: list[Part]) -> Gro
     # Of a rank that has not called the group since it was made again, only calls of the earlier one are known.
     ranks = {rank: calls for rank, calls in ranks.items() if calls.generation == newest or calls.source == "inferred"}
     backend = next((part.backend for part in parts if part.backend is not None), None)
-    return GroupCalls(name, members or tuple(sorted(ranks)), dict(sorted(ranks.items())), backend)
+    label = next((part.label for part in parts if part.label is not None), None)
+    return GroupCalls(name, members or tuple(sorted(ranks)), dict(sorted(ranks.items())), backend, label)
 
 
 def _with_stack(first: RankCalls, second: RankCalls) -> RankCalls:
@@ -121,10 +123,11 @@ def recorded_parts(rank: int, host: str, wall_us: int | None, process: Process) 
             members if rank in members else (),
             listed.backend if listed is not None else None,
             _calls(rank, host, wall_us, recorded, forms),
+            listed.label if listed is not None else None,
         )
     for group in _untouched(rank, process, groups) if recorder.whole else ():
         none = RankCalls(rank, host, made=0, made_before=0, whole=True)
-        yield Part(None if group.default else group.name, tuple(sorted(group.ranks)), group.backend, none)
+        yield Part(None if group.default else group.name, tuple(sorted(group.ranks)), group.backend, none, group.label)
 
 
 def _untouched(rank: int, process: Process, recorded: Sequence[RecordedGroup]) -> Iterator[Group]:
@@ -216,4 +219,4 @@ def part_of_stack(rank: Rank, wait: Wait) -> Part:
     call = Call(operation.op, sites=(site,) if site is not None else ())
     pending = Pending(0, call, source="inferred")
     calls = RankCalls(rank.rank, rank.host, "inferred", pending=(pending,), last=call)
-    return Part(operation.group, wait.members or (), operation.backend, calls)
+    return Part(operation.group, wait.members or (), operation.backend, calls, operation.group_label)

@@ -158,6 +158,8 @@ class GroupCalls(NamedTuple):
     ranks: dict[int, RankCalls]
     """Those of its members whose calls are known."""
     backend: str | None = None
+    label: str | None = None
+    """What the serving engine calls it."""
 
 
 class Ledger(NamedTuple):

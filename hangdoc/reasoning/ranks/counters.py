@@ -28,16 +28,17 @@ def counters_in(frames: Iterable[Frame]) -> set[str]:
     return {name for frame in frames for loop in frame.loops for name in loop.counters}
 
 
-def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> tuple[LoopKey | None, bool]:
-    """From the processes and their stacks, each with the number of ranks that are like it: the loop that best counts the run's
-    batches, and whether it counts batches. It is one that most ranks have a part in (inside it, or behind it in the same
-    function), over batches by its own iterator, or else over data rather than over numbers, innermost for data, outermost for
-    numbers. With a loop over a DataLoader inside it, or a counter that the user calls an epoch, it counts epochs."""
-    of_epochs: set[LoopKey] = set()
+def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], bool, int]]) -> tuple[LoopKey | None, bool]:
+    """From the processes and their stacks, each with whether it executes requests and with the number of ranks that are
+    like it: the loop that best counts the run's batches, and whether it counts batches. It is one that most ranks have a
+    part in (inside it, or behind it in the same function), over batches by its own iterator, or else over data rather than
+    over numbers, innermost for data, outermost for numbers. With a loop over a DataLoader inside it, or a counter that the
+    user calls an epoch, it counts epochs, and in a request parts of it."""
+    not_batches: set[LoopKey] = set()
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
-    for process, frames, ranks in stacks:
+    for process, frames, in_request, ranks in stacks:
         for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
             for loop in frame.loops:
                 key = (frame.file, frame.function, loop.line)
@@ -45,13 +46,18 @@ def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> 
                 part[key] += ranks * (loop.line <= frame.line)  # inside it, or behind it in the same function
                 score = _score(process, frame, loop)
                 by_name = any(map(_EPOCH.search, loop.counters[:1]))
-                if by_name or (score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop)):
-                    of_epochs.add(key)
+                if by_name or in_request or (score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop)):
+                    not_batches.add(key)
                 nesting = depth * 100_000 + loop.line
                 quality[key] = max(quality.get(key, (0, 0)), (score, nesting if score >= 3 else -nesting))
     candidates = [key for key in inside if inside[key] and quality[key][0] > 0]
     best = max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
-    return best, best not in of_epochs
+    return best, best not in not_batches
+
+
+def is_in_endless_loop(frames: Iterable[Frame]) -> bool:
+    """Whether a stack is in a loop without an end."""
+    return any(not has_end(loop) for frame in frames for loop in around(frame))
 
 
 def _has_loader_inside(frames: Sequence[Frame], loop: Loop) -> bool:

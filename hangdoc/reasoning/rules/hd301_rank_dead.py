@@ -108,7 +108,8 @@ def _unnoticed(survivor: Rank) -> str:
     if wait is not None and wait.kind == "store":
         return "it waits for a store key, and the store does not report a dead writer"
     if wait is not None and wait.operation.group is not None:
-        return f"it waits in group {wait.operation.group} for a rank that itself waits for the dead rank"
+        group = wait.operation.group_label or wait.operation.group
+        return f"it waits in group {group} for a rank that itself waits for the dead rank"
     if survivor.in_rendezvous:
         return "it is in the rendezvous, where ranks are not connected yet"
     if any(c.state == "ESTABLISHED" for c in survivor.connections):

@@ -37,7 +37,7 @@ _SOON_SECONDS = 300.0
 
 def group_name(group: GroupCalls) -> str:
     """`the default group`, `group rows`."""
-    return "the default group" if group.name is None else f"group {group.name}"
+    return "the default group" if group.name is None else f"group {group.label or group.name}"
 
 
 def name_call(call: Call, *, tensors: bool = False) -> str:

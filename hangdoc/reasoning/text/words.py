@@ -111,7 +111,7 @@ def _operation(kind: str, op: Operation, worker: str | None = None) -> str:
     elif worker is not None:
         text += f" to {worker}"
     if op.group is not None:
-        text += f" of group {op.group}"
+        text += f" of group {op.group_label or op.group}"
     return text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else "")
 
 

@@ -38,7 +38,10 @@ def find_beginning(run: Run) -> Beginning:
 
 def groups(ledger: Ledger) -> tuple[GroupView, ...]:
     """The groups of a job."""
-    return tuple(GroupView(name=group.name, ranks=group.members, backend=group.backend) for group in ledger.groups)
+    return tuple(
+        GroupView(name=group.name, label=group.label, ranks=group.members, backend=group.backend)
+        for group in ledger.groups
+    )
 
 
 def calls(ledger: Ledger, rank: int) -> tuple[Calls, ...]:

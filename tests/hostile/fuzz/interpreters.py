@@ -47,6 +47,9 @@ class ProcessGroup: pass
 world, half = ProcessGroup(), ProcessGroup()
 module("torch.distributed.distributed_c10d", _pg_group_ranks={world: {0: 0, 1: 1}, half: {0: 0}},
        _pg_names={world: "0", half: "1"}, _pg_backend_config={world: "cpu:gloo", half: "cpu:gloo"})
+class GroupCoordinator:
+    def __init__(self, name, group): self.unique_name, self.device_group, self.cpu_group = name, group, world
+module("vllm.distributed.parallel_state", _WORLD=GroupCoordinator("world:0", world), _TP=GroupCoordinator("tp:0", half), _PP=None)
 module("torch.distributed.rpc.api", _ALL_WORKER_NAMES={"a", "b"})
 class Data:
     def __init__(self): self.paths, self.size, self.text, self.ratio = list(range(12)), 12, "x", 2.5

@@ -1,0 +1,29 @@
+"""How serving engines and Ray name their processes, and the options of their servers.
+
+Tried with vLLM 0.32 and 0.33 and verl 0.9.1 on Ray 2.60; read in the sources of SGLang 0.5.23.
+"""
+
+VLLM, SGLANG, RAY = "vLLM", "SGLang", "Ray"
+TITLES = {"VLLM": VLLM, "sglang": SGLANG, "ray": RAY}
+"""How a process title begins, before `::`: `VLLM::Worker_PP1_TP0`, `sglang::scheduler_TP1`, `ray::TrainWorker.update_actor`."""
+WORKER = "Worker"
+"""vLLM's worker that is the only one of its engine has this name alone."""
+RAY_TRAIN_ACTORS = frozenset({"RayTrainWorker", "_RayTrainWorker__execute"})
+"""Actors that Ray Train starts for any program."""
+RAY_JOB = "RAY_JOB_ID"
+"""The job of an actor: 8 hexadecimal digits."""
+FRAMEWORK_VARIABLES = {"RAY_LOCAL_WORLD_SIZE": "verl"}
+"""What a framework on Ray sets in the environment of each of its actors, and Ray does not (verl's `RayWorkerGroup`)."""
+
+SERVE = "serve"
+"""`vllm serve MODEL`."""
+MODEL_OPTIONS = ("served-model-name", "model", "model-path", "model-tag")
+"""The name that clients use comes first."""
+SIZE_OPTIONS = {
+    "DP": ("data-parallel-size", "dp-size", "dp"),
+    "PP": ("pipeline-parallel-size", "pp-size", "pp"),
+    "TP": ("tensor-parallel-size", "tp-size", "tp"),
+}
+"""How many parts there are of what a title counts: `_TP1`."""
+CACHED_MODEL = "models--"
+"""How a directory of Hugging Face's cache begins: `models--Qwen--Qwen2.5-0.5B/snapshots/HASH`."""
