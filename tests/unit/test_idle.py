@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import AwaitedFile, Connection, Connections, Frame, Holder, Loop
+from hangdoc.snapshot import AwaitedFile, Clocks, Connection, Connections, Frame, Holder, Loop, Process
 from tests.unit.builders import c10d, frame, local, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
@@ -109,3 +109,27 @@ def test_the_rounds_inside_a_request_are_no_batches(caller: Frame, batches: int 
     model = frame("execute_model", 12, "/home/me/model.py", loops=(layers,), locals=(local("layer", 3),))
     (job,) = diagnose(snapshot(*(rank(number, *c10d("all_reduce"), model, caller) for number in range(2)))).jobs
     assert {view.batches_done for view in job.ranks} == {batches}
+
+
+@pytest.mark.parametrize(
+    ("front", "verdict"),
+    [
+        ((Holder(pid=9, name="frontend", state="S", waits_for_events=True),), "waiting"),
+        ((Holder(pid=9, name="frontend", state="S"),), "hung"),  # it may be stuck
+        ((), "hung"),
+    ],
+)
+def test_who_polls_memory_that_a_front_end_shares_is_idle(front: tuple[Holder, ...], verdict: str) -> None:
+    ranks = [polls_memory(rank(number, frame("wait_for", 30), others_in_memory=front)) for number in range(2)]
+    (job,) = diagnose(snapshot(*ranks, silence=600.0)).jobs
+    assert job.verdict == verdict
+    if front and verdict == "waiting":
+        assert job.findings[0].summary == "idle: ranks 0-1 are waiting for requests from pid 9 (frontend)"
+
+
+def polls_memory(process: Process) -> Process:
+    """A rank that sleeps for 20 ms again and again."""
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    main = replace(main, syscall="clock_nanosleep", voluntary_switches=50, sleep_seconds=0.01, whole_sleep_seconds=0.02)
+    return replace(process, clocks=replace(process.clocks, threads=(main, *others)))

@@ -435,3 +435,33 @@ def test_who_started_it_by_multiprocessing() -> None:
         {pid: own._replace(pid=pid, argv=argv, stat=own.stat._replace(ppid=pid - 1)) for pid, argv in lines.items()}
     )
     assert list(process_table.starters(table, 5)) == [4, 3]
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_who_shares_memory_with_a_rank_that_sleeps(tmp_path: Path) -> None:
+    """A front end that has mapped the same ring, and waits for connections; not a child of the rank."""
+    program = """
+import mmap, os, socket, sys, time
+ring = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 4096)
+if sys.argv[2] == "rank" and os.fork() == 0:
+    time.sleep(99)
+print("ready", flush=True)
+socket.create_server(("127.0.0.1", 0)).accept() if sys.argv[2] == "front" else time.sleep(99)
+"""
+    path = tmp_path / "ring"
+    path.write_bytes(bytes(4096))
+    with (
+        child(program, str(path), "front", stdout=subprocess.PIPE) as front,
+        child(program, str(path), "rank", stdout=subprocess.PIPE) as waiting,
+    ):
+        assert front.stdout is not None and front.stdout.readline()
+        assert waiting.stdout is not None and waiting.stdout.readline()
+        main = KernelThread(
+            tid=waiting.pid, name="python3", state="S", cpu_ns=0, voluntary_switches=1, involuntary_switches=0,
+            sleep_seconds=50.0,
+        )  # fmt: skip
+        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+        holders = awaited_processes.sharing_memory(PROC, waiting.pid, clocks, frozenset())
+        below = list(processes_at_work.descendants_of(PROC, waiting.pid))
+        os.kill(below[0], signal.SIGKILL)
+    assert [(holder.pid, holder.waits_for_events) for holder in holders] == [(front.pid, True)]

@@ -15,6 +15,7 @@ from hangdoc.reasoning.model.holds import (
     InFile,
     OnNetwork,
     ReadsPipe,
+    Serves,
 )
 from hangdoc.reasoning.ranks.enders import find_engine, with_end
 from hangdoc.reasoning.ranks.thread_waits import Engine, ThreadWait, Waiter, find_wait
@@ -288,3 +289,13 @@ def test_the_thread_that_passes_open_files_gets_no_requests() -> None:
     )
     worker = process((kernel(MAIN, "futex"), GET), (kernel(LOADER, "accept4", files), (sharer,)))
     assert isinstance(wait_of(worker).hold, Elsewhere)
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_server_whose_handler_is_locked_out_for_ever_serves_nobody(twice: bool) -> None:
+    """The handler takes a lock again that it holds."""
+    again = frame("reload", 61, source="with self.guard:" if twice else "compute()")
+    handler = (again, frame("times", 54, source="self.reload()", contexts=("self.guard",)))
+    serves = process((kernel(MAIN, "poll", LISTENS), SERVE), (kernel(48, "futex"), handler))
+    hold = wait_of(serves, connections=(AT_8000,)).hold
+    assert isinstance(hold, AtLock if twice else Serves)

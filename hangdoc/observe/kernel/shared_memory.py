@@ -45,6 +45,13 @@ def holders_of(proc: ProcFS, pid: int, inode: int) -> tuple[Holder, ...] | None:
     return holders if holders or complete else None
 
 
+def sharers_of(proc: ProcFS, pid: int) -> tuple[Holder, ...]:
+    """The first few other processes that share memory with a process, as far as they can be read."""
+    mapped, _ = _read_mapped(proc, file_holders.period())
+    shared = (pids for pids in mapped.values() if pid in pids)
+    return file_holders.read_holders(proc, dict.fromkeys(other for pids in shared for other in pids if other != pid))
+
+
 @lru_cache(1)
 def _read_mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, ...]], bool]:
     """The processes that have each file mapped for writing, and whether all processes could be read."""

@@ -63,6 +63,19 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     return processes_at_work.of_job(proc, pid, observed) or processes_at_work.asleep(proc, pid, observed)
 
 
+def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The processes outside of the run that share memory with a rank whose main thread sleeps, or wakes often and may be between
+    two sleeps: it may look for what they write there. Without its child processes."""
+    main = next((thread for thread in clocks.threads if thread.tid == pid), None)
+    if main is None or (
+        main.sleep_seconds is None and (main.voluntary_switches or 0) <= _REPLIES * clocks.window_seconds
+    ):
+        return ()
+    passed = observed | processes_at_work.descendants_of(proc, pid)
+    holders = tuple(holder for holder in shared_memory.sharers_of(proc, pid) if holder.pid not in passed)
+    return processes_at_work.judged(proc, holders, pid, processes_at_work.INHERITED, observed) or ()
+
+
 def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The processes at work that may start what a rank or launcher waits for in a rendezvous."""
     main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)

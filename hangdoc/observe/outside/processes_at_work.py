@@ -91,6 +91,11 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
     return _find_busy(proc, _find_connected(proc, waiting, observed), waiting, _BUSY)
 
 
+def descendants_of(proc: ProcFS, pid: int) -> frozenset[int]:
+    """The processes below another one."""
+    return frozenset(_read_table(proc, file_holders.period()).descendants(pid))
+
+
 def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that started `waiting` or are connected with it or a descendant, and that a signal has stopped: one
     of them may have to send something. If none is stopped: the workers of Ray that are, and for which a connected process may

@@ -25,12 +25,13 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     OnNetwork,
     ReadsPipe,
+    Serves,
     Stopped,
     describe_holders,
     receives,
     replies_to_polls,
 )
-from hangdoc.reasoning.ranks import sleeps
+from hangdoc.reasoning.ranks import locks, sleeps
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
 from hangdoc.reasoning.ranks.thread_waits import (
     CHILD_FILES,
@@ -63,12 +64,15 @@ class Ender(NamedTuple):
 def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     """A wait with what ends it: by itself, if a thread or process that may end it works or continues soon; or else the seconds
     that those which sleep need for a turn."""
+    if isinstance(wait.hold, Serves):
+        return _find_stuck_handler(waiter) or wait
     if wait.hold.ends != "unknown":
         return wait
     enders = tuple(_find_enders(waiter))
     return (
         _find_end_by_engine(waiter, wait)
         or _find_stopped_sender(waiter, wait)
+        or _find_end_by_memory(waiter, wait)
         or _find_end_by_threads(wait, enders)
         or _find_end_by_job(waiter, wait)
         or _add_sleeps(waiter, wait, enders)
@@ -82,6 +86,15 @@ def _find_enders(waiter: Waiter) -> Iterator[Ender]:
             kernel = own_kernel_thread(process, thread)
             if thread is not waiter.thread and kernel is not None:
                 yield Ender(process, thread, kernel)
+
+
+def _find_stuck_handler(waiter: Waiter) -> ThreadWait | None:
+    """The wait of a thread of a server at a lock of its process that is never released: no request passes it any more."""
+    for process, thread, kernel in _find_enders(waiter._replace(helpers=())):
+        lock = locks.find_lock(process, thread, kernel)
+        if lock is not None and lock.ends == "never":
+            return ThreadWait("waiting-lock", lock.what, lock)
+    return None
 
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
@@ -113,6 +126,16 @@ def _find_stopped_sender(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
         return None
     hold = _describe_stopped_sender(sender, "unknown", sender.through)
     return ThreadWait(wait.state, str(hold), hold)
+
+
+def _find_end_by_memory(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
+    """The wait of a rank that polls memory, for requests, if it shares memory with processes of which each works or waits for the
+    outside itself; None for any other wait."""
+    others = waiter.process.others_in_memory
+    if not others or not receives(wait.hold) or not all(other.works or other.waits_for_events for other in others):
+        return None
+    hold = GetsRequests(sender=describe_holders(others))
+    return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
 
 
 def _describe_stopped_sender(sender: Holder, ends: Ends, through: int | None) -> EngineStopped:
