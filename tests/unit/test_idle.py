@@ -50,8 +50,8 @@ def test_a_driver_that_is_stopped_is_named_once_the_wait_is_old() -> None:
     assert finding.summary == "pid 7 (python), with which ranks 0-1 are connected, is stopped by a signal (state T)"
 
 
-@pytest.mark.parametrize(("port", "verdict"), [(8000, "waiting"), (29500, "hung")], ids=["requests", "the run's store"])
-def test_a_parent_with_the_store_of_the_run_gives_no_requests(port: int, verdict: str) -> None:
+@pytest.mark.parametrize(("port", "gives"), [(8000, True), (29500, False)], ids=["requests", "the run's store"])
+def test_a_parent_with_the_store_of_the_run_gives_no_requests(port: int, gives: bool) -> None:
     polls = frame("take_request", 12, source="time.sleep(0.02)")
     sleeps = {
         "syscall": "clock_nanosleep",
@@ -72,7 +72,7 @@ def test_a_parent_with_the_store_of_the_run_gives_no_requests(port: int, verdict
     connections = Connections(connections=(*silent(2, 60.0).connections, listens))
     others = rank(1, *c10d("broadcast"), frame("serve", 9))
     (job,) = diagnose(snapshot(parent, first, others, connections=connections)).jobs
-    assert job.verdict == verdict
+    assert ("waiting for requests from pid 50 (api_server)" in job.findings[0].summary) is gives
 
 
 @pytest.mark.parametrize(
@@ -133,3 +133,56 @@ def polls_memory(process: Process) -> Process:
     main, *others = process.clocks.threads
     main = replace(main, syscall="clock_nanosleep", voluntary_switches=50, sleep_seconds=0.01, whole_sleep_seconds=0.02)
     return replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+
+
+@pytest.mark.parametrize(
+    ("call", "verdict"),
+    [
+        (c10d("broadcast", local("src", 0)), "waiting"),
+        (c10d("recv", local("src", 0)), "waiting"),
+        (c10d("broadcast", local("src", 1)), "hung"),  # the one that polls is to come to it
+        (c10d("barrier"), "hung"),
+    ],
+    ids=["broadcast", "recv", "broadcast by another rank", "barrier"],
+)
+def test_who_polls_while_the_others_wait_for_what_it_hands_out_may_be_idle(
+    call: tuple[Frame, ...], verdict: str
+) -> None:
+    """A spool directory, a lease. Nothing shows whether somebody makes what it polls for."""
+    polls = polls_memory(rank(0, frame("lead", 59, source="time.sleep(0.02)")))
+    (job,) = diagnose(snapshot(polls, rank(1, *call, frame("help", 80)), silence=600.0), patience=1.0).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        (finding,) = job.findings
+        assert (finding.code, finding.severity, finding.confidence) == ("HD602", "info", 0.6)
+        assert finding.summary.startswith("idle, or what it waits for never comes: rank 0 is polling")
+
+
+def asks(number: int, *server: Holder, pid: int = 77) -> Process:
+    """A rank that waits for a message at a socket."""
+    socket = AwaitedFile(kind="socket", name="socket:[9]", descriptor=3, inode=9, holders=server)
+    return rank(number, frame("pop", 27), kernel={"syscall": "recvfrom", "files": (socket,)}, owner=pid, ppid=pid)
+
+
+@pytest.mark.parametrize(("events", "verdict"), [(True, "waiting"), (False, "hung")])
+def test_ranks_that_all_wait_for_a_queue_may_be_idle(events: bool, verdict: str) -> None:
+    """A blocking pop: the server waits for connections and requests itself. One that is stuck does not."""
+    queue = Holder(pid=6, name="python", state="S", waits_for_events=events)
+    (job,) = diagnose(snapshot(*(asks(number, queue) for number in range(2)), silence=600.0)).jobs
+    assert job.verdict == verdict
+    in_call = rank(2, *c10d("all_reduce"), frame("main", 9), world=3)
+    (job,) = diagnose(snapshot(asks(0, queue), asks(1, queue), in_call, silence=600.0)).jobs
+    assert job.verdict == "hung"  # a request is under way
+
+
+def test_who_waits_for_a_message_of_the_server_that_started_it_is_idle() -> None:
+    """Its pipe leads to the engine, and to nobody else."""
+    requests = AwaitedFile(kind="socket", name="socket:[5]", descriptor=4, inode=5, listens=True)
+    serves = rank(
+        0, frame("serve", 9), pid=77, role="launcher", identity=None, owner=None, name="engine",
+        kernel={"syscall": "accept4", "files": (requests,)},
+    )  # fmt: skip
+    pipe = Holder(pid=77, name="engine", state="S")
+    (job,) = diagnose(snapshot(serves, *(asks(number, pipe) for number in range(2)), silence=600.0)).jobs
+    assert (job.verdict, job.findings[0].code) == ("waiting", "HD602")
+    assert job.findings[0].summary == "idle: ranks 0-1 are waiting for requests from pid 77 (engine)"

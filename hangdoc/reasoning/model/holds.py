@@ -320,6 +320,11 @@ def receives(hold: Hold) -> bool:
             return isinstance(hold, ReadsPipe)
 
 
+def is_for(hold: Hold, pid: int) -> bool:
+    """Whether a thread waits for one process alone."""
+    return isinstance(hold, ForOthers) and {holder.pid for holder in hold.holders or ()} == {pid}
+
+
 class InStore(Hold, frozen=True, kw_only=True):
     """It waits for a key in the store. Who would set it is not known."""
 

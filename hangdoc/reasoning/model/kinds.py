@@ -155,6 +155,8 @@ class Idle(Hold, frozen=True, kw_only=True):
     ends: Ends = "by-itself"
     receives: str
     """What the first ones do: `waiting for requests from pid 7 (python)`."""
+    sure: bool = True
+    """False if they poll, and nothing shows whether somebody makes what they poll for."""
 
     def __str__(self) -> str:
         return self.receives

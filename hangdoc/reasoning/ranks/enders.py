@@ -28,6 +28,7 @@ from hangdoc.reasoning.model.holds import (
     Serves,
     Stopped,
     describe_holders,
+    is_for,
     receives,
     replies_to_polls,
 )
@@ -100,7 +101,7 @@ def _find_stuck_handler(waiter: Waiter) -> ThreadWait | None:
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
     outside; None for any other wait."""
-    if waiter.engine is None or not receives(wait.hold):
+    if waiter.engine is None or not (receives(wait.hold) or is_for(wait.hold, waiter.engine.process.pid)):
         return None
     hold = _describe_wait_for_engine(waiter.engine)
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)

@@ -42,7 +42,8 @@ work takes long.
 It reads what the busy rank is doing, which of its counters and stacks changed
 during the observation, and the stacks of the waiting ranks. A rank is idle if it
 listens for requests itself, if it polls or receives and the process that started
-it listens (or is a known engine), or if it waits for a task of Ray.
+it listens (or is a known engine), or if it waits for a task of Ray. If it polls, and
+nothing shows who makes what it polls for, the score is lower.
 
 ## When it can be wrong
 
@@ -65,6 +66,8 @@ from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import children, words
+
+_IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
 
 
 @about(Works)
@@ -93,10 +96,12 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
 
 @about(Idle, Serves)
 def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
+    sure = not isinstance(kind, Idle) or kind.sure
+    what = "idle" if sure else "idle, or what it waits for never comes"
     return Draft(
-        confidence=0.75,
-        summary=f"idle: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
+        confidence=0.75 if sure else 0.6,
+        summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
         evidence=words.sides(run, blockage),
-        remedy="Nothing. If a request is on its way, look at the process that should send it.",
-        commands=() if isinstance(kind, Idle) else None,
+        remedy=f"Nothing{'' if sure else ', if it waits for requests'}. {_IF_ON_ITS_WAY}",
+        commands=() if sure and isinstance(kind, Idle) else None,
     )

@@ -4,7 +4,7 @@ A run in which no rank waits for another, but none makes progress, is at a stand
 are derived from the blockages only.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
@@ -135,7 +135,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
         blockages.append(
             Blockage(
-                kind=_idle_or(hold, waiting),
+                kind=_idle_or(hold, ranks, waiting),
                 awaited=_classes_at(waits, (end.nodes for end in ends)),
                 culprits=tuple(ranks) if hold.BLAMES_RANKS else (),
                 waiting=waiting,
@@ -144,19 +144,39 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
     return blockages
 
 
-def _idle_or(hold: Hold, waiting: Iterable[Class]) -> Hold:
-    """Idle, if ranks wait for requests and no other one waits for them but in a call by which they tell it what to do. In any
+def _idle_or(hold: Hold, ranks: Collection[int], waiting: Sequence[Class]) -> Hold:
+    """Idle, if `ranks` wait for requests and no other one waits for them but in a call by which they hand out what comes. In any
     other call, the ranks that wait are in the middle of a request, which the others have left."""
-    get_work = (
-        alike.first.wait is not None and alike.first.wait.operation.op in call_names.DISTRIBUTES for alike in waiting
-    )
+    if not all(_gets_work(alike.first, ranks, waiting) for alike in waiting):
+        return hold
     match hold:
-        case GetsRequests(owed=False) if all(get_work):
+        case GetsRequests(owed=False):
             return Idle(receives=str(hold))
-        case ReadsPipe(holders=writers, from_outside=True) if all(get_work):
+        case ReadsPipe(holders=writers, from_outside=True):
             return Idle(receives=f"waiting for requests from {describe_holders(writers or ())}")
+        case Asleep(polls=True, ends="unknown") if waiting:
+            return Idle(receives=str(hold), sure=False)
+        case OnNetwork(holders=servers, sends=False) if (
+            servers and not waiting and all(each.waits_for_events for each in servers)
+        ):
+            return Idle(receives=str(hold), sure=False)
         case _:
             return hold
+
+
+def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
+    """Whether a rank waits in a call by which one of `givers`, or a rank that waits for them itself, hands something out."""
+    wait = rank.wait
+    if wait is None:
+        return False
+    if (operation := wait.operation).op in call_names.RECEIVES:
+        return operation.peer is None or operation.peer in {*givers, *numbers_of(waiting)}
+    if operation.op not in call_names.DISTRIBUTES:
+        return False
+    root = wait.root
+    if root is not None and wait.members is not None:
+        root = wait.members[root] if root < len(wait.members) else None
+    return root is None or root in givers
 
 
 def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:
