@@ -8,8 +8,9 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.text import call_words
 from hangdoc.render import words
-from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Process, PythonThread, Stack
+from hangdoc.snapshot import CallForm, Clocks, Frame, Group, Interpreter, Process, PythonThread, Stack, Unavailable
 from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
+from tests.unit.recordings import T0_US, history_of, recorder
 
 
 @pytest.mark.parametrize(
@@ -194,3 +195,18 @@ def test_a_group_has_the_name_that_its_serving_engine_gives_it() -> None:
     assert operation is not None
     assert (operation.group, operation.group_label) == ("3", "tp:0")
     assert call_words.group_name(GroupCalls("3", (0, 1), {}, label="tp:0")) == "group tp:0"
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_the_record_tells_which_work_a_line_waits_for(pending: bool) -> None:
+    """The works were made in a comprehension, and native frames could not be read in time."""
+    forms: dict[CallForm, int] = {}
+    calls = [(n, CallForm(op="all_reduce"), T0_US - 60_000_000, pending and n > 5) for n in (5, 6, 7)]
+    record = recorder(history_of(calls, wall_us=T0_US, forms=forms), forms=forms)
+    waits = frame("reduce", 66, source="w.wait()", context="for p, w in zip(self.params, works):\n    w.wait()")
+    kernel = {"syscall": "futex", "wchan": "futex_do_wait"}
+    first = rank(0, waits, kernel=kernel, recorder=record, native=Unavailable(reason="py-spy did not end within 6.0 s"))
+    (job,) = diagnose(snapshot(first, rank(1, frame("load", 3), kernel={"syscall": "futex"}))).jobs
+    assert (job.ranks[0].state, job.ranks[0].operation is not None and job.ranks[0].operation.op) == (
+        ("in-collective", "all_reduce") if pending else ("waiting-lock", False)
+    )

@@ -18,15 +18,18 @@ _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
-def find_unfinished_work(thread: PythonThread) -> Wait | None:
+def find_unfinished_work(thread: PythonThread, *, has_record: bool) -> Wait | None:
     """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
-    source shows none. Less sure than native frames: the same line may wait for another thing."""
+    source shows none. Less sure than native frames: the same line may wait for another thing. `has_record`: the record has one
+    operation that is not complete, which tells the one that the source does not show."""
     frame = innermost_user_frame(thread)
     source = frame.source or "" if frame is not None and frame is innermost(thread) else ""
     if _STORE_CALL.search(source):
         return Wait("store", Operation(op="wait", origin="store"), sure=False)
-    op = find_operation(thread) if _WAIT_CALL.search(source) else None
-    if op is None or op not in call_names.OPERATIONS:
+    if not _WAIT_CALL.search(source):
+        return None
+    op = find_operation(thread)
+    if op not in call_names.OPERATIONS and not has_record:
         return None
     return Wait(call_names.wait_kind(op), Operation(op=op, origin="user"), sure=False)
 

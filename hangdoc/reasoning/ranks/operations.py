@@ -138,7 +138,7 @@ def _find_in_stack(process: Process, thread: PythonThread, read: Reading) -> Wai
     if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
-    return in_source.find_unfinished_work(thread)
+    return in_source.find_unfinished_work(thread, has_record=recorded.find_only_pending(process) is not None)
 
 
 def _find_in_python_frames(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
