@@ -31,6 +31,8 @@ RENDEZVOUS = frozenset(
     [INIT_PROCESS_GROUP, "_new_process_group_helper", CREATE_STORE, "_store_based_barrier", "rendezvous",
      "init_device_mesh", "_tcp_rendezvous_handler", "_env_rendezvous_handler", "_file_rendezvous_handler", INIT_RPC]
 )  # fmt: skip
+HANDLERS = frozenset({"rendezvous", "_tcp_rendezvous_handler", "_env_rendezvous_handler", "_file_rendezvous_handler"})
+"""The part of a rendezvous that libraries call themselves, for a group beside the default one (SGLang, OpenRLHF)."""
 GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
 ROOTED = frozenset(

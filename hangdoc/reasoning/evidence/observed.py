@@ -69,6 +69,11 @@ def groups(process: Process) -> tuple[Group, ...]:
     return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
 
 
+def default_members(process: Process) -> tuple[int, ...]:
+    """The ranks of its default group; empty if they are not known."""
+    return next((group.ranks for group in groups(process) if group.default), ())
+
+
 def keeps_alive(process: Process) -> tuple[str, ...]:
     """Names of the threads that keep it alive after the end of its main thread."""
     return process.interpreter.keeps_alive if isinstance(process.interpreter, Interpreter) else ()

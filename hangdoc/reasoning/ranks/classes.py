@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.ranks.counters import comes_on
 
@@ -39,4 +40,6 @@ def _list_conclusions(rank: Rank) -> Hashable:
         rank.counters_moved,
         (rank.work is not None, rank.process is not None and comes_on(rank.process, rank.thread)) if busy else None,
         None if loop is None else (loop.inside, loop.done, loop.total),
+        # Parts of a run (trainers, rollouts) have default groups of their own.
+        observed.default_members(rank.process) if rank.wait is None and rank.process is not None else (),
     )

@@ -52,12 +52,16 @@ from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.next_steps import Command, command, constant, operand
+from hangdoc.reasoning.waiting.waits import meets_others
 from hangdoc.snapshot import Unavailable
 
 _SNAPSHOT = (
     constant("hangdoc snapshot -o $(hostname).hangdoc", note="on every host"),
     constant("hangdoc diagnose *.hangdoc"),
 )
+_OUTSIDE = ", which needs processes outside of this run"
+_OF_OTHERS = "whether those processes, such as rollouts or trainers, have made the same call"
+_OF_CALLS = "the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each rank"
 _SHOWN = 8
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
@@ -67,11 +71,9 @@ def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     who = set(numbers_of(blockage.awaited))
     if isinstance(kind, SameCall):
         call = words.operation(blockage.awaited[0].first)
-        state = f"{words.do(who, 'is', 'are all')} waiting in {call}, but"
-        check = (
-            "the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each "
-            "rank"
-        )
+        outside = meets_others(run, blockage.awaited[0].first)
+        state = f"{words.do(who, 'is', 'are all')} waiting in {call}{_OUTSIDE if outside else ''}, but"
+        check = _OF_OTHERS if outside else _OF_CALLS
     else:
         state = f"{words.are(who)} not making progress and {words.be(who)} in no collective;"
         check = "what each rank is waiting for: its other threads, its child processes, a lock, or a service"

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.records import backend_names, unfinished_transfers
 from hangdoc.reasoning.ledger.compare import wait_seconds
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, WaitsForLoader
@@ -48,8 +49,42 @@ def _make_node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -
         # Of several ranks with unknown peers, each may wait for another of them.
         others = everyone if len(here) > 1 else everyone - here
         return Node(classes, here, others - {rank.wait.answered_by} or others)
-    members = frozenset(rank.wait.members) if rank.wait.members is not None else everyone
-    return Node(classes, here, members - here)
+    return Node(classes, here, _find_members(run, rank, rank.wait, everyone) - here)
+
+
+def _find_members(run: Run, rank: Rank, wait: Wait, everyone: frozenset[int]) -> frozenset[int]:
+    """The ranks of the run that have to make the call in which a rank waits: those of its group, or of its default group, which
+    has only some ranks where parts of a run (trainers, rollouts) have default groups of their own."""
+    if _is_second_rendezvous(rank, wait):
+        return frozenset()
+    if wait.members is None:
+        default = observed.default_members(rank.process) if rank.process is not None else ()
+        return frozenset(default) or everyone
+    return frozenset(member for member in wait.members if not _lacks_group(run.ranks.get(member), wait.operation.group))
+
+
+def meets_others(run: Run, rank: Rank) -> bool:
+    """Whether a rank waits for processes that are no ranks of its run: in a group between two runs, or in its rendezvous."""
+    wait = rank.wait
+    if wait is None or _is_second_rendezvous(rank, wait):
+        return wait is not None
+    return any(
+        (member not in run.ranks and member not in run.unseen)
+        or _lacks_group(run.ranks.get(member), wait.operation.group)
+        for member in wait.members or ()
+    )
+
+
+def _is_second_rendezvous(rank: Rank, wait: Wait) -> bool:
+    """Whether a rendezvous is for another group than the default one, which the rank has: who its members are is not known."""
+    in_handler = wait.kind == "rendezvous" and wait.operation.op in call_names.HANDLERS
+    return in_handler and rank.process is not None and bool(observed.default_members(rank.process))
+
+
+def _lacks_group(rank: Rank | None, name: str | None) -> bool:
+    """Whether a rank does not have a group. One between two runs numbers its members otherwise than these do."""
+    groups = observed.groups(rank.process) if rank is not None and rank.process is not None else ()
+    return name is not None and bool(groups) and name not in {group.name for group in groups}
 
 
 def lock_holders(run: Run, rank: Rank) -> list[int]:
