@@ -134,11 +134,12 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             sinks.setdefault((hold.alike, where, bool(end.upstream)), (hold, []))[1].append(end)
     for hold, ends in sinks.values():
         waiting = _classes_at(waits, (end.upstream for end in ends))
+        awaited = _classes_at(waits, (end.nodes for end in ends))
         ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
         blockages.append(
             Blockage(
-                kind=_idle_or(hold, ranks, waiting),
-                awaited=_classes_at(waits, (end.nodes for end in ends)),
+                kind=_idle_or(hold, awaited, waiting),
+                awaited=awaited,
                 culprits=tuple(ranks) if hold.BLAMES_RANKS else (),
                 waiting=waiting,
             )
@@ -146,17 +147,19 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
     return blockages
 
 
-def _idle_or(hold: Hold, ranks: Collection[int], waiting: Sequence[Class]) -> Hold:
-    """Idle, if `ranks` wait for requests and no other one waits for them but in a call by which they hand out what comes. In any
-    other call, the ranks that wait are in the middle of a request, which the others have left."""
+def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> Hold:
+    """Idle, if the awaited ranks wait for requests and no other one waits for them but in a call by which they hand out what
+    comes. In any other call, the ranks that wait are in the middle of a request, which the others have left."""
+    ranks = frozenset(numbers_of(awaited))
     if not all(_gets_work(alike.first, ranks, waiting) for alike in waiting):
         return hold
+    processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:
         case GetsRequests(owed=False):
             return Idle(receives=str(hold))
         case ReadsPipe(holders=writers, from_outside=True):
             return Idle(receives=f"waiting for requests from {describe_holders(writers or ())}")
-        case Asleep(polls=True, ends="unknown") if waiting:
+        case Asleep(polls=True, ends="unknown") if waiting and not any(each.launcher_gone for each in processes):
             return Idle(receives=str(hold), sure=False)
         case OnNetwork(holders=servers, sends=False) if (
             servers and not waiting and all(each.waits_for_events for each in servers)
