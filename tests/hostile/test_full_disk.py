@@ -91,7 +91,7 @@ def test_a_full_disk_delays_no_message(tmp_path: Path, received: tuple[str, list
     (tmp_path / "out").mkdir()
     done = subprocess.run(
         ["unshare", "-m", "sh", "-ec", script, "sh", str(tmp_path / "out"), sys.executable, str(tmp_path / "watch.py"), url],
-        capture_output=True, text=True, check=False, timeout=60, env=os.environ | {"PYTHONPATH": _path()},
+        capture_output=True, text=True, check=False, timeout=200, env=os.environ | {"PYTHONPATH": _path()},
     )  # fmt: skip
     _complete(done, bodies, "no space left on device")
 
@@ -103,7 +103,7 @@ def test_neither_does_a_quota(number: int, tmp_path: Path, received: tuple[str, 
     (tmp_path / "out").mkdir()
     done = subprocess.run(
         [sys.executable, str(tmp_path / "watch.py"), str(tmp_path / "out"), url, str(number)],
-        capture_output=True, text=True, check=False, timeout=60, env=os.environ | {"PYTHONPATH": _path()},
+        capture_output=True, text=True, check=False, timeout=200, env=os.environ | {"PYTHONPATH": _path()},
     )  # fmt: skip
     _complete(done, bodies, os.strerror(number)[1:])
     assert list((tmp_path / "out").iterdir()) == []

@@ -87,7 +87,7 @@ def test_a_stranger_that_lies_changes_no_report(place: Path) -> None:
         with stranger(victim, Served([lie(victim)])):
             began = time.monotonic()
             seen = run_hangdoc("--pid", str(victim), "--ras", "always", folder=place)
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 100
     assert LIE[2:] not in seen.text
     assert "4242424242" not in seen.text
 

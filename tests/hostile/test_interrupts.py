@@ -67,7 +67,7 @@ def is_observed(rank: int) -> bool:
     return False
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize(
     "words",
@@ -89,16 +89,16 @@ def test_a_command_ends_at_any_time(words: str, number: signal.Signals, rank: in
             time.sleep(delay)
             os.killpg(child.pid, number)
             sent = time.monotonic()
-            _, said = child.communicate(timeout=20)
+            _, said = child.communicate(timeout=60)
             over = child.returncode in (0, 4)  # it had ended before
             assert child.returncode == 128 + number or over, (delay, said)
-            assert time.monotonic() - sent < 5
+            assert time.monotonic() - sent < 30  # not the 1,000 s of an ssh that does not answer
             assert "Traceback" not in said and "ignored" not in said, (delay, said)
             assert (
                 len([line for line in said.splitlines() if line and "watching" not in line and ":" not in line[:3]])
                 <= 1
             )
-            until = time.monotonic() + 2
+            until = time.monotonic() + 30
             while is_observed(rank):
                 assert time.monotonic() < until, delay
                 time.sleep(0.01)
@@ -131,7 +131,7 @@ def test_the_second_ctrl_c_does_not_wait_for_the_cleanup() -> None:
             child.send_signal(signal.SIGINT)
             time.sleep(0.05)
         assert child.poll() is None
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while child.poll() is None:
             assert time.monotonic() < until
             child.send_signal(signal.SIGINT)
@@ -158,5 +158,5 @@ def test_a_ctrl_c_that_python_would_drop_ends_the_command() -> None:
         "    return 0\n"
         "main.run_to_end(command)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (130, "")

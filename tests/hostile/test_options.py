@@ -66,7 +66,7 @@ def test_no_command_accepts_it(value: str) -> None:
     ids=lambda words: " ".join(words)[:30],
 )
 def test_it_ends_with_one_sentence(words: list[str], tmp_path: Path) -> None:
-    done = subprocess.run([HANGDOC, *words], capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path)
+    done = subprocess.run([HANGDOC, *words], capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -145,12 +145,14 @@ def test_readings_that_never_end_are_not_repeated(monkeypatch: pytest.MonkeyPatc
         for _ in range(3):
             readings.read_each((FIRST, FIRST + 1), read, Deadline(10.0))
         assert begun == [FIRST, FIRST + 1]
+        assert readings.gave_up()
     finally:
         never.set()
     until = time.monotonic() + 10
     while len(begun) < 4:
         assert time.monotonic() < until, "it is tried again when the earlier reading has ended"
         readings.read_each((FIRST, FIRST + 1), read, Deadline(10.0))
+    assert not readings.gave_up()
 
 
 def test_what_is_kept_of_a_stack_is_bounded() -> None:

@@ -72,7 +72,7 @@ def run(
     command = shlex.split(words.replace("BUNDLE", shlex.quote(bundle)).replace("SELF", str(os.getpid())))
     return subprocess.run(
         ["sh", "-c", f'exec "$@" {redirected}', "sh", HANGDOC, *command],
-        stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False,
+        stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, timeout=200, check=False,
         env={**os.environ, **variables},
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def test_an_agent_that_cannot_be_answered(redirected: str, code: int, why: str) 
         ["sh", "-c", f"exec {HANGDOC} mcp {redirected}"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    out, said = server.communicate(json.dumps(_INITIALIZE) + "\n", timeout=60)
+    out, said = server.communicate(json.dumps(_INITIALIZE) + "\n", timeout=200)
     assert server.returncode == code
     assert said == (f"{_LOST}{why}.\n" if why else "")
     assert bool(out) == (not why)
@@ -236,7 +236,7 @@ def top(term: str = "xterm-256color", *, deaf: bool = False) -> Iterator[tuple["
                 os.close(end)
 
 
-def read_until(terminal: int, text: bytes, seconds: float = 60) -> bytes:
+def read_until(terminal: int, text: bytes, seconds: float = 200) -> bytes:
     """What a terminal has shown until this text."""
     shown, until = b"", time.monotonic() + seconds
     while text not in shown:
@@ -249,7 +249,7 @@ def read_until(terminal: int, text: bytes, seconds: float = 60) -> bytes:
 
 def end_of(child: "subprocess.Popen[bytes]", terminal: int) -> tuple[int, bytes]:
     """The exit code of a command, and what it has shown in its terminal until its end."""
-    shown, until = b"", time.monotonic() + 20
+    shown, until = b"", time.monotonic() + 200
     while child.poll() is None:
         assert time.monotonic() < until, shown[-2000:]
         with suppress(BlockingIOError):
@@ -286,7 +286,7 @@ def test_top_ends_with_its_terminal(deaf: bool) -> None:
         read_until(ours, _BEGUN)
         os.close(theirs)
         os.close(ours)
-        assert child.wait(20) == (128 + signal.SIGHUP if deaf else -signal.SIGHUP)
+        assert child.wait(100) == (128 + signal.SIGHUP if deaf else -signal.SIGHUP)
 
 
 @pytest.mark.parametrize("term", ["", "dumb"])
@@ -305,7 +305,7 @@ def test_top_needs_a_terminal(number: int) -> None:
     streams[number] = subprocess.PIPE if number == 2 else subprocess.DEVNULL
     try:
         child = subprocess.Popen([HANGDOC, "top"], stdin=streams[0], stdout=streams[1], stderr=streams[2])
-        _, complaint = child.communicate(timeout=30)
+        _, complaint = child.communicate(timeout=200)
         assert child.returncode == 2
         if number != 2:
             os.set_blocking(ours, False)

@@ -66,7 +66,7 @@ class Node:
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run something on the host, as from its console."""
         enter = ["nsenter", "--target", self.init, "--net", "--uts", "--pid", "--mount", "--wd=/"]
-        return subprocess.run([*enter, *words], capture_output=True, text=True, check=check, timeout=60)
+        return subprocess.run([*enter, *words], capture_output=True, text=True, check=check, timeout=200)
 
     def ssh(self, command: str, log: Path | None = None) -> subprocess.Popen[str]:
         """Start something over ssh, as a person does; it is ended with the cluster."""
@@ -131,7 +131,7 @@ class Cluster:
             self._cleanup.callback(node.end)
             self.nodes.append(node)
         (self.folder / "wired").touch()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 100
         for node in self.nodes:
             while subprocess.run([*self.ssh_words(node.address), "true"], capture_output=True, check=False).returncode:
                 assert time.monotonic() < until, (self.folder / f"{node.name}.log").read_text()
@@ -144,7 +144,7 @@ class Cluster:
 
     def switch(self, *words: str) -> None:
         """Run something where all wires meet."""
-        subprocess.run(["ip", "netns", "exec", self._space, *words], check=True, capture_output=True, timeout=30)
+        subprocess.run(["ip", "netns", "exec", self._space, *words], check=True, capture_output=True, timeout=100)
 
     @property
     def ssh_options(self) -> list[str]:
@@ -161,11 +161,11 @@ class Cluster:
         options = [word for option in self.ssh_options for word in ("-o", option)]
         return ["ip", "netns", "exec", self._space, "ssh", *options, f"root@{address}"]
 
-    def hangdoc(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def hangdoc(self, *words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
         """Run hangdoc where one looks from."""
         return self.run(HANGDOC, *words, timeout=timeout)
 
-    def run(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
         """Run a command where one looks from."""
         return subprocess.run(
             ["ip", "netns", "exec", self._space, *words],

@@ -13,7 +13,7 @@ from hangdoc_trainer.offspring import free_port
 from tests.live.watched import PROGRAMS
 from tests.pythons import observed
 
-_SECONDS = 60
+_SECONDS = 200
 
 
 @contextmanager

@@ -133,12 +133,14 @@ def test_a_slow_py_spy_takes_no_longer_than_the_timeout(
     """What could be read until then is diagnosed, and the rest is said."""
     slow = tmp_path / "py-spy"
     real, slow_for = pyspy.executable(), run.rank_pids()[1]
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *"--pid {slow_for} "*) sleep 30;; esac\nexec {real} "$@"\n')
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *"--pid {slow_for} "*) sleep 300;; esac\nexec {real} "$@"\n')
     slow.chmod(0o755)
     monkeypatch.setattr(pyspy, "executable", lambda: str(slow))
     began = time.monotonic()
-    seen = observe(Options(pids=(run.pids[0],), timeout=5))
-    assert time.monotonic() - began < 15  # half of what the slow one takes: on a crowded machine each step may be late
+    seen = observe(Options(pids=(run.pids[0],), timeout=15))
+    assert (
+        time.monotonic() - began < 100
+    )  # a third of what the slow one takes: on a crowded machine each step may be late
     assert isinstance(process_of(seen, slow_for).stack, Unavailable)
     assert isinstance(process_of(seen, run.rank_pids()[0]).stack, Stack)
     said = [text for text in seen.hosts[0].problems if text.startswith("the stack of")]

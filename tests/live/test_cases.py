@@ -137,7 +137,7 @@ def test_a_rank_that_only_a_variable_of_its_script_names(tmp_path: Path) -> None
     )
     with running(tmp_path / "run", sys.executable, str(script), TASK="1") as run:
         run.wait_for("ready")
-        until = time.monotonic() + 30  # it is ready a moment before it is in the rendezvous
+        until = time.monotonic() + 200  # it is ready a moment before it is in the rendezvous
         while not (jobs := diagnose(observe(Options(pids=(run.launcher.pid,)))).jobs):
             assert time.monotonic() < until
     assert [(rank.rank, rank.state) for rank in jobs[0].ranks if rank.pid == run.launcher.pid] == [(1, "in-rendezvous")]

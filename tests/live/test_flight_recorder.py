@@ -44,7 +44,7 @@ def frozen(
     dumped.clear()
     with under_torchrun(folder, "recorded.py", "all", str(folder), str(request.param)) as run:
         files = [folder / f"{rank}.entries" for rank in range(2)]
-        until = time.monotonic() + 120
+        until = time.monotonic() + 1000
         while not all(file.exists() for file in files):
             assert time.monotonic() < until, run.log()[-3000:]
             time.sleep(0.05)
@@ -204,7 +204,7 @@ sys.stdin.read()
                 rank.stdin.write(b"go on\n")
                 rank.stdin.flush()
                 assert rank.stdout.readline() == b"done\n"
-                until = time.monotonic() + 30
+                until = time.monotonic() + 100
                 while True:
                     try:
                         (record,) = reader.read(observation, target)

@@ -55,16 +55,16 @@ def test_an_end_at_any_moment_leaves_nothing(run: Started, number: signal.Signal
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(dice.uniform(0.05, 1.6))
         child.send_signal(number)
-        _, complaint = child.communicate(timeout=60)
+        _, complaint = child.communicate(timeout=200)
         assert "Traceback" not in complaint or before_main(complaint)
-        until = time.monotonic() + 5  # a py-spy under way ends by itself; the kernel lets go of what it held
+        until = time.monotonic() + 60  # a py-spy under way ends by itself; the kernel lets go of what it held
         while spies_on(ranks) and time.monotonic() < until:
             time.sleep(0.05)
         assert not spies_on(ranks)
         assert all(state(pid) in "RSD" for pid in ranks)
         assert not [path for path in tmp_path.iterdir() if path != bundle]
     steps = max(beat.step or 0 for beat in run.beats())
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while max(beat.step or 0 for beat in run.beats()) == steps:
         assert time.monotonic() < until, "the run no longer moves"
         time.sleep(0.1)
@@ -76,6 +76,11 @@ FREEZERS = {
     "v2": (Path("/sys/fs/cgroup"), "cgroup.freeze", "1", "0"),
 }
 """By hierarchy: where it is mounted, the file of a group that freezes it, what to write to freeze and to thaw."""
+
+
+def is_frozen(group: Path, switch: str, freeze: str) -> bool:
+    events = group / "cgroup.events"  # only of v2, whose switch shows what was written, not what is
+    return "frozen 1" in events.read_text() if events.exists() else (group / switch).read_text().strip() == freeze
 
 
 @pytest.mark.parametrize("name", [name for name, (mount, *_) in FREEZERS.items() if (mount / "cgroup.procs").exists()])
@@ -90,7 +95,10 @@ def test_a_frozen_control_group_is_told_and_left_frozen(run: Started, name: str)
     try:
         (group / "cgroup.procs").write_text(str(rank))
         (group / switch).write_text(freeze)
-        time.sleep(0.5)
+        until = time.monotonic() + 60
+        while not is_frozen(group, switch, freeze):
+            assert time.monotonic() < until
+            time.sleep(0.05)
         seen = observe(Options(pids=(run.pids[0],)))
         still = (group / switch).read_text().strip()
     finally:
@@ -123,7 +131,7 @@ def test_another_user_sees_what_he_may_and_says_so(run: Started, named: bool) ->
     needs("root")
     restricted = ["--pid", str(run.pids[0])] if named else []
     command = [sys.executable, "-c", AS_NOBODY, "diagnose", *restricted]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 4, result
     assert "another user" in result.stderr
     assert "as root" in result.stderr

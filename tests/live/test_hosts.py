@@ -42,7 +42,7 @@ def diagnosed(cluster: Cluster, *options: str) -> dict[str, Any]:
 
 
 def until(
-    look: Callable[[], dict[str, Any]], good: Callable[[dict[str, Any]], bool], seconds: float = 90
+    look: Callable[[], dict[str, Any]], good: Callable[[dict[str, Any]], bool], seconds: float = 200
 ) -> dict[str, Any]:
     """Look again and again until it is so; the last look otherwise."""
     end = time.monotonic() + seconds
@@ -71,7 +71,7 @@ def begun(cluster: Cluster) -> None:
 
 def wait_for_text(log: Path, text: str) -> None:
     """Until a log holds it."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while not (log.exists() and text in log.read_text()):
         assert time.monotonic() < end, log.read_text() if log.exists() else log
         time.sleep(0.2)
@@ -126,7 +126,7 @@ def test_an_interface_that_peers_cannot_reach(cluster: Cluster) -> None:
         decoy.run("ip", *words.split())
     launch(cluster, cluster.nodes[0])
     launch(cluster, decoy, environment="GLOO_SOCKET_IFNAME=docker0")
-    answer = until(lambda: diagnosed(cluster), finds("HD404"), 120)
+    answer = until(lambda: diagnosed(cluster), finds("HD404"))
     assert leading(answer) == ("HD404", [1])
     assert "docker0" in answer["jobs"][0]["findings"][0]["summary"]
 
@@ -140,13 +140,13 @@ def test_a_link_that_is_cut_and_a_host_that_does_not_answer(cluster: Cluster) ->
     assert {view["host"] for view in healthy["jobs"][0]["ranks"]} == {"node0", "node1"}
     cluster.nodes[1].run("ip", "link", "set", "eth0", "down")
     began = time.monotonic()
-    answer = until(lambda: diagnosed(cluster, "--host-timeout", "6"), finds("HD407"), 60)
+    answer = until(lambda: diagnosed(cluster, "--host-timeout", "6"), finds("HD407"))
     assert leading(answer) == ("HD407", [1])
     assert any(problem.startswith("10.99.7.2: ") for problem in answer["problems"])
     assert "10.99.7.2" in answer["jobs"][0]["unseen"][0]["why"]
     began = time.monotonic()
     diagnosed(cluster, "--host-timeout", "6")
-    assert time.monotonic() - began < 12  # its timeout, and what the others take
+    assert time.monotonic() - began < 60  # its timeout, and what the others take: not the minutes of TCP
 
 
 def test_different_ports_and_then_an_orphan(cluster: Cluster) -> None:
@@ -172,10 +172,10 @@ UNFRIENDLY = {
     "rubbish": ("head -c 300000 /dev/urandom; exit 0", "it sent no bundle"),
     "endless": ("exec tr '\\0' x < /dev/zero", "it sends data that is not a bundle"),
     "stalls": (
-        f"{HANGDOC} snapshot --as-text --window 0.1 | head -1; sleep 60",
-        "its hangdoc started but did not finish within 8 s",
+        f"{HANGDOC} snapshot --as-text --window 0.1 | head -1; sleep 300",
+        "its hangdoc started but did not finish within 20 s",
     ),
-    "silent": ("sleep 60", "no reply within 8 s"),
+    "silent": ("sleep 300", "no reply within 20 s"),
     "absent": ("exec /nonexistent/hangdoc", "hangdoc was not found there"),
     "password": ("printf 'Password: ' > /dev/tty && read answer < /dev/tty; exit 5", "it sent no bundle (exit code 5"),
     "changed": (f"{HANGDOC} snapshot --as-text --window 0.1 | sed '2s/A/B/'", "its bundle was corrupted in transit"),
@@ -195,10 +195,10 @@ def test_an_unfriendly_host_is_one_clear_line(kind: str, tmp_path: Path) -> None
     began = time.monotonic()
     done = subprocess.run(
         apart(HANGDOC, "diagnose", "--hosts", "good,bad", "--via", f"{tmp_path}/host {{host}}", "--remote-command", "anything",
-              "--host-timeout", "8", "--json"),
-        capture_output=True, text=True, check=False, timeout=60,
+              "--host-timeout", "20", "--json"),
+        capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
     said = json.loads(done.stdout)["problems"]
     assert len(said) == 1
     assert f"bad: {clause}" in said[0], said

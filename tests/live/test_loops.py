@@ -16,7 +16,7 @@ from tests.live.watched import Watched, under_torchrun
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 STOP = 7
 """The iteration of tests/live/programs/loops.py in which both ranks are."""
-_SECONDS = 90
+_SECONDS = 300
 
 
 def ranks(snapshot: Snapshot) -> dict[int, Process]:

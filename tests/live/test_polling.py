@@ -18,8 +18,13 @@ from tests.live.needs import each, shares
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 _PATIENCE = 2.0
 _QUIET = 20
-"""Polls in a row without an attach. Before them all that stands still is read, its C++ frames too; on a busy machine that takes
-some polls."""
+"""Polls in a row without an attach. Before them all that stands still is read, its C++ frames too."""
+_NAMED = 8
+"""Polls in a row that name a hang. Those before do not know yet for how long the run has been silent."""
+_LATE = 10
+"""Polls that may be taken when `diagnose` has named a hang, before one of them does."""
+_MANY = 400
+"""More polls than any state takes to come, also on a busy machine. Only a test that fails takes so many, or its whole time."""
 _FREEZES = Scenario(
     "freezes", "two nodes with the same shards; rank 1 skips a broadcast after a while", (Node(ranks=2),),
     ("--num-iterations", "100000", "--fault", "skipped-collective:1:400"), frozen=False,
@@ -61,15 +66,16 @@ def polls(run: Started, count: int, every: float) -> Iterator[Diagnosis]:
 def test_who_stands_still_is_not_read_again(run: Started, attached: list[int], name: str) -> None:
     once = story(diagnose(observe(Options(pids=run.pids)), patience=_PATIENCE))
     assert once[0] == "hung"
-    quiet = 0
-    for found in polls(run, 4 * _QUIET, 0.4):
+    quiet, at = 0, []
+    for number, found in enumerate(polls(run, _MANY, 0.4)):
         assert story(found) == once
         assert all(view.stack_seconds_ago in (0.0, None) for view in found.jobs[0].ranks)
         quiet = 0 if attached else quiet + 1
         if quiet == _QUIET:
             return
+        at += [(number, pid) for pid in attached]
         del attached[:]
-    raise AssertionError("ranks that stand still are read again")
+    raise AssertionError(f"ranks {run.rank_pids()} that stand still are read again: (poll, pid) {at}")
 
 
 @shares("healthy")
@@ -80,7 +86,7 @@ def test_a_healthy_run_never_hangs(run: Started, attached: list[int]) -> None:
         assert found.verdict in ("healthy", "waiting"), found
         ages += [view.stack_seconds_ago or 0.0 for view in found.jobs[0].ranks]
     length = time.monotonic() - began
-    assert max(ages) < 30  # each is read in its turn
+    assert max(ages) < max(30.0, length / 2)  # each is read in its turn
     assert any(ages)  # and not at every poll
     assert len(attached) < 4 + 2 * length
 
@@ -89,9 +95,15 @@ def test_a_healthy_run_never_hangs(run: Started, attached: list[int]) -> None:
 def test_what_moves_and_yet_hangs_is_named_at_every_poll(run: Started, name: str) -> None:
     """Where a rank polls or spins, and nothing passes between the ranks any more, all that moves is read each time."""
     once = story(diagnose(observe(Options(pids=run.pids)), patience=_PATIENCE))
-    said = [story(found) for found in polls(run, 12, 0.5)]
     assert once[0] == "hung"
-    assert said[4:] == [once] * len(said[4:])
+    named = 0
+    said = []
+    for found in polls(run, _MANY, 0.5):
+        said.append(story(found))
+        named = named + 1 if said[-1] == once else 0
+        if named == _NAMED:
+            return
+    raise AssertionError(said)
 
 
 @shares("long-evaluation")
@@ -102,31 +114,31 @@ def test_a_rank_that_is_busy_alone_is_waited_for(run: Started) -> None:
 
 def test_a_freeze_is_named_as_soon_as_diagnose_names_it() -> None:
     """Beside a diagnose again and again, whose pauses the polls must not take for movement of the run."""
-    said: list[tuple[float, tuple[str, str, tuple[int, ...]]]] = []
+    said: list[tuple[str, str, tuple[int, ...]]] = []
     over = threading.Event()
 
     def again_and_again() -> None:
         while not over.is_set() and not said:
             found = story(diagnose(observe(Options(pids=run.pids, native="never")), patience=_PATIENCE))
             if found[0] == "hung":
-                said.append((time.monotonic(), found))
+                said.append(found)
 
     with Started(_FREEZES) as run:
         beside = threading.Thread(target=again_and_again)
         beside.start()
         try:
-            for found in polls(run, 240, 0.5):
-                named = time.monotonic(), story(found)
-                if named[1][0] == "hung":
+            late = 0
+            for found in polls(run, _MANY, 0.5):
+                named = story(found)
+                if named[0] == "hung":
                     break
-            beside.join(30)
+                late += len(said)
+            beside.join(100)
         finally:
             over.set()
             beside.join()
-    assert named[1][0] == "hung"
-    (once,) = said
-    assert named[1] == once[1]
-    assert named[0] < once[0] + 5
+    assert [named] == said
+    assert late <= _LATE
 
 
 def test_a_new_rank_appears_and_one_that_is_gone_is_missed() -> None:
@@ -139,10 +151,10 @@ def test_a_new_rank_appears_and_one_that_is_gone_is_missed() -> None:
     seen()
     with Started(SCENARIOS["healthy"]) as run:
         ranks: set[int | None] = set(run.rank_pids().values())
-        until = time.monotonic() + 5
+        until = time.monotonic() + 100
         while not ranks <= seen():
             assert time.monotonic() < until
-    until = time.monotonic() + 5
+    until = time.monotonic() + 100
     while ranks & seen():
         assert time.monotonic() < until
     polling.close()

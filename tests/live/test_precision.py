@@ -27,7 +27,7 @@ def test_a_type_in_use_is_reported_and_one_that_is_only_named_is_not(tmp_path: P
             command = (sys.executable, str(PROGRAMS / "dtypes.py"), way)
             runs[way] = stack.enter_context(running(tmp_path / way, *command, **variables))
         for run in runs.values():
-            run.wait_for("begins", seconds=120)
+            run.wait_for("begins", seconds=200)
         ways = {run.launcher.pid: way for way, run in runs.items()}
         for _ in range(_LOOKS):
             snapshot = observe(Options(pids=tuple(ways), window=0.5))

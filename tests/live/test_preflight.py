@@ -86,7 +86,7 @@ def test_by_torchrun_over_the_very_topology(cluster: Cluster, case: str) -> None
         variables = f"GLOO_SOCKET_IFNAME={card} NANOCHAT_DATA_DIR={cluster.folder}/data{node.number}"
         depth = 5 if case == "bad" and node.number else 4
         started.append(by_torchrun(cluster, node, variables, f"--depth {depth}"))
-    codes = [process.wait(180) for process, _ in started]
+    codes = [process.wait(400) for process, _ in started]
     report = started[0][1].read_text()
     if case == "good":
         assert codes == [0, 0], report

@@ -24,7 +24,7 @@ HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 
 def hangdoc(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
-    return subprocess.run([HANGDOC, *arguments], capture_output=True, text=True, timeout=150, check=False)
+    return subprocess.run([HANGDOC, *arguments], capture_output=True, text=True, timeout=400, check=False)
 
 
 def status(pid: int) -> dict[str, str]:
@@ -39,7 +39,7 @@ def status(pid: int) -> dict[str, str]:
 def settled(pids: list[int], seconds: float) -> dict[int, dict[str, str]]:
     """The ranks' status once it has stood still for so long: a run that goes on starts threads of its own (rank 0 of
     `long-evaluation` one to read its shard, half a second into it, later on a busy machine)."""
-    until = time.monotonic() + 40
+    until = time.monotonic() + 100
     now, since = {pid: status(pid) for pid in pids}, time.monotonic()
     while time.monotonic() - since < seconds and time.monotonic() < until:
         time.sleep(0.2)
@@ -49,8 +49,8 @@ def settled(pids: list[int], seconds: float) -> dict[int, dict[str, str]]:
 
 
 def restored(before: dict[int, dict[str, str]]) -> dict[int, dict[str, str]]:
-    """The ranks' status once it is as before, or after five seconds: another test's look may hold a rank for a moment."""
-    until = time.monotonic() + 5
+    """The ranks' status once it is as before, or after a minute: another test's look may hold a rank for a moment."""
+    until = time.monotonic() + 60
     while (now := {pid: status(pid) for pid in before}) != before and time.monotonic() < until:
         time.sleep(0.1)
     return now

@@ -91,7 +91,7 @@ def _started(around: Path, **more: str) -> Iterator[Frozen]:
 
 def _hangdoc(*words: str, raw: bool = False) -> bytes:
     program = [sys.executable, "-c", RAW] if raw else [HANGDOC]
-    done = subprocess.run([*program, *words], capture_output=True, check=False, timeout=120)
+    done = subprocess.run([*program, *words], capture_output=True, check=False, timeout=400)
     assert done.returncode in (0, 1), done.stderr.decode()
     return done.stdout + done.stderr
 

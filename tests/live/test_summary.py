@@ -35,7 +35,7 @@ def frozen(tmp_path: Path) -> Iterator[int]:
 def test_a_summary_of_a_frozen_run(tmp_path: Path, frozen: int) -> None:
     bundle = tmp_path / "short.hangdoc"
     command = [sys.executable, "-m", "hangdoc", "snapshot", "--summary", "-o", str(bundle), "--pid", str(frozen)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=200)
     (job,) = diagnose(codec.read(bundle), patience=0.0).jobs
     assert (job.verdict, job.findings[0].culprits) == ("hung", (1,))
     assert [view.like for view in job.ranks] == [None, None, 0]

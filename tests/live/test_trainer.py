@@ -18,7 +18,7 @@ def train(data: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                "-m", "hangdoc_trainer.base_train", "--", *SMALL, *arguments]  # fmt: skip
     environment = {**os.environ, "NANOCHAT_DATA_DIR": str(data), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -23,7 +23,7 @@ class Watched:
     def log(self) -> str:
         return self._log.read_text("utf-8", "replace")
 
-    def wait_for(self, text: str, times: int = 1, seconds: float = 150) -> str:
+    def wait_for(self, text: str, times: int = 1, seconds: float = 200) -> str:
         """Until the ranks have printed this so often."""
         until = time.monotonic() + seconds
         while len(re.findall(text, self.log())) < times:

@@ -253,6 +253,18 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
         assert "ptrace" not in found[name].remedy
 
 
+def test_the_child_of_doctor_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C may end doctor before its child has written. Python then printed a traceback of a broken pipe."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho Traceback >&2\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert len(list(abilities._check_on_child())) == 3
+    assert capfd.readouterr() == ("", "")
+
+
 # --- in a container, and without the file ---------------------------------------------------------------------------
 
 LOOK = """

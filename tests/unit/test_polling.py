@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.find import membership
 from hangdoc.observe.find.discover import Scope
@@ -192,6 +193,25 @@ def test_the_host_is_searched_only_for_new_pythons(tmp_path: Path, searches: lis
     fake_process(tmp_path, 70, 10, "python train.py", {**TORCH, "RANK": "0", "LOCAL_RANK": "0"})
     assert followed.refresh(Deadline(9)) == {70}
     assert len(searches) == 2
+
+
+@pytest.mark.parametrize("late", ["in the table", "in memory"])
+def test_who_took_too_long_is_searched_for_again(
+    tmp_path: Path, searches: list[float], monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """A watch that gets hardly any processor reads nobody at first. It then saw no rank for ever."""
+    fake_process(tmp_path, 30, 1, "python train.py", TORCH)
+    read, unread = process_table.read, {30} if late == "in the table" else set()
+    monkeypatch.setattr(process_table, "read", lambda proc: process_table.ProcessTable({}, unread))
+    monkeypatch.setattr(isolation.shared, "gave_up", lambda: late == "in memory")
+    monkeypatch.setattr(membership, "_AGAIN_SECONDS", 0.0)
+    followed = Membership(ProcFS(str(tmp_path)), Scope())
+    assert followed.refresh(Deadline(9)) == set()
+    monkeypatch.setattr(process_table, "read", read)
+    monkeypatch.setattr(isolation.shared, "gave_up", lambda: False)
+    assert followed.refresh(Deadline(9)) == {30}
+    followed.refresh(Deadline(9))
+    assert len(searches) == 1
 
 
 def test_a_shell_that_becomes_a_rank_is_found(tmp_path: Path, searches: list[float]) -> None:

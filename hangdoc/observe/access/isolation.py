@@ -184,6 +184,10 @@ class Isolation:
         self._abandoned[reading.pid] = abandoned
         return abandoned.why
 
+    def gave_up(self) -> bool:
+        """Whether there is a process that is not read now because it took too long."""
+        return any(abandoned.holds() for abandoned in list(self._abandoned.values()))
+
     def forget(self, pids: Iterable[int]) -> None:
         """Other processes have taken over these pids."""
         self._stuck = [abandoned for abandoned in self._stuck if not abandoned.reading.over]

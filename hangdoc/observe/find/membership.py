@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 
+from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find.discover import Discovered, Scope, discover
@@ -16,6 +17,9 @@ _YOUNG_SECONDS = 10.0
 """A process may become a Python process (exec) or a rank (import of torch, process group) some time after its start."""
 _SEARCHES = (0.0, 1.0, 3.0, 10.0, 30.0)
 """The host is searched at these seconds after a new Python process was first seen."""
+_AGAIN_SECONDS = 30.0
+"""After this time the host is searched again if processes took too long to be read, as they do while this process gets hardly any
+time of a processor. One of them may be a rank."""
 _YOUNG_RANK_SECONDS = 60.0
 _OWN_PROGRAMS = ("py-spy",)
 
@@ -61,6 +65,9 @@ class Membership:
         if self._search_at and now >= self._search_at[0]:
             self._search_at = [at for at in self._search_at if at > now]
             self.discovered = discover(self._proc, deadline, self._scope)
+            if self.discovered.unread or isolation.shared.gave_up():
+                self._search_at.append(time.monotonic() + _AGAIN_SECONDS)
+                self._search_at.sort()
         return {pid for pid, target in self.targets.items() if before.get(pid) != target.start_ticks}
 
     def _drop_gone(self, pids: set[int], now: float) -> None:

@@ -60,6 +60,7 @@ def _check_on_child() -> Iterator[Ability]:
             [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a traceback, if this process ends before it has written
             start_new_session=True,  # it ends with its standard input; a Ctrl-C at the terminal is not for it
         )
     except OSError as error:
