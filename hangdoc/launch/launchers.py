@@ -165,14 +165,14 @@ def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] |
     options = in_torchrun(tool, read(tool, words).options)
     if tool in TAKES_TORCHRUN_OPTIONS:
         options = _read_variables(environment or {}) | options
-    given = _given_endpoint(tool, options) if not _is_standalone(tool, options) else None
-    default = _default_endpoint(tool, options) if environment is not None and given is None else None
+    chosen = _given_endpoint(tool, options) if not _is_standalone(tool, options) else None
+    default = _default_endpoint(tool, options) if environment is not None and chosen is None else None
     return Launch(
         tool=tool,
         nnodes=options.get("nnodes"),
         nproc_per_node=options.get("nproc-per-node"),
         node_rank=natural(options.get("node-rank")),
-        endpoint=given or default,
+        endpoint=chosen or default,
         default_endpoint=default is not None,
         run_id=options.get("rdzv-id"),
     )

@@ -168,8 +168,8 @@ def _read_value(rank: Rank, name: str) -> int | None:
 
 def _read_text(rank: Rank, name: str) -> str | None:
     """The same, of a number, a string, True, False or None. The texts of other values show only what they are (`float32[8]`)."""
-    known = observed.variables(rank.process, rank.own)
-    text = next((local.text for local in known if local.name == name), "")
+    variables = observed.variables(rank.process, rank.own)
+    text = next((local.text for local in variables if local.name == name), "")
     node = parsed_expression(text)
     value = node.operand if isinstance(node, ast.UnaryOp) else node
     return text if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None

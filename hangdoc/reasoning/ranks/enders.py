@@ -153,10 +153,10 @@ def find_engine(process: Process, connections: Iterable[Connection]) -> Engine |
     ]
     if any(waiter.tid == process.pid and waits_for_children(waiter) for waiter in waiters):
         return None
-    known = _is_in(process, ENGINE_LOOPS)  # it may listen for its own ranks
+    is_known = _is_in(process, ENGINE_LOOPS)  # it may listen for its own ranks
     at_unix_socket = any(find_unix_server(waiter) is not None for waiter in waiters)
-    listens = not known and (at_unix_socket or any(connection.state == "LISTEN" for connection in connections))
-    if not listens and not known:
+    listens = not is_known and (at_unix_socket or any(connection.state == "LISTEN" for connection in connections))
+    if not listens and not is_known:
         return None
     return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES))
 
