@@ -18,7 +18,7 @@ from hangdoc_trainer.offspring import Offspring, free_port
 pytestmark = [pytest.mark.live]
 PROGRAMS = Path(__file__).parent / "programs"
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
-_SECONDS = 200
+_SECONDS = 280
 """For a start of torch, and for looks at it, on a busy machine. Only a test that fails takes so long."""
 _TRAP = """
 trap 'echo got TERM' TERM; trap 'echo got INT; exit 5' INT; trap 'echo got USR1' USR1
