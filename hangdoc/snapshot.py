@@ -195,6 +195,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """Whether this is the write end of a pipe."""
     listens: bool = False
     """Whether it is a Unix socket at which the process waits for connections. Of a socket of TCP, its `Connection` says that."""
+    accepted: bool = False
+    """Whether it is the server's end of a connection at a Unix socket. Of a socket of TCP, its `Connection` says that."""
     holders: tuple[Holder, ...] | None = None
     """The first few holders of the other end of a pipe or a connection on this host, or of the lock that the call waits
     for; those at work come first. None if not searched, or if none was found and some processes could not be seen."""

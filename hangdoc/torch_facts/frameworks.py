@@ -22,6 +22,8 @@ ENGINE_REPLIES = (Function("/vllm/v1/executor/multiproc_executor.py", "get_respo
 STARTED_BY_PYTHON = ("VLLM::",)
 """How the titles of processes begin that Python's multiprocessing has started. A title replaces the command line (vLLM 0.32,
 0.33)."""
+SERVERS = ("/socketserver.py", "/asyncio/base_events.py")
+"""Files of Python whose functions wait for requests (3.9 to 3.13)."""
 RAY_SERVICES = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """How the names or command lines of the processes begin with which all workers of a cluster are connected (Ray 2.60)."""
 RAY_WORKER = "ray::"

@@ -186,3 +186,31 @@ def test_who_waits_for_a_message_of_the_server_that_started_it_is_idle() -> None
     (job,) = diagnose(snapshot(serves, *(asks(number, pipe) for number in range(2)), silence=600.0)).jobs
     assert (job.verdict, job.findings[0].code) == ("waiting", "HD602")
     assert job.findings[0].summary == "idle: ranks 0-1 are waiting for requests from pid 77 (engine)"
+
+
+@pytest.mark.parametrize(
+    ("unsent", "call", "verdict"),
+    [(0, "broadcast", "waiting"), (0, "all_reduce", "hung"), (2_000_000, "broadcast", "hung")],
+    ids=["idle", "in a request", "the client does not read"],
+)
+def test_a_server_that_keeps_a_connection_waits_for_the_next_request(unsent: int, call: str, verdict: str) -> None:
+    """HTTP/1.1: one thread serves a client until it closes the connection."""
+    client = Holder(pid=9, name="shop", state="S")
+    kept = AwaitedFile(kind="socket", name="socket:[9]", descriptor=5, inode=9, holders=(client,))
+    blocked = "sendto" if unsent else "recvfrom"
+    serves = rank(0, frame("serve", 51), kernel={"syscall": blocked, "files": (kept,)})
+    listens = Connection(
+        pid=100, namespace="net:[1]", local_address="10.0.0.1", local_port=8000, bytes_moved=None, state="LISTEN",
+        remote_address="::", remote_port=0, receive_queue_bytes=0, send_queue_bytes=0, last_sent_ms=None,
+        last_received_ms=None,
+    )  # fmt: skip
+    accepted = replace(listens, state="ESTABLISHED", remote_address="10.0.0.9", remote_port=41700, inode=9,
+                       send_queue_bytes=unsent, last_sent_ms=600_000, last_received_ms=600_000)  # fmt: skip
+    connections = Connections(connections=(*silent(2, 600.0).connections, listens, accepted))
+    (job,) = diagnose(snapshot(serves, rank(1, *c10d(call), frame("help", 9)), connections=connections)).jobs
+    finding = job.findings[0]
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        assert "idle: rank 0 is waiting for the next request of pid 9 (shop) on 10.0.0.9:41700" in finding.summary
+    if unsent:
+        assert "The client does not read" in (finding.remedy or "")

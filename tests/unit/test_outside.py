@@ -465,3 +465,19 @@ socket.create_server(("127.0.0.1", 0)).accept() if sys.argv[2] == "front" else t
         below = list(processes_at_work.descendants_of(PROC, waiting.pid))
         os.kill(below[0], signal.SIGKILL)
     assert [(holder.pid, holder.waits_for_events) for holder in holders] == [(front.pid, True)]
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_which_end_of_a_unix_connection_is_the_server(tmp_path: Path) -> None:
+    """Only the end that a server has accepted has its address."""
+    path = str(tmp_path / "requests")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(path)
+        server.listen()
+        client.connect(path)
+        accepted, _ = server.accept()
+        with accepted:
+            ends = [os.fstat(end.fileno()).st_ino for end in (server, client, accepted)]
+            period = file_holders.period()
+            assert [peers.is_accepted(PROC, inode, period) for inode in ends] == [False, False, True]
+            assert [peers.listens(PROC, inode, period) for inode in ends] == [True, False, False]

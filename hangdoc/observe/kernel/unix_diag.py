@@ -17,10 +17,10 @@ _MESSAGE = struct.Struct("=BBBxI8x")
 _ALL_STATES = 0xFFFFFFFF
 _LISTEN = 10
 """TCP_LISTEN, which is the state of a Unix socket that listens too."""
-_SHOW_PEER = 4
-"""UDIAG_SHOW_PEER."""
-_PEER = 2
-"""UNIX_DIAG_PEER: the attribute that contains the inode of the other end."""
+_SHOW = 1 | 4
+"""UDIAG_SHOW_NAME, UDIAG_SHOW_PEER."""
+_NAME, _PEER = 0, 2
+"""UNIX_DIAG_NAME, UNIX_DIAG_PEER: the attributes that contain the address, and the inode of the other end."""
 
 
 class UnixSocket(NamedTuple):
@@ -30,14 +30,17 @@ class UnixSocket(NamedTuple):
     listens: bool
     peer: int | None
     """The inode of the other end; None if it is not connected."""
+    has_address: bool = False
+    """It was bound, or a socket that was bound and listens has accepted it."""
 
 
 def read_sockets(namespace_file: str | None) -> Iterator[UnixSocket]:
     """The Unix sockets. `namespace_file` as for `SockDiag`. Raises OSError."""
-    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW_PEER)
+    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW)
     with closing(sock_diag.connection(namespace_file)) as netlink:
         for data, at, end in netlink.dump(sock_diag.BY_FAMILY, request):
             _, _, state, inode = _MESSAGE.unpack_from(data, at)
             place = attribute(data, at + _MESSAGE.size, end, _PEER)
             peer = int.from_bytes(data[place[0] : place[1]], sys.byteorder) if place is not None else None
-            yield UnixSocket(inode, state == _LISTEN, peer)
+            address = attribute(data, at + _MESSAGE.size, end, _NAME)
+            yield UnixSocket(inode, state == _LISTEN, peer, address is not None)

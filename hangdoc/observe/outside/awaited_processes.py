@@ -101,6 +101,8 @@ def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset
         if peers.listens(proc, file.inode, file_holders.period()):
             return msgspec.structs.replace(file, listens=True)
         holders = file_holders.read_holders(proc, peers.of_socket(proc, file.inode, file_holders.period())) or None
+        if peers.is_accepted(proc, file.inode, file_holders.period()):
+            file = msgspec.structs.replace(file, accepted=True)
     elif file.kind == "shared-memory" and file.inode is not None:
         holders = shared_memory.holders_of(proc, pid, file.inode)
     if holders is None or file.writes:

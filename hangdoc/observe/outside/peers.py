@@ -34,6 +34,11 @@ def listens(proc: ProcFS, inode: int, period: int) -> bool:
     return inode in _read_sockets(proc, period).listening
 
 
+def is_accepted(proc: ProcFS, inode: int, period: int) -> bool:
+    """Whether a socket is the server's end of a connection at a Unix socket: only that end has its address."""
+    return inode in _read_sockets(proc, period).accepted
+
+
 class _Sockets(NamedTuple):
     """The sockets of this host, as far as the network namespaces can be read."""
 
@@ -42,6 +47,8 @@ class _Sockets(NamedTuple):
     connection that a server has not accepted is the socket at which it listens."""
     listening: frozenset[int]
     """The Unix sockets that listen."""
+    accepted: frozenset[int]
+    """The connected ones that have an address."""
 
 
 @lru_cache(1)
@@ -51,6 +58,7 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
     made_by_users = {namespace for namespace, member in members.items() if not _is_of_our_users(proc, member)}
     other_ends: dict[int, int] = {}
     unix_listening: set[int] = set()
+    unix_accepted: set[int] = set()
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
     listening: dict[tuple[str, int], int] = {}
     for namespace, member in list(members.items())[:_MAX_NAMESPACES]:
@@ -59,6 +67,7 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
             for unix in unix_diag.read_sockets(file):
                 if unix.peer is not None:
                     other_ends[unix.inode] = unix.peer
+                    unix_accepted.update([unix.inode] if unix.has_address else [])
                 elif unix.listens:
                     unix_listening.add(unix.inode)
         with contextlib.suppress(OSError), SockDiag(file) as diag:
@@ -77,7 +86,7 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
             there = namespace if namespace in others else outside[0] if len(outside) == 1 else None
             if there is not None and (other := others[there] or listening.get((there, place[3]))):
                 other_ends[inode] = other
-    return _Sockets(other_ends, frozenset(unix_listening))
+    return _Sockets(other_ends, frozenset(unix_listening), frozenset(unix_accepted))
 
 
 def _is_of_our_users(proc: ProcFS, pid: int) -> bool:

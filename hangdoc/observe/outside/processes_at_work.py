@@ -215,7 +215,8 @@ def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozense
     if works:
         return msgspec.structs.replace(holder, works=True)
     sleeps = _read_sleeps(proc, holder.pid, period, alone=holder.pid in above)
-    return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=_waits_for_events(proc, holder.pid))
+    for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
+    return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events)
 
 
 def _waits_for_events(proc: ProcFS, pid: int) -> bool:

@@ -32,7 +32,7 @@ from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, Job
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
 from hangdoc.torch_facts import file_names
-from hangdoc.torch_facts.frameworks import RAYLET
+from hangdoc.torch_facts.frameworks import RAYLET, SERVERS
 
 
 def build_runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -97,7 +97,9 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         ledger=ledger_of(ranks.values(), hosts.by_name),
         store_waits=store_waits(run, members),
         classes=classes_of(ranks.values()),
-        served=frozenset(n for n, (host, process) in members.items() if (host.name, process.owner) in engines),
+        served=frozenset(
+            n for n, (host, process) in members.items() if (host.name, process.owner) in engines or _serves(process)
+        ),
     )
 
 
@@ -155,6 +157,11 @@ def _find_engines(run: Gathered) -> dict[tuple[str, int | None], Engine]:
             if (engine := find_engine(process, others)) is not None:
                 engines[host.name, process.pid] = engine
     return engines
+
+
+def _serves(process: Process) -> bool:
+    """Whether a rank is a server itself."""
+    return any(frame.file.endswith(SERVERS) for frame in observed.frames(process))
 
 
 def _ranks(

@@ -217,13 +217,19 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     silent_seconds: float | None = None
     """Since the last byte on that connection."""
     sends: bool = False
+    serves: bool = False
+    """It has accepted the connection: the other side is a client."""
 
     def __str__(self) -> str:
         if self.peer is None and not self.holders:
             return "waiting on the network"
         who = " on ".join(part for part in (describe_holders(self.holders or ()), self.peer) if part)
+        if self.sends:
+            return f"sending data to {who}"
+        if self.serves:
+            return f"waiting for the next request of {who}"
         polled = any(holder.replies for holder in self.holders or ())
-        return f"{'sending data to' if self.sends else 'polling' if polled else 'waiting for a reply from'} {who}"
+        return f"{'polling' if polled else 'waiting for a reply from'} {who}"
 
 
 class AtFileLock(ForOthers, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ class Run:
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""
     served: frozenset[int] = frozenset()
-    """The ranks whose parent takes requests from outside, and may give them to the rank."""
+    """The ranks that take requests from outside, or whose parent does and may give them to the rank."""
     quiet_seconds: float | None = None
     """How long the waiting or idle ranks have exchanged no data; None if unknown."""
     age_seconds: float | None = None

@@ -67,12 +67,13 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     that those which sleep need for a turn."""
     if isinstance(wait.hold, Serves):
         return _find_stuck_handler(waiter) or wait
+    if wait.hold.ends != "by-itself" and (for_engine := _find_end_by_engine(waiter, wait)) is not None:
+        return for_engine
     if wait.hold.ends != "unknown":
         return wait
     enders = tuple(_find_enders(waiter))
     return (
-        _find_end_by_engine(waiter, wait)
-        or _find_stopped_sender(waiter, wait)
+        _find_stopped_sender(waiter, wait)
         or _find_end_by_memory(waiter, wait)
         or _find_end_by_threads(wait, enders)
         or _find_end_by_job(waiter, wait)

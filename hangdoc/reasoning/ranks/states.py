@@ -177,6 +177,7 @@ def _judge_standing_thread(
     waiter = Waiter(process, thread, kernel, helpers, (*around.pairs, *around.others), engine=around.engine)
     state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
+        state, why, hold = with_end(waiter, wait)
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
         return replace(working, state=_name_work(process, thread), why=working.work)

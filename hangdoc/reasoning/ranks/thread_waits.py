@@ -120,8 +120,11 @@ class Waiter(NamedTuple):
 
     @property
     def reads_pipe(self) -> bool:
-        """Whether it reads from an empty pipe."""
-        return self.call in system_calls.READ and self.file is not None and self.file.kind == "pipe"
+        """Whether it reads from an empty pipe, or waits until there is something in it."""
+        if self.kernel is None or self.file is None or self.file.kind != "pipe":
+            return False
+        polls = self.call in system_calls.EVENT_LOOP and len(self.kernel.files) == 1 and not self.file.writes
+        return polls or self.call in system_calls.READ
 
     @property
     def top(self) -> Frame | None:
@@ -167,7 +170,12 @@ def _for_input(waiter: Waiter) -> ThreadWait | None:
         where = f" on {online.address}" if isinstance(online, Serves) else ""
         return ThreadWait("waiting-input", f"waiting for user input in an interactive debugger{where}", WaitsForInput())
     source = (waiter.top.source or "") if waiter.top is not None else ""
-    reads_terminal = waiter.call in system_calls.READ and waiter.file is not None and waiter.file.descriptor == 0
+    reads_terminal = (
+        not waiter.reads_pipe
+        and waiter.call in system_calls.READ
+        and waiter.file is not None
+        and waiter.file.descriptor == 0
+    )
     if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
         where = describe_file(waiter.file) or "standard input"
         return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
@@ -547,13 +555,15 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
     peer = next((connection for connection in waited if connection.remote_port), None)
     if peer is None:
-        return OnNetwork.ended_by(holders)
+        return OnNetwork.ended_by(holders, serves=any(file.accepted for file in sockets))
+    listening_at = {connection.local_port for connection in waiter.connections if connection.state == "LISTEN"}
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
     return OnNetwork.ended_by(
         holders,
         peer=f"{peer.remote_address}:{peer.remote_port}",
         silent_seconds=min(ages, default=None),
         sends=peer.send_queue_bytes > 0,
+        serves=peer.local_port in listening_at,
     )
 
 

@@ -238,6 +238,8 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(holders=holders) if holders is not None and any(holder.state in "Tt" for holder in holders):
             return "The server is stopped. Continue it with `kill -CONT`, or end it."
+        case OnNetwork(serves=True, sends=True):
+            return "The client does not read what the rank sends. End it, and give the write a timeout."
         case AtSharedLock(ends="never"):
             return "The processes that could release the lock have ended. Find out why."
         case OnNetwork(peer=peer) if peer is not None:

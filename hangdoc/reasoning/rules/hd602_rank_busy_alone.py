@@ -60,6 +60,7 @@ that was lost on its way looks like none.
 """
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Hold, Serves, Works
 from hangdoc.reasoning.model.kinds import Idle
@@ -102,6 +103,13 @@ def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         confidence=0.75 if sure else 0.6,
         summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
         evidence=words.sides(run, blockage),
-        remedy=f"Nothing{'' if sure else ', if it waits for requests'}. {_IF_ON_ITS_WAY}",
+        remedy=f"Nothing{'' if sure else ', if it waits for requests'}. {_describe_timeout(run)}{_IF_ON_ITS_WAY}",
         commands=() if sure and isinstance(kind, Idle) else None,
     )
+
+
+def _describe_timeout(run: Run) -> str:
+    """What to do if torch ends an idle server."""
+    if next_timeout(unfinished_calls(run)) is None:
+        return ""
+    return "Torch ends the run if no request comes before its timeout: raise that of the process group. "

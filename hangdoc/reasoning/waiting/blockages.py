@@ -159,6 +159,8 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
             return Idle(receives=str(hold))
         case ReadsPipe(holders=writers, from_outside=True):
             return Idle(receives=f"waiting for requests from {describe_holders(writers or ())}")
+        case OnNetwork(serves=True, sends=False):
+            return Idle(receives=str(hold))
         case Asleep(polls=True, ends="unknown") if waiting and not any(each.launcher_gone for each in processes):
             return Idle(receives=str(hold), sure=False)
         case OnNetwork(holders=servers, sends=False) if (
