@@ -45,7 +45,7 @@ def _find_left_loops(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) ->
     collective = ahead.wait is not None and ahead.wait.kind == "collective"
     if rounds is None and collective:
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
-    if _line_of(a) <= _line_of(b) or rounds != 0:
+    if _line_of(a) <= _line_of(b) or rounds != 0 or _are_beside(a, b):
         return []
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
@@ -72,10 +72,8 @@ def is_ahead(rank: Rank, other: Rank) -> bool:
     rounds = _count_rounds_ahead(rank, a, other, b)
     if rounds:
         return rounds > 0
-    # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
-    beside = any(are_opposite(test, theirs) for test in a.conditions for theirs in b.conditions)
     handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
-    if beside or handles or _line_of(a) == _line_of(b):
+    if _are_beside(a, b) or handles or _line_of(a) == _line_of(b):  # a handler is beside what it guards
         return False
     later = _line_of(a) > _line_of(b)
     if parted.uncounted:
@@ -83,6 +81,11 @@ def is_ahead(rank: Rank, other: Rank) -> bool:
         if mine != theirs and mine == later:
             return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
     return later and rounds is not None
+
+
+def _are_beside(frame: Frame, other: Frame) -> bool:
+    """Whether two frames of one function are in the two branches of one `if`: neither is behind the other."""
+    return any(are_opposite(test, theirs) for test in frame.conditions for theirs in other.conditions)
 
 
 def _is_conditional(stack: Frames, frame: Frame) -> bool:
