@@ -66,6 +66,7 @@ INFERRED = "its call runs only under the condition `{}`, whose value on rank 1 c
             {"distributed": False},
             KNOWN.format("distributed", "distributed", True, False),
         ),
+        (("mode",), {"mode": 2}, {"mode": 1}, None),
         (("args.distributed",), {"args": "<Namespace at 0x7f01>"}, {"args": "<Namespace at 0x7f02>"}, None),
         (("dist.is_available() and dist.is_initialized()",), {}, {}, None),
         (("world_size > 1",), {}, {}, None),

@@ -51,7 +51,7 @@ def singled_out(rank: Rank, other: Rank) -> bool:
         for test in frame.conditions
         if test not in theirs
         for part in _split_into_operands(test)
-        if not (part.isidentifier() and _read_value(other, part)) and not _holds_on_both(part, rank, other)
+        if not _holds_on_both(part, rank, other)
     )
 
 
@@ -70,8 +70,10 @@ def _tells_apart(test: str, rank: Rank, other: Rank) -> bool:
 
 
 def _holds_on_both(part: str, rank: Rank, other: Rank) -> bool:
-    """Whether a condition that is true on `rank` is true on `other` too: its variables have the same values, or it only asks
-    whether the run is distributed."""
+    """Whether a condition that is true on `rank` is true on `other` too: it is a number that is not 0 there, its variables
+    have the same values, or it only asks whether the run is distributed."""
+    if part.isidentifier() and _read_value(other, part):
+        return True
     values = _values_of(part, rank, other).values()
     if any(None not in pair and pair[0] != pair[1] for pair in values):
         return False
@@ -154,10 +156,12 @@ def describe_conditions(rank: Rank, other: Rank) -> str | None:
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
     ]
-    decided = may_change(test) and not test.startswith("except")
-    unread = not differ and decided and any(None in pair for pair in values.values())
-    inferred = f", whose value on rank {other.rank} could not be read" if unread else ""
-    return f"its call runs only under the condition `{test}`{inferred}" + (f": {'; '.join(differ)}" if differ else "")
+    addition = ""
+    if differ:
+        addition = f": {'; '.join(differ)}"
+    elif may_change(test) and not test.startswith("except") and any(None in pair for pair in values.values()):
+        addition = f", whose value on rank {other.rank} could not be read"
+    return f"its call runs only under the condition `{test}`{addition}"
 
 
 def _read_value(rank: Rank, name: str) -> int | None:
