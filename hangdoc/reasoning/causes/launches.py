@@ -11,7 +11,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import MeetingCall, meeting_call_of
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause, LaunchesDiffer, Part
-from hangdoc.reasoning.model.holds import Hold, ReadsPipe, receives
+from hangdoc.reasoning.model.holds import Hold, ReadsPipe
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs import launch
@@ -307,9 +307,9 @@ def find_orphans(run: Run, blockage: Blockage) -> Orphaned | None:
     """The cause of a read from a pipe without a writer, or of a wait for data from anybody; None if what started a rank that
     waits is alive, or is a launcher, which gives its ranks no data."""
     kind = blockage.kind
-    without_writer = isinstance(kind, ReadsPipe) and kind.ends == "never" and kind.fifo is None
-    if not without_writer and (not isinstance(kind, Hold) or not receives(kind)):
+    if not isinstance(kind, Hold) or not kind.is_from_anybody:
         return None
+    without_writer = isinstance(kind, ReadsPipe) and kind.ends == "never" and kind.fifo is None
     orphans = set(orphans_of(run))
     readers = {rank for reading in blockage.awaited for rank in reading.ranks}
     if not without_writer:

@@ -35,6 +35,11 @@ class Hold(Struct, frozen=True, kw_only=True):
         """Equal for ranks that are blocked in the same way."""
         return self.NAME
 
+    @property
+    def is_from_anybody(self) -> bool:
+        """Whether it waits for data, and nothing else shows from whom."""
+        return False
+
 
 def describe_holders(holders: Iterable[Holder]) -> str:
     """`pid 7 (python, at work), pid 9 (bash, stopped)`."""
@@ -44,11 +49,6 @@ def describe_holders(holders: Iterable[Holder]) -> str:
 def replies_to_polls(files: Iterable[AwaitedFile]) -> bool:
     """Whether a process at the other end of a connection replies to each poll: a reply is not what the thread waits for."""
     return any(holder.replies for file in files for holder in file.holders or ())
-
-
-def is_held_only_by(file: AwaitedFile, pid: int) -> bool:
-    """Whether a process is the only holder of a file; False where the holders are not known."""
-    return {holder.pid for holder in file.holders or ()} == {pid}
 
 
 def _state(holder: Holder) -> str:
@@ -105,6 +105,11 @@ class ForOthers(Hold, frozen=True, kw_only=True):
         return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **fields)
 
 
+def is_held_only_by(waited_for: AwaitedFile | ForOthers, pid: int) -> bool:
+    """Whether a process is the only one that can end a wait; False where those that can are not known."""
+    return {holder.pid for holder in waited_for.holders or ()} == {pid}
+
+
 class ReadsPipe(ForOthers, frozen=True, kw_only=True):
     """It reads from an empty pipe, such as that of a queue: it waits for what another process writes. It never ends if no other
     process holds the write end."""
@@ -114,6 +119,10 @@ class ReadsPipe(ForOthers, frozen=True, kw_only=True):
     """The path of a FIFO."""
     from_outside: bool = False
     """What comes are requests: all that can write wait for the outside themselves, and none is a child or the parent."""
+
+    @property
+    def is_from_anybody(self) -> bool:
+        return True
 
 
 class AtSharedLock(ForOthers, frozen=True, kw_only=True):
@@ -199,6 +208,10 @@ class Asleep(Hold, frozen=True, kw_only=True):
     seconds: float | None = None
     """How much longer at most. `period` is the whole sleep, if it is known when the thread ran before."""
 
+    @property
+    def is_from_anybody(self) -> bool:
+        return self.polls
+
     def __str__(self) -> str:
         if self.polls:
             # The time slept is read a moment before the time left, so their sum is a little short.
@@ -219,6 +232,10 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     sends: bool = False
     serves: bool = False
     """It has accepted the connection: the other side is a client."""
+
+    @property
+    def is_from_anybody(self) -> bool:
+        return self.peer is None and not self.holders
 
     def __str__(self) -> str:
         if self.peer is None and not self.holders:
@@ -313,22 +330,6 @@ class EngineOrphaned(Hold, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"waiting for requests from pid {self.pid} ({self.name}), to which no process gives any more"
-
-
-def receives(hold: Hold) -> bool:
-    """Whether a thread waits for data, and nothing shows from whom."""
-    match hold:
-        case Asleep():
-            return hold.polls
-        case OnNetwork():
-            return hold.peer is None and not hold.holders
-        case _:
-            return isinstance(hold, ReadsPipe)
-
-
-def is_for(hold: Hold, pid: int) -> bool:
-    """Whether a thread waits for one process alone."""
-    return isinstance(hold, ForOthers) and {holder.pid for holder in hold.holders or ()} == {pid}
 
 
 class InStore(Hold, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from hangdoc.reasoning.model.holds import (
     Ends,
     EngineOrphaned,
     EngineStopped,
+    ForOthers,
     GetsRequests,
     Hold,
     OnNetwork,
@@ -28,8 +29,7 @@ from hangdoc.reasoning.model.holds import (
     Serves,
     Stopped,
     describe_holders,
-    is_for,
-    receives,
+    is_held_only_by,
     replies_to_polls,
 )
 from hangdoc.reasoning.ranks import locks, sleeps
@@ -102,7 +102,10 @@ def _find_stuck_handler(waiter: Waiter) -> ThreadWait | None:
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
     outside; None for any other wait."""
-    if waiter.engine is None or not (receives(wait.hold) or is_for(wait.hold, waiter.engine.process.pid)):
+    if waiter.engine is None:
+        return None
+    for_engine = isinstance(wait.hold, ForOthers) and is_held_only_by(wait.hold, waiter.engine.process.pid)
+    if not wait.hold.is_from_anybody and not for_engine:
         return None
     hold = _describe_wait_for_engine(waiter.engine)
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
@@ -134,7 +137,8 @@ def _find_end_by_memory(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait of a rank that polls memory, for requests, if it shares memory with processes of which each works or waits for the
     outside itself; None for any other wait."""
     others = waiter.process.others_in_memory
-    if not others or not receives(wait.hold) or not all(other.works or other.waits_for_events for other in others):
+    can_send = all(other.works or other.waits_for_events for other in others)
+    if not others or not can_send or not wait.hold.is_from_anybody:
         return None
     hold = GetsRequests(sender=describe_holders(others))
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
