@@ -29,7 +29,10 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 # Names in lower case, words joined by `_`.
+POSITIONAL = Setting(r"^argument \d+$", "data", "may name the data, or a file of settings")
+"""The entry for a word of a command line that belongs to no option."""
 ARGUMENTS: tuple[Setting, ...] = (
+    POSITIONAL,
     Setting(r"(^|_)(local_?|node_?|machine_?|process_?|global_?)?(rank|process_index|index|id)$", "differs", "tells ranks apart"),
     Setting(r"(^|_)(seed|tag|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)$|^(run|exp|experiment|wandb|job)?_?(name|id)$",
            "differs", "is meant to differ"),
@@ -60,9 +63,6 @@ ARGUMENTS: tuple[Setting, ...] = (
     Setting(r"(^|_)(num_)?(workers?|prefetch\w*|pin_memory|threads?|verbose|debug|profile\w*|tqdm|progress)(_|$)", "tuning",
            "changes only the speed"),
 )  # fmt: skip
-
-POSITIONAL = Setting(r"argument \d+", "data", "may name the data, or a file of settings")
-"""The entry for a word of a command line that belongs to no option."""
 
 # Environment variables by their own names.
 VARIABLES: tuple[Setting, ...] = (
@@ -131,11 +131,11 @@ def options(argv: tuple[str, ...]) -> dict[str, str]:
 
 
 def positionals(argv: tuple[str, ...], program: str) -> dict[str, str]:
-    """The words after the program of a command line that belong to no option, by `argument 1`, ... Numbers name no data."""
+    """The words after the program of a command line that belong to no option, by `argument 1`, ..."""
     at = next((at for at, word in enumerate(argv) if program and word.rpartition("/")[2] == program), len(argv))
     words = [
         word
         for before, word in zip(argv[at:], argv[at + 1 :], strict=False)
         if not word.startswith("-") and "=" not in word and (not before.startswith("-") or "=" in before)
     ]
-    return {f"argument {number}": word for number, word in enumerate(words, 1) if not re.fullmatch(r"[\d.e+-]+", word)}
+    return {f"argument {number}": word for number, word in enumerate(words, 1)}

@@ -52,7 +52,7 @@ def test_ranks_with_other_data_leave_a_loop(inside: str, short: str, target: obj
 
 
 def test_words_that_belong_to_no_option_are_shown() -> None:
-    lines = [line.text for line in parted("imgs", "imgs_small").findings[0].evidence if line.probe == "arguments"]
+    lines = [line.text for line in parted("imgs 3", "imgs_small 4").findings[0].evidence if line.probe == "arguments"]
     assert lines == ["argument 1=imgs", "argument 1=imgs_small"]
 
 

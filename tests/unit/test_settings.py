@@ -66,7 +66,7 @@ def test_nccl_is_inert_under_gloo_alone() -> None:
     ("line", "words"),
     [
         ("python -u /x/train.py /data/imgs --lr 1 more", ["/data/imgs", "more"]),
-        ("python train.py imgs 3 --lr=1 more data.path=x", ["imgs", "more"]),
+        ("python train.py imgs --lr=1 more data.path=x", ["imgs", "more"]),
         ("python -m pkg.train imgs", ["imgs"]),
         ("python -c pass --multiprocessing-fork", []),
     ],

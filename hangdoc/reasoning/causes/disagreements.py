@@ -115,7 +115,7 @@ def _variables(run: Run) -> list[VariableDiffers]:
 
 def _compared_option(name: str) -> settings.Setting | None:
     """What is known of an option that must be the same on all ranks; None for any other option."""
-    setting = settings.POSITIONAL if re.fullmatch(settings.POSITIONAL.pattern, name) else settings.argument(name)
+    setting = settings.argument(name)
     return setting if setting is not None and setting.kind in ("collectives", "numbers", "data") else None
 
 
@@ -129,7 +129,7 @@ def _name_other_data(values: Mapping[int, str | None]) -> bool:
 
 
 def find_other_data(run: Run, first: Rank, other: Rank) -> tuple[OptionDiffers, ...]:
-    """The options and arguments by which two ranks were given different data, or may have been."""
+    """The options by which two ranks were given different data, and the words by which they may have been (not `certain`)."""
     return tuple(
         option
         for option in run.differing
