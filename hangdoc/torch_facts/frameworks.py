@@ -19,15 +19,8 @@ ENGINE_LOOPS = (
 """Functions in which a serving engine takes requests from outside and gives them to its workers (vLLM 0.32, 0.33)."""
 ENGINE_REPLIES = (Function("/vllm/v1/executor/multiproc_executor.py", "get_response"),)
 """Functions in which a serving engine waits for the reply of a worker (vLLM 0.32, 0.33)."""
-STARTED_BY_PYTHON = ("VLLM::",)
-"""How the titles of processes begin that Python's multiprocessing has started. A title replaces the command line (vLLM 0.32,
-0.33)."""
 SERVERS = ("/socketserver.py", "/asyncio/base_events.py")
 """Files of Python whose functions wait for requests (3.9 to 3.13)."""
-RAY_SERVICES = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
-"""How the names or command lines of the processes begin with which all workers of a cluster are connected (Ray 2.60)."""
-RAY_WORKER = "ray::"
-"""How the titles of Ray's workers begin (Ray 2.60)."""
 
 
 class TaskLoop(NamedTuple):
@@ -44,7 +37,7 @@ REQUEST_LOOPS = (
     Function("/vllm/v1/executor/multiproc_executor.py", "worker_busy_loop"),
     *(loop.function for loop in TASK_LOOPS),
 )
-"""Functions that execute one request after another (vLLM 0.32, 0.33)."""
+"""Functions that execute one request after another (vLLM 0.32, 0.33; Ray 2.60)."""
 RAYLET = "RAY_RAYLET_PID"
 """What a raylet sets for each worker (Ray 2.60). Ray Train's workers set their ranks later, in `os.environ`."""
 

@@ -3,11 +3,17 @@
 Tried with vLLM 0.32 and 0.33 and verl 0.9.1 on Ray 2.60; read in the sources of SGLang 0.5.23.
 """
 
-VLLM, SGLANG, RAY = "vLLM", "SGLang", "Ray"
-TITLES = {"VLLM": VLLM, "sglang": SGLANG, "ray": RAY}
+RAY = "Ray"
+TITLES = {"VLLM": "vLLM", "sglang": "SGLang", "ray": RAY}
 """How a process title begins, before `::`: `VLLM::Worker_PP1_TP0`, `sglang::scheduler_TP1`, `ray::TrainWorker.update_actor`."""
+STARTED_BY_PYTHON = ("VLLM::",)
+"""How the titles of processes begin that Python's multiprocessing has started. A title replaces the command line."""
+RAY_WORKER = "ray::"
+"""How the titles of Ray's workers begin."""
+RAY_SERVICES = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""How the names or command lines of the processes begin with which all workers of a cluster are connected."""
 WORKER = "Worker"
-"""vLLM's worker that is the only one of its engine has this name alone."""
+"""What vLLM calls a worker that is the only one of its engine."""
 RAY_TRAIN_ACTORS = frozenset({"RayTrainWorker", "_RayTrainWorker__execute"})
 """Actors that Ray Train starts for any program."""
 RAY_JOB = "RAY_JOB_ID"

@@ -10,7 +10,7 @@ from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.snapshot import Unavailable
-from hangdoc.torch_facts import environment_names, frameworks
+from hangdoc.torch_facts import environment_names, serving
 
 _SECONDS = 10.0
 """For all processes of a host. The kernel holds up the reader of one whose memory is locked."""
@@ -132,7 +132,8 @@ def launcher_gone(proc: ProcFS, table: ProcessTable, pid: int) -> bool:
 
 
 def starters(table: ProcessTable, pid: int) -> Iterator[int]:
-    """The process that started another one by Python's multiprocessing, that which started this one, and so on."""
+    """The process that started another one by Python's multiprocessing, that which started this one, and so on. A process that it
+    forks keeps the command line."""
     for above in table.ancestors(pid):
         if above not in table or not (_is_spawned(table[pid]) or table[pid].argv == table[above].argv):
             return
@@ -143,7 +144,7 @@ def starters(table: ProcessTable, pid: int) -> Iterator[int]:
 def _is_spawned(entry: Entry) -> bool:
     """Whether multiprocessing started a process by `spawn`, so that its parent runs Python. Its command is
     `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`, if it has no title."""
-    return "--multiprocessing-fork" in entry.argv or "".join(entry.argv[:1]).startswith(frameworks.STARTED_BY_PYTHON)
+    return "--multiprocessing-fork" in entry.argv or "".join(entry.argv[:1]).startswith(serving.STARTED_BY_PYTHON)
 
 
 def _runs_python(proc: ProcFS, entry: Entry) -> bool:

@@ -17,7 +17,7 @@ from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Holder
-from hangdoc.torch_facts import frameworks
+from hangdoc.torch_facts import serving
 
 _SAMPLE_SECONDS = 0.5
 _MAX_SAMPLE_SECONDS = 3.0
@@ -103,18 +103,15 @@ def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holde
     period = file_holders.period()
     table = _read_table(proc, period)
     above = [pid for pid in process_table.starters(table, waiting) if pid not in observed]
-    near = [
-        *above,
-        *sorted(pid for pid in _find_connected(proc, waiting, observed) if pid in table and pid not in above),
-    ]
+    near = [pid for pid in dict.fromkeys([*above, *sorted(_find_connected(proc, waiting, observed))]) if pid in table]
     if halted := [pid for pid in near if table[pid].stat.state == "T"]:
         return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
-    callers = [pid for pid in near if not _is_titled(table[pid], frameworks.RAY_SERVICES)][:_MAX_CONNECTED]
+    callers = [pid for pid in near if not _is_titled(table[pid], serving.RAY_SERVICES)][:_MAX_CONNECTED]
     behind = {
         pid: caller
         for caller in callers
         for pid in sorted(peers.of_processes(proc, {caller}, period) - observed)
-        if pid in table and table[pid].stat.state == "T" and _is_titled(table[pid], (frameworks.RAY_WORKER,))
+        if pid in table and table[pid].stat.state == "T" and _is_titled(table[pid], (serving.RAY_WORKER,))
     }
     return tuple(
         msgspec.structs.replace(holder, through=behind[holder.pid])
@@ -211,8 +208,7 @@ def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozense
         behind = sorted(peers.of_processes(proc, {holder.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
         holder = msgspec.structs.replace(holder, behind=busy)
-    works = works or holder.behind is not None
-    if works:
+    if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
     sleeps = _read_sleeps(proc, holder.pid, period, alone=holder.pid in above)
     for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
