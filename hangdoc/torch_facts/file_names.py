@@ -65,7 +65,7 @@ AGENT = "torch/distributed/elastic/"
 """torchrun's agent."""
 AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
 """Functions of it that wait for the other nodes: for their arrival, and for their settings."""
-AGENT_IS_STANDALONE = "torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
+DYNAMIC_RENDEZVOUS = "torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"
 """Where it waits with `--standalone`, and with `--rdzv-backend c10d`."""
 AGENT_EXIT = "_exit_barrier"
 """A function of it that waits for the agents of all nodes after their ranks have ended."""

@@ -44,7 +44,7 @@ def waits_for_nodes(process: Process) -> bool:
 def meets_alone(process: Process) -> bool:
     """Whether an agent waits for other nodes at a free port of its own, which they cannot know."""
     frame = in_rendezvous(process)
-    dynamic = frame is not None and file_names.AGENT_IS_STANDALONE in frame.file
+    dynamic = frame is not None and file_names.DYNAMIC_RENDEZVOUS in frame.file
     return dynamic and takes_free_port(process) and waits_for_nodes(process)
 
 
