@@ -155,7 +155,7 @@ def test_who_polls_while_the_others_wait_for_what_it_hands_out_may_be_idle(
     if verdict == "waiting":
         (finding,) = job.findings
         assert (finding.code, finding.severity, finding.confidence) == ("HD602", "info", 0.6)
-        assert finding.summary.startswith("idle, or what it waits for never comes: rank 0 is polling")
+        assert finding.summary.startswith("idle, or waiting for what never comes: rank 0 is polling")
 
 
 def asks(number: int, *server: Holder, pid: int = 77) -> Process:

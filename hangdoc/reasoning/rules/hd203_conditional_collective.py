@@ -44,8 +44,8 @@ torch's record of each rank's calls shows that the ranks made different calls of
 one number. The fewer ranks are odd; of two sides of one size, the one whose call
 is not what followed the same calls before. The source around the two lines then
 shows a condition, or that one line comes after the other. A condition that holds on
-both sides (`if args.distributed:`) is no reason. The variables of a condition
-that is named differ, or could not be read, as the evidence shows. Without a
+both sides (`if args.distributed:`) is no reason. If the evidence names a condition,
+its variables differ, or it reports that they could not be read. Without a
 record (Gloo before torch 2.11), only a condition on the rank (`if rank == 0:`)
 is enough for this finding; otherwise it is HD201.
 

@@ -33,9 +33,9 @@ run.
 ## How hangdoc knows
 
 Each rank carries torchrun's environment variables, but none of its ancestors is
-a launcher. Or its command line, or vLLM's title, shows that multiprocessing started
-it, and its parent does not run Python. The parent pid is not evidence: `nohup`, `setsid` and containers
-give healthy ranks the parent pid 1. hangdoc also reads their memory, their age,
+a launcher. Or its command line, or vLLM's title, shows that multiprocessing
+started it, but its parent does not run Python. The parent pid is not evidence:
+`nohup`, `setsid` and containers give healthy ranks the parent pid 1. hangdoc also reads their memory, their age,
 and whether one listens on the master port.
 
 ## When it can be wrong

@@ -46,9 +46,8 @@ publish its address, so that one is certainly missing.
 
 At the start of a run, the other ranks may still be importing modules. While they
 make progress, and before the patience has passed, the finding is an `info`, not
-an error. It stays one
-while another process of the job on the same host is at work: it may copy data,
-and then start the missing ranks. Other hosts are not observed for this.
+an error. It stays one while another process of the job on the same host is at
+work: it may copy data, and then start the missing ranks. Other hosts are not observed for this.
 
 ## References
 

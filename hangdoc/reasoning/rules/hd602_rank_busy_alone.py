@@ -42,8 +42,9 @@ work takes long.
 It reads what the busy rank is doing, which of its counters and stacks changed
 during the observation, and the stacks of the waiting ranks. A rank is idle if it
 listens for requests itself, if it polls or receives and the process that started
-it listens (or is a known engine), or if it waits for a task of Ray. If it polls, and
-nothing shows who makes what it polls for, the score is lower.
+it listens (or is a known engine), or if it waits for a task of Ray. It is also idle
+if the processes at the other end of its pipe or its shared memory wait for events.
+If nothing shows who makes what it waits for, the score is lower.
 
 ## When it can be wrong
 
@@ -98,12 +99,12 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
 @about(Idle, Serves)
 def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     sure = not isinstance(kind, Idle) or kind.sure
-    what = "idle" if sure else "idle, or what it waits for never comes"
+    what = "idle" if sure else "idle, or waiting for what never comes"
     return Draft(
         confidence=0.75 if sure else 0.6,
         summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
         evidence=words.sides(run, blockage),
-        remedy=f"Nothing{'' if sure else ', if it waits for requests'}. {_describe_timeout(run)}{_IF_ON_ITS_WAY}",
+        remedy=f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}{_IF_ON_ITS_WAY}",
         commands=() if sure and isinstance(kind, Idle) else None,
     )
 
