@@ -862,11 +862,12 @@ class Process(Value, frozen=True, kw_only=True):
     others_asleep: tuple[Holder, ...] = ()
     """If none is at work and its main thread sleeps: the first few processes of its job and outside of the run that sleep."""
     others_stopped: tuple[Holder, ...] = ()
-    """The first few processes outside of the run that are connected with it or a descendant, and that a signal has stopped. Of a
-    rank, if none is at work and its main thread does not sleep; of a process that started ranks and is no launcher of torch."""
+    """The first few processes outside of the run that started it by multiprocessing or are connected with it or a descendant, and
+    that a signal has stopped; if there are none, such workers of Ray behind one that is connected. Of a rank, if none is at work
+    and its main thread does not sleep; of a process that started ranks and is no launcher of torch."""
     others_in_memory: tuple[Holder, ...] = ()
-    """If its main thread sleeps: the first few processes outside of the run, and not below it, that have mapped a file or shared
-    memory for writing that it has mapped too."""
+    """If its main thread sleeps, or often wakes: the first few processes outside of the run, and not below it, that have mapped a
+    file or shared memory for writing that it has mapped too."""
     like: int | None = None
     """In a summary of a large run, the pid of a rank of this host about which the same was concluded. This process has its
     evidence, but for the numbers, the state, the CPU time, the command line, the environment and the connections."""

@@ -1,4 +1,5 @@
-"""Parses the command lines of torchrun, accelerate, srun and mpirun: options, program, and the program's arguments."""
+"""Parses the command lines of torchrun, accelerate, srun and mpirun: options, program, and the program's arguments. What torchrun
+takes from variables, and its defaults, is read here too."""
 
 import re
 from collections.abc import Mapping
@@ -133,6 +134,7 @@ def endpoint(options: dict[str, str]) -> str | None:
 
 
 def _is_standalone(tool: str, options: dict[str, str]) -> bool:
+    """Whether a launcher waits at a free port of its own host, whatever endpoint it is given."""
     if tool not in TAKES_TORCHRUN_OPTIONS:
         return False
     return options.get("standalone", "0") != "0" or (tool == "tune" and not options.get("rdzv-endpoint"))

@@ -119,7 +119,7 @@ def _describe_finding(finding: Finding, job: Job, *, whole: bool, verbose: bool)
 
 
 def facts(finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "") -> Table:
-    """Ranks (and what and `where` the culprits are), evidence (at most `most` lines; `probes`: with the probe of each),
+    """Ranks (`where`: the roles and hosts of the culprits), evidence (at most `most` lines; `probes`: with the probe of each),
     remedy and commands of a finding."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)

@@ -67,7 +67,8 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
             for unix in unix_diag.read_sockets(file):
                 if unix.peer is not None:
                     other_ends[unix.inode] = unix.peer
-                    unix_accepted.update([unix.inode] if unix.has_address else [])
+                    if unix.has_address:
+                        unix_accepted.add(unix.inode)
                 elif unix.listens:
                     unix_listening.add(unix.inode)
         with contextlib.suppress(OSError), SockDiag(file) as diag:

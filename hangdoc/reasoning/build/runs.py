@@ -273,11 +273,11 @@ def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
 
 def _with_group_label(state: State, process: Process) -> State:
     """A state whose operation has the name that a serving engine gives to its group."""
-    name = state.wait.operation.group if state.wait is not None else None
-    label = next((group.label for group in observed.groups(process) if group.label and group.name == name), None)
-    if label is None or state.wait is None:
+    if state.wait is None:
         return state
-    return structs.replace(state, wait=state.wait.with_details(group_label=label))
+    name = state.wait.operation.group
+    label = next((group.label for group in observed.groups(process) if group.label and group.name == name), None)
+    return state if label is None else structs.replace(state, wait=state.wait.with_details(group_label=label))
 
 
 def _rank(

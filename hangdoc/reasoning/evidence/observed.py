@@ -64,12 +64,12 @@ def frames(process: Process) -> Iterator[Frame]:
         yield from thread.frames
 
 
-def groups(process: Process) -> tuple[Group, ...]:
+def groups(process: Process | None) -> tuple[Group, ...]:
     """Its process groups."""
-    return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    return process.interpreter.groups if process is not None and isinstance(process.interpreter, Interpreter) else ()
 
 
-def default_members(process: Process) -> tuple[int, ...]:
+def default_members(process: Process | None) -> tuple[int, ...]:
     """The ranks of its default group; empty if they are not known."""
     return next((group.ranks for group in groups(process) if group.default), ())
 

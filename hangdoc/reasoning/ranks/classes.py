@@ -41,5 +41,5 @@ def _list_conclusions(rank: Rank) -> Hashable:
         (rank.work is not None, rank.process is not None and comes_on(rank.process, rank.thread)) if busy else None,
         None if loop is None else (loop.inside, loop.done, loop.total),
         # Parts of a run (trainers, rollouts) have default groups of their own.
-        observed.default_members(rank.process) if rank.wait is None and rank.process is not None else (),
+        observed.default_members(rank.process) if rank.wait is None else (),
     )

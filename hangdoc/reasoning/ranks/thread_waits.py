@@ -123,8 +123,8 @@ class Waiter(NamedTuple):
         """Whether it reads from an empty pipe, or waits until there is something in it."""
         if self.kernel is None or self.file is None or self.file.kind != "pipe":
             return False
-        polls = self.call in system_calls.EVENT_LOOP and len(self.kernel.files) == 1 and not self.file.writes
-        return polls or self.call in system_calls.READ
+        waits_for_data = self.call in system_calls.EVENT_LOOP and len(self.kernel.files) == 1 and not self.file.writes
+        return waits_for_data or self.call in system_calls.READ
 
     @property
     def top(self) -> Frame | None:
@@ -170,12 +170,8 @@ def _for_input(waiter: Waiter) -> ThreadWait | None:
         where = f" on {online.address}" if isinstance(online, Serves) else ""
         return ThreadWait("waiting-input", f"waiting for user input in an interactive debugger{where}", WaitsForInput())
     source = (waiter.top.source or "") if waiter.top is not None else ""
-    reads_terminal = (
-        not waiter.reads_pipe
-        and waiter.call in system_calls.READ
-        and waiter.file is not None
-        and waiter.file.descriptor == 0
-    )
+    reads = waiter.call in system_calls.READ and not waiter.reads_pipe
+    reads_terminal = reads and waiter.file is not None and waiter.file.descriptor == 0
     if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
         where = describe_file(waiter.file) or "standard input"
         return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
@@ -303,11 +299,8 @@ def _find_polled_lock(waiter: Waiter) -> AwaitedFile | None:
     file = waiter.process.polled_lock
     if file is None or waiter.call not in system_calls.SLEEP or waiter.thread.tid != waiter.process.pid:
         return None
-    return (
-        file
-        if file.kind == "lock" or sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel).polls
-        else None
-    )
+    polls = file.kind == "lock" or sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel).polls
+    return file if polls else None
 
 
 def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:

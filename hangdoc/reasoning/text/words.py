@@ -126,9 +126,16 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case Asleep() | AtSharedLock() | ChildStopped() | GetsRequests() | OnNetwork() | Serves():
-            return str(rank.hold)
-        case EngineOrphaned() | EngineStopped():
+        case (
+            Asleep()
+            | AtSharedLock()
+            | ChildStopped()
+            | EngineOrphaned()
+            | EngineStopped()
+            | GetsRequests()
+            | OnNetwork()
+            | Serves()
+        ):
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why

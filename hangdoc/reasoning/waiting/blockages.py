@@ -108,9 +108,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
     """What is at the ends of the graph: a cycle, a call in which no rank is missing, or ranks that do not wait. Of the last,
     those that are blocked alike at one line are one blockage."""
     blockages: list[Blockage] = []
-    sinks: dict[
-        Hashable, tuple[Hold, list[End[int]]]
-    ] = {}  # those for which nobody waits are not to blame for the others
+    sinks: dict[Hashable, tuple[Hold, list[End[int]]]] = {}
     blind = {name for name, _ in run.blind_hosts()}
     for end in waits.ends:
         classes, upstream = _classes_at(waits, [end.nodes]), _classes_at(waits, [end.upstream])
@@ -131,6 +129,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             if isinstance(hold, Asleep | Elsewhere):
                 hold = cycles.find_left_loop(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
+            # Those for which nobody waits are not to blame for the ranks that wait for the others.
             sinks.setdefault((hold.alike, where, bool(end.upstream)), (hold, []))[1].append(end)
     for hold, ends in sinks.values():
         waiting = _classes_at(waits, (end.upstream for end in ends))

@@ -58,17 +58,17 @@ def _find_members(run: Run, rank: Rank, wait: Wait, everyone: frozenset[int]) ->
     if _is_second_rendezvous(rank, wait):
         return frozenset()
     if wait.members is None:
-        default = observed.default_members(rank.process) if rank.process is not None else ()
-        return frozenset(default) or everyone
+        return frozenset(observed.default_members(rank.process)) or everyone
     return frozenset(member for member in wait.members if not _lacks_group(run.ranks.get(member), wait.operation.group))
 
 
 def meets_others(run: Run, rank: Rank) -> bool:
-    """Whether a rank waits for processes that are no ranks of its run: in a group between two runs, or in its rendezvous."""
+    """Whether a rank waits for processes that are no ranks of its run: in a group between two runs, or in the rendezvous of
+    one."""
     wait = rank.wait
-    if wait is None or _is_second_rendezvous(rank, wait):
-        return wait is not None
-    return any(
+    if wait is None:
+        return False
+    return _is_second_rendezvous(rank, wait) or any(
         (member not in run.ranks and member not in run.unseen)
         or _lacks_group(run.ranks.get(member), wait.operation.group)
         for member in wait.members or ()
@@ -78,12 +78,12 @@ def meets_others(run: Run, rank: Rank) -> bool:
 def _is_second_rendezvous(rank: Rank, wait: Wait) -> bool:
     """Whether a rendezvous is for another group than the default one, which the rank has: who its members are is not known."""
     in_handler = wait.kind == "rendezvous" and wait.operation.op in call_names.HANDLERS
-    return in_handler and rank.process is not None and bool(observed.default_members(rank.process))
+    return in_handler and bool(observed.default_members(rank.process))
 
 
 def _lacks_group(rank: Rank | None, name: str | None) -> bool:
     """Whether a rank does not have a group. One between two runs numbers its members otherwise than these do."""
-    groups = observed.groups(rank.process) if rank is not None and rank.process is not None else ()
+    groups = observed.groups(rank.process) if rank is not None else ()
     return name is not None and bool(groups) and name not in {group.name for group in groups}
 
 
