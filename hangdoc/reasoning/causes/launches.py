@@ -97,10 +97,11 @@ def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | N
     reference = _reference(run, parts)
     wrong: dict[str, Part] = {}
     differences = []
+    differing = {name for name, read, _ in _MUST_AGREE if len({read(part) for part in parts}) > 1}
     for name, read, before_meeting in _MUST_AGREE:
         if before_meeting and not stuck:
             continue  # the rendezvous is complete: two spellings of one address
-        if len({read(part) for part in parts}) > 1:
+        if name in differing:
             values = (f"{read(part) or 'not given'} on {part.place}" for part in parts[:8])
             differences.append(f"{name} is {', '.join(values)}")
             wrong |= {part.place: part for part in parts if read(part) != read(reference)}
@@ -114,10 +115,7 @@ def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | N
             wrong |= {part.place: part for part in both if part is not reference}
     if not differences:
         return None
-    apart = stuck and (
-        any(len({read(part) for part in parts}) > 1 for name, read, _ in _MUST_AGREE if name in _NEVER_MEET)
-        or any(_meets_nobody(part, reference) for part in parts)
-    )
+    apart = stuck and (not differing.isdisjoint(_NEVER_MEET) or any(_meets_nobody(part, reference) for part in parts))
     return LaunchesDiffer(
         parts=tuple(parts), differences=tuple(differences), wrong=tuple(wrong.values()), reference=reference,
         met=not stuck, culprits=_culprits(run, list(wrong.values()), stuck), ends="never" if apart else None,

@@ -151,12 +151,21 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
     nodes, absent = launch.nodes(agents[0]), launch.absent_nodes(agents)
     complete = nodes is not None and len(agents) >= nodes  # whatever node ranks they claim
     missing = "the others are missing"
+    remedy = (
+        "Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it cannot reach "
+        "this node."
+    )
     if complete:
         missing = "all nodes are there, but the rendezvous is not complete"
+        remedy = (
+            "Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
+        )
     elif absent:
         ranks = f" ({words.ranks(blockage.culprits)})" if blockage.culprits else ""
         missing = f"node{'s' * (len(absent) > 1)} {numbers(absent)}{ranks} {words.be(absent)} missing"
     alone = kind.ends == "never"
+    if alone:
+        remedy = "Pass `--rdzv-endpoint HOST:PORT` on every node, and no `--standalone`."
     meeting = _at(agents[0].launch.endpoint if agents[0].launch is not None else None)
     if launch.takes_free_port(agents[0]):
         meeting = ", but at a free port that no other node can know" if alone else ""
@@ -168,12 +177,7 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
             *_only_here(run),
             *_starting(agents),
         ],
-        remedy="Pass `--rdzv-endpoint HOST:PORT` on every node, and no `--standalone`."
-        if alone
-        else "Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
-        if complete
-        else "Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it cannot "
-        "reach this node.",
+        remedy=remedy,
         commands=_commands(run),
     )
 

@@ -23,11 +23,7 @@ def join_strayed(runs: list[Gathered]) -> None:
     for (program, _), parts in waiting.items():
         together = _that_complete_each_other(parts) if program else []
         on_one_host = len({host.name for run in together for host, _ in run.processes}) < len(together)
-        told_wrong = (
-            _are_agents_of_one_endpoint(together)
-            or _some_were_given_none(together)
-            or any(_nobody_listens(run) for run in together)
-        )
+        told_wrong = _are_agents_of_one_run(together) or any(_nobody_listens(run) for run in together)
         if len(together) < 2 or (on_one_host and not told_wrong):
             continue
         first, *others = sorted(together, key=lambda run: (_was_given_no_endpoint(run), _first_node(run)))
@@ -41,13 +37,13 @@ def join_strayed(runs: list[Gathered]) -> None:
 
 def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
     """The parts that can belong to one run: no rank is in two of them, and the agents on one host state different node ranks, or
-    have one endpoint, or some of them were given none."""
+    their endpoints show it."""
     if len({bool(run.members) for run in parts}) > 1:
         return []
     if parts[0].members:
         times = Counter(number for run in parts for number in run.numbers)
         return [run for run in parts if all(times[number] == 1 for number in run.numbers)]
-    if _are_agents_of_one_endpoint(parts) or _some_were_given_none(parts):
+    if _are_agents_of_one_run(parts):
         return parts
     nodes: dict[str, list[int | None]] = {}
     for run in parts:
@@ -59,6 +55,11 @@ def _that_complete_each_other(parts: list[Gathered]) -> list[Gathered]:
         if len(on_host) > 1 and (None in on_host or len(set(on_host)) < len(on_host))
     }
     return [run for run in parts if not any(host.name in unclear for host, _ in run.launchers)]
+
+
+def _are_agents_of_one_run(parts: list[Gathered]) -> bool:
+    """Whether the endpoints of agents show that they belong together."""
+    return _are_agents_of_one_endpoint(parts) or _some_were_given_none(parts)
 
 
 def _are_agents_of_one_endpoint(parts: list[Gathered]) -> bool:
