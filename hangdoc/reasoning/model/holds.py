@@ -329,7 +329,7 @@ class EngineOrphaned(Hold, frozen=True, kw_only=True):
         return self.NAME, self.pid
 
     def __str__(self) -> str:
-        return f"waiting for requests from pid {self.pid} ({self.name}), to which no process gives any more"
+        return f"waiting for requests from pid {self.pid} ({self.name}), which gets none itself any more"
 
 
 class InStore(Hold, frozen=True, kw_only=True):

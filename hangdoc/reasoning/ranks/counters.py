@@ -33,7 +33,7 @@ def find_common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], bool, int]
     like it: the loop that best counts the run's batches, and whether it counts batches. It is one that most ranks have a
     part in (inside it, or behind it in the same function), over batches by its own iterator, or else over data rather than
     over numbers, innermost for data, outermost for numbers. With a loop over a DataLoader inside it, or a counter that the
-    user calls an epoch, it counts epochs, and in a request parts of it."""
+    user calls an epoch, it counts epochs; in a request, it counts parts of the request."""
     not_batches: set[LoopKey] = set()
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()

@@ -176,7 +176,8 @@ def _judge_standing_thread(
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     waiter = Waiter(process, thread, kernel, helpers, (*around.pairs, *around.others), engine=around.engine)
     state, why, hold = wait = find_wait(waiter)
-    if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
+    if state == "waiting-input" or hold.ends == "never":
+        # Other work of its processes does not help. Its engine may show more of the reason.
         state, why, hold = with_end(waiter, wait)
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:

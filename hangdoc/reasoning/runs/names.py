@@ -32,7 +32,7 @@ class Title(NamedTuple):
 
     @property
     def is_actor(self) -> bool:
-        """Of a task, Ray writes the name of the function."""
+        """Whether the part is the class of an actor. Of a task, Ray writes the name of the function."""
         return self.system == serving.RAY and self.part.lstrip("_")[:1].isupper()
 
 
