@@ -222,6 +222,6 @@ def test_a_record_that_is_off_is_said_to_be_off(can_attach: None) -> None:
         with pytest.raises(Unreadable, match=r"is off: TORCH_FR_BUFFER_SIZE=2000 turns it on"):
             MemoryReader().read(observation, observation.targets[pid])
         (host,) = observe(Options(pids=(pid,), window=0.2, native="never")).hosts
-        (rank,) = host.processes
+        rank = next(process for process in host.processes if process.role == "rank")
         assert isinstance(rank.recorder, Unavailable)
         assert "TORCH_FR_BUFFER_SIZE" in rank.recorder.reason

@@ -66,7 +66,7 @@ def test_a_wait_for_files_is_not_older_than_the_newest_file(seconds_ago: float |
         )
 
     newest = Arrival(folder="/job/landing", seconds_ago=seconds_ago) if seconds_ago is not None else None
-    waits = rank(1, *c10d("broadcast"), frame("main", 12))
+    waits = rank(1, *c10d("all_reduce"), frame("main", 12))  # in a broadcast it may wait for a server that is idle
     (job,) = diagnose(snapshot(polling(newest), waits, silence=None, connections=silent(2, 90.0))).jobs
     assert job.verdict == verdict
     assert ("files still appear in /job/landing, the last 8.0 s ago" in str(job.findings[0].evidence)) == (
