@@ -6,7 +6,9 @@ import pytest
 
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation
-from hangdoc.observe.look.probes import PROBES, Guard, make_polled_probes, make_probes
+from hangdoc.observe.kernel.clocks import CpuClocks
+from hangdoc.observe.look.probes import PROBES, Guard, in_closing_order, make_polled_probes, make_probes
+from hangdoc.observe.stacks.python_stacks import Stacks
 from hangdoc.procfs import ProcFS
 
 
@@ -75,3 +77,12 @@ def test_no_thread_outlives_its_guard(observation: Observation) -> None:
     freed.set()
     threads[1].join(5)
     assert not threads[1].is_alive()
+
+
+def test_the_clocks_open_first_and_close_last() -> None:
+    """They tell which ranks are at rest, so that no rank is paused that waits. A pause restarts the clock of its wait."""
+    opened = make_probes()
+    assert isinstance(opened[0], CpuClocks)
+    closed = in_closing_order(opened)
+    assert isinstance(closed[0], Stacks) and isinstance(closed[-1], CpuClocks)
+    assert len(closed) == len(opened)

@@ -21,7 +21,7 @@ from hangdoc.observe.gpu.ras import read_ras
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks
 from hangdoc.observe.look import settling
-from hangdoc.observe.look.probes import Guard, attempt, evidence_of, make_probes, probe_of
+from hangdoc.observe.look.probes import Guard, attempt, evidence_of, in_closing_order, make_probes, probe_of
 from hangdoc.observe.outside import awaited_processes, lock_files, newest_files, processes_at_work
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
@@ -192,7 +192,7 @@ def _run(
             )
     between.shutdown(wait=False)
     # Stacks take longest, so they are read first. The clocks are read last, exactly at the end of the window.
-    for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
+    for probe in in_closing_order(probes):
         if isinstance(probe, CpuClocks):
             time.sleep(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))

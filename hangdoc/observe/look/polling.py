@@ -30,7 +30,7 @@ from hangdoc.observe.kernel.machine import machine, swapped
 from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.look.deep_reader import DeepReader
 from hangdoc.observe.look.observe import Options, each_process, machine_id, not_read, process
-from hangdoc.observe.look.probes import Guard, evidence_of, make_polled_probes, probe_of
+from hangdoc.observe.look.probes import Guard, evidence_of, in_closing_order, make_polled_probes, probe_of
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
 from hangdoc.observe.stacks.python_stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
@@ -86,7 +86,7 @@ class Polling:
             ras=options.ras,
         )
         self._guard = Guard()
-        self._probes = make_polled_probes()
+        self._probes = in_closing_order(make_polled_probes())
         self._clocks, self._sockets = probe_of(self._probes, CpuClocks), probe_of(self._probes, Sockets)
         self._recorders = probe_of(self._probes, FlightRecorders)
         self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)

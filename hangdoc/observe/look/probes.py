@@ -30,6 +30,7 @@ from hangdoc.observe.torch.software import Software
 from hangdoc.observe.torch.stores import Stores
 
 _T = TypeVar("_T")
+_P = TypeVar("_P", bound=Probe)
 
 
 class Listed(NamedTuple):
@@ -42,6 +43,8 @@ class Listed(NamedTuple):
 
 
 PROBES: tuple[Listed, ...] = (
+    # The clocks are the first to open: they tell which ranks are at rest, and need no pause to be read.
+    Listed(lambda polled: CpuClocks(), "cheap"),
     Listed(lambda polled: ProcessStates(), "cheap"),
     Listed(lambda polled: ControlGroups(), "cheap"),
     Listed(lambda polled: Beacons(), "cheap"),
@@ -59,8 +62,6 @@ PROBES: tuple[Listed, ...] = (
     Listed(lambda polled: TrainingData(), "deep"),
     Listed(lambda polled: HostMachine(), "deep"),
     Listed(lambda polled: Software(), "deep"),
-    # The clocks are the last to close: they are read exactly at the end of the window.
-    Listed(lambda polled: CpuClocks(), "cheap"),
 )
 
 
@@ -72,6 +73,11 @@ def make_probes() -> tuple[Probe, ...]:
 def make_polled_probes() -> tuple[PolledProbe, ...]:
     """New ones for polls: those that are cheap."""
     return tuple(cast(PolledProbe, listed.make(True)) for listed in PROBES if listed.cost == "cheap")
+
+
+def in_closing_order(probes: Iterable[_P]) -> list[_P]:
+    """Some probes in the order in which they close: the stacks first, and the clocks exactly at the end of the window."""
+    return sorted(probes, key=lambda probe: (not isinstance(probe, Stacks), isinstance(probe, CpuClocks)))
 
 
 def probe_of(probes: Iterable[Probe], kind: type[_T]) -> _T:
