@@ -207,7 +207,6 @@ def find_link_faults(run: Run) -> list[LinkFault]:
 def _ports(run: Run, host: Host) -> Iterator[LinkFault]:
     ports = host.links.ports if isinstance(host.links, Links) else ()
     active = {port.device for port in ports if port.state == _ACTIVE}
-    still = {number for waiting in run.still for number in waiting.ranks}
     for port in ports:
         users = tuple(sorted(rank.rank for rank in run.on(host.name) if rank.pid is not None and rank.pid in port.pids))
         if not users:
@@ -216,7 +215,7 @@ def _ports(run: Run, host: Host) -> Iterator[LinkFault]:
         grown = {counter: more for counter, more in port.grown.items() if counter in _LINK_ERRORS}
         if port.state != _ACTIVE and port.device not in active:
             state = f"{(port.state or 'in an unknown state').lower()} ({port.physical_state or 'unknown'})"
-            severity: Severity = "error" if still & set(users) else "warning"
+            severity: Severity = "error" if run.still_numbers.intersection(users) else "warning"
             yield LinkFault(host, users, severity, 0.9, f"{name} is {state}", True, (_port_line(port),))
         elif grown:
             counts = ", ".join(f"{counter} +{more}" for counter, more in sorted(grown.items()))

@@ -11,7 +11,7 @@ from hangdoc.parse import natural
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs, LaunchesDiffer
 from hangdoc.reasoning.model.ledger import Ledger
-from hangdoc.reasoning.model.rank import Class, Rank
+from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.snapshot import Host, Process, Unavailable
 
@@ -156,6 +156,11 @@ class Run:
     def still(self) -> tuple[Class, ...]:
         """Those of them that made no progress."""
         return tuple(alike for alike in self.waiting if not alike.first.moving)
+
+    @cached_property
+    def still_numbers(self) -> frozenset[int]:
+        """The ranks in `still`."""
+        return frozenset(numbers_of(self.still))
 
     def with_conclusions(self, **conclusions: Any) -> "Run":
         """The run with more concluded about it. What was computed from its ranks and hosts is kept."""
