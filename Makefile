@@ -10,7 +10,8 @@
 # make fuzz   ten minutes of fuzzing what reads what strangers wrote, by hand (ARGS="--seconds 60 bundle")
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
 # make serving   serving engines and RL actors in known states, by hand (6 GB of packages; ARGS=SYSTEM/STATE...); as root
-# make observers   many observers at the same time of one healthy run and of one idle server, 200 looks each       make site       the docs as pages, in build/site
+# make observers   many observers at the same time of one healthy run and of one idle server, 200 looks each
+# make site   the docs as pages, in build/site
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

@@ -30,8 +30,6 @@ from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
 RIGHT = ("healthy", "waiting")
-
-
 _SERVER = Path(__file__).parents[1] / "hangbench/serving/programs/model_server.py"
 
 

@@ -40,6 +40,11 @@ class Hold(Struct, frozen=True, kw_only=True):
         """Whether it waits for data, and nothing else shows from whom."""
         return False
 
+    @property
+    def next_request(self) -> str | None:
+        """The wait in words, if it is one for the next request of whoever sends them; None for any other wait."""
+        return None
+
 
 def describe_holders(holders: Iterable[Holder]) -> str:
     """`pid 7 (python, at work), pid 9 (bash, stopped)`."""
@@ -123,6 +128,10 @@ class ReadsPipe(ForOthers, frozen=True, kw_only=True):
     @property
     def is_from_anybody(self) -> bool:
         return True
+
+    @property
+    def next_request(self) -> str | None:
+        return f"waiting for requests from {describe_holders(self.holders or ())}" if self.from_outside else None
 
 
 class AtSharedLock(ForOthers, frozen=True, kw_only=True):
@@ -237,6 +246,10 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     def is_from_anybody(self) -> bool:
         return self.peer is None and not self.holders
 
+    @property
+    def next_request(self) -> str | None:
+        return str(self) if self.serves and not self.sends else None
+
     def __str__(self) -> str:
         if self.peer is None and not self.holders:
             return "waiting on the network"
@@ -280,6 +293,10 @@ class GetsRequests(Hold, frozen=True, kw_only=True):
     @property
     def alike(self) -> Hashable:
         return self.NAME, self.sender
+
+    @property
+    def next_request(self) -> str | None:
+        return None if self.owed else str(self)
 
     def __str__(self) -> str:
         return f"waiting for requests from {self.sender}{', which is waiting for a reply' * self.owed}"

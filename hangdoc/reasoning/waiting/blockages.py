@@ -37,7 +37,6 @@ from hangdoc.reasoning.model.holds import (
     Unseen,
     WaitsForLoader,
     Works,
-    describe_holders,
 )
 from hangdoc.reasoning.model.kinds import (
     AgentsWait,
@@ -152,14 +151,10 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     ranks = frozenset(numbers_of(awaited))
     if not all(_gets_work(alike.first, ranks, waiting) for alike in waiting):
         return hold
+    if hold.next_request is not None:
+        return Idle(receives=hold.next_request)
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
-    match hold:
-        case GetsRequests(owed=False):
-            return Idle(receives=str(hold))
-        case ReadsPipe(holders=writers, from_outside=True):
-            return Idle(receives=f"waiting for requests from {describe_holders(writers or ())}")
-        case OnNetwork(serves=True, sends=False):
-            return Idle(receives=str(hold))
+    match hold:  # nothing shows whether what they wait for will come
         case Asleep(polls=True, ends="unknown") if waiting and not any(each.launcher_gone for each in processes):
             return Idle(receives=str(hold), sure=False)
         case OnNetwork(holders=servers, sends=False) if (
