@@ -193,7 +193,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         batches_done=count.done,
         batches_total=count.total,
         batches_source=count.source,
-        batches_ended=has_ended(run, rank),
+        batches_ended=has_ended(run, rank, count),
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else min(ages, default=None),
         stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,

@@ -467,6 +467,18 @@ socket.create_server(("127.0.0.1", 0)).accept() if sys.argv[2] == "front" else t
     assert [(holder.pid, holder.waits_for_events) for holder in holders] == [(front.pid, True)]
 
 
+def test_the_memory_of_a_card_is_not_shared() -> None:
+    """All ranks on a card map its device, and would be taken for processes that one of them gets requests from."""
+    maps = b"""200600000-200800000 rw-s 00000000 00:06 143                              /dev/nvidia0
+204a00000-204c00000 rw-s 204a00000 00:06 144                             /dev/nvidia-uvm
+7f9677200000-7f9677a41000 rw-s 00000000 00:01 9260                       /dev/zero (deleted)
+7f9679f5f000-7f967c000000 rw-s 00000000 00:1b 153                        /dev/shm/nccl-HnjmNu (deleted)
+7f9689000000-7f9689200000 rw-s 00000000 00:0f 77                         /memfd:ring (deleted)
+7f968a000000-7f968a200000 rw-p 00000000 fe:01 78                         /data/private
+"""
+    assert shared_memory.shared_files(maps) == {(b"00:01", 9260), (b"00:1b", 153), (b"00:0f", 77)}
+
+
 @pytest.mark.usefixtures("no_cache")
 def test_which_end_of_a_unix_connection_is_the_server(tmp_path: Path) -> None:
     """Only the end that a server has accepted has its address."""

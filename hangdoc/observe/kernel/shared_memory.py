@@ -18,7 +18,8 @@ _PRIVATE = 128
 _COMMANDS = 127
 _WAITS = frozenset({0, 9})
 """FUTEX_WAIT, FUTEX_WAIT_BITSET."""
-_SHARED = regex(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ (\S+) ([1-9]\d*) +(\S.*)$")
+_SHARED = regex(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ (\S+) ([1-9]\d*) +((?!/dev/(?!(?:shm|hugepages)/|zero\b))\S.*)$")
+"""Not the memory of a device: all processes that use a card map /dev/nvidiactl, and see nothing of each other."""
 _File = tuple[bytes, int]
 """Device, as `major:minor`, and inode: files of two file systems may have one inode number."""
 
@@ -52,6 +53,11 @@ def sharers_of(proc: ProcFS, pid: int) -> tuple[Holder, ...]:
     return file_holders.read_holders(proc, dict.fromkeys(other for pids in shared for other in pids if other != pid))
 
 
+def shared_files(maps: bytes) -> set[_File]:
+    """The files of a process's maps that it has mapped for writing, so that others see what it writes."""
+    return {(match[3], int(match[4])) for line in maps.splitlines() if (match := _SHARED.match(line)) is not None}
+
+
 @lru_cache(1)
 def _read_mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, ...]], bool]:
     """The processes that have each file mapped for writing, and whether all processes could be read."""
@@ -61,7 +67,6 @@ def _read_mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, .
         if maps is None:
             complete = False
             continue
-        lines = maps.splitlines()
-        for file in {(match[3], int(match[4])) for line in lines if (match := _SHARED.match(line)) is not None}:
+        for file in shared_files(maps):
             mapped[file].append(pid)
     return {file: tuple(pids) for file, pids in mapped.items()}, complete

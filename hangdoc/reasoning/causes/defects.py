@@ -26,15 +26,20 @@ class Shown(NamedTuple):
 
 def find_defects(run: Run) -> Iterator[Shown]:
     """The defects that a rank shows which makes no progress."""
+    alike: dict[_Libraries, list[Rank]] = {}
+    for rank in run.living:
+        alike.setdefault(_libraries_of(run, rank), []).append(rank)
     for defect in KNOWN_DEFECTS:
         signs = {
             rank.rank: sign
-            for rank in run.living
+            for libraries, ranks in alike.items()
+            if _is_affected(libraries, defect)
+            for rank in ranks
             if (sign := _sign(run, rank, defect)) is not None and _makes_no_progress(rank)
         }
         if signs:
-            first = run.ranks[next(iter(signs))]
-            yield Shown(defect, _version(first, defect) or "", _architecture(run, first), signs)
+            libraries = _libraries_of(run, run.ranks[min(signs)])
+            yield Shown(defect, libraries.version_of(defect) or "", libraries.architecture, dict(sorted(signs.items())))
 
 
 def _makes_no_progress(rank: Rank) -> bool:
@@ -51,8 +56,8 @@ def _makes_no_progress(rank: Rank) -> bool:
 
 
 def _sign(run: Run, rank: Rank, defect: KnownDefect) -> str | None:
-    """What a rank shows of a defect that its libraries have; None if it has not or shows nothing."""
-    if rank.process is None or not _is_affected(run, rank, defect):
+    """What a rank shows of a defect that its libraries have; None if it shows nothing."""
+    if rank.process is None:
         return None
     signs: list[str | None] = []
     if defect.native is not None:
@@ -65,30 +70,37 @@ def _sign(run: Run, rank: Rank, defect: KnownDefect) -> str | None:
     return "; ".join(dict.fromkeys(seen)) if len(seen) == len(signs) else None
 
 
-def _is_affected(run: Run, rank: Rank, defect: KnownDefect) -> bool:
+class _Libraries(NamedTuple):
+    """What decides whether a rank can have a defect. None: not known."""
+
+    torch: str | None
+    nccl: str | None
+    architecture: str
+
+    def version_of(self, defect: KnownDefect) -> str | None:
+        """The version of the library that has the defect."""
+        return self.torch if defect.library == "torch" else self.nccl
+
+
+def _libraries_of(run: Run, rank: Rank) -> _Libraries:
+    machine = run.host[rank.host].machine
+    architecture = machine.architecture if isinstance(machine, Machine) else ""
+    if rank.process is None:
+        return _Libraries(None, None, architecture)
+    runtime, communicators = rank.process.runtime, rank.process.communicators
+    torch, nccl = (runtime.torch, runtime.nccl) if isinstance(runtime, Runtime) else (None, None)
+    if isinstance(communicators, Communicators):
+        nccl = communicators.nccl_version
+    return _Libraries(torch, nccl, architecture)
+
+
+def _is_affected(libraries: _Libraries, defect: KnownDefect) -> bool:
     """Whether a rank has a version with the defect. One whose version is unknown has none."""
-    text = _version(rank, defect)
+    text = libraries.version_of(defect)
     number = version(text) if text is not None else None
-    if number is None or defect.architecture not in (None, _architecture(run, rank)):
+    if number is None or defect.architecture not in (None, libraries.architecture):
         return False
     return (defect.since is None or number >= defect.since) and (defect.fixed is None or number < defect.fixed)
-
-
-def _version(rank: Rank, defect: KnownDefect) -> str | None:
-    process = rank.process
-    if process is None:
-        return None
-    runtime, communicators = process.runtime, process.communicators
-    if defect.library == "torch":
-        return runtime.torch if isinstance(runtime, Runtime) else None
-    if isinstance(communicators, Communicators):
-        return communicators.nccl_version
-    return runtime.nccl if isinstance(runtime, Runtime) else None
-
-
-def _architecture(run: Run, rank: Rank) -> str:
-    machine = run.host[rank.host].machine
-    return machine.architecture if isinstance(machine, Machine) else ""
 
 
 # --- signs ----------------------------------------------------------------------------------------------------------------

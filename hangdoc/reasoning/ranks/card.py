@@ -41,11 +41,13 @@ def cards_on(host: Host) -> tuple[Card, ...]:
 def card_of(host: Host, rank: Rank) -> Card | None:
     """The card that a rank computes on: that of its NCCL communicators, or one on which the driver names its process. Of several
     on which it has contexts, it is that of its local rank, or else none."""
+    if not (cards := cards_on(host)):
+        return None
     read = rank.process.communicators if rank.process is not None else None
     used = {each.pci_address for each in read.communicators} if isinstance(read, Communicators) else set()
-    if len(of_nccl := [card for card in cards_on(host) if _same_address(card.bus_id, used)]) == 1:
+    if len(of_nccl := [card for card in cards if _same_address(card.bus_id, used)]) == 1:
         return of_nccl[0]
-    mine = [card for card in cards_on(host) if rank.pid is not None and rank.pid in (card.pids or ())]
+    mine = [card for card in cards if rank.pid is not None and rank.pid in (card.pids or ())]
     if len(mine) < 2:
         return mine[0] if mine else None
     return next((card for card in mine if card.index == rank.local_rank), None)

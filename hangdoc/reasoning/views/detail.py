@@ -249,9 +249,10 @@ def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
 def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for rank in run.ranks.values():
-        done, total, _ = count_batches(rank)
+        count = count_batches(rank)
+        done, total = count.done, count.total
         if done is not None:
-            together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank)), []).append(rank.rank)
+            together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank, count)), []).append(rank.rank)
     counts = [
         Batches(tuple(sorted(ranks)), done, total, ended, culprit)
         for (culprit, done, total, ended), ranks in together.items()

@@ -11,7 +11,7 @@ from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of, owners_of_event
-from hangdoc.reasoning.ranks.counters import count_batches
+from hangdoc.reasoning.ranks.counters import BatchCount
 from hangdoc.reasoning.waiting import waits
 
 
@@ -131,9 +131,8 @@ def gpu_view(run: Run, rank: Rank) -> GpuView | None:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def has_ended(run: Run, rank: Rank) -> bool:
-    """Whether a rank has left its loop over the data, has done all of it, or is dead."""
-    count = count_batches(rank)
+def has_ended(run: Run, rank: Rank, count: BatchCount) -> bool:
+    """Whether a rank has left its loop over the data, has done all of it, or is dead. `count`: its batches."""
     if count.done is None:
         return False
     if rank.label == "dead" or (rank.loop is not None and not rank.loop.inside):
