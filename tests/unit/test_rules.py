@@ -229,6 +229,12 @@ def test_ranks_of_another_user_are_neither_waiting_nor_dead() -> None:
     assert [unseen.rank for unseen in partly.unseen] == [1]
 
 
+def test_a_launcher_beside_processes_that_gave_no_answer_is_not_judged() -> None:
+    """Its ranks may be among them."""
+    assert job(snapshot(AGENT_ALONE)).verdict == "waiting"
+    assert job(snapshot(AGENT_ALONE, unread=(4711,))).verdict == "unknown"
+
+
 def test_the_cards_of_another_network_namespace_are_not_judged() -> None:
     """A rank in a container: its interfaces are not those that were read beside it."""
     wrong = called("10.0.0.1", retries=0, interface="eth7")

@@ -357,7 +357,8 @@ def conclude(run: Run) -> Verdict:
     if run.after_the_fact:  # dumps do not show what came next
         return "unknown"
     if not run.ranks:  # only launchers: no rank has started yet, or none is left
-        return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
+        unread = any(process.unreadable_below or host.unread for host, process in run.launchers)
+        return "unknown" if unread else "waiting"
     holding = [blockage for blockage in run.blockages if blockage.victims or not isinstance(blockage.kind, UNOBSERVED)]
     if holding:
         return "unknown" if any(map(_may_be_hung, holding)) else "waiting"
