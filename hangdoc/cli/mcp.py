@@ -30,6 +30,8 @@ def command(bundles: tuple[Path, ...], native: str, ras: str, locals_: Locals, f
     With --hosts, agents may name only these hosts, otherwise any host that --via or ssh reaches. docs/agents.md shows the
     configuration of an agent.
     """
+    # An exception in an import of the SDK becomes an error of that import, and none could stop the thread that reads stdin.
+    end_at_once()
     try:
         from hangdoc.agents.server import serve
     except ModuleNotFoundError as error:
@@ -44,7 +46,6 @@ def command(bundles: tuple[Path, ...], native: str, ras: str, locals_: Locals, f
         raise CommandError(f"--bundles {missing}: no such file or directory.", USAGE)
     if sys.stdin.isatty():
         tell("hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).")
-    end_at_once()  # an exception could not stop the thread that reads standard input
     looks = Looks(Confined(bundles), fleet, locals_, native, ras)  # raises for invalid hosts now, not during a session
     try:
         serve(looks)
