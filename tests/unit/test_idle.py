@@ -45,6 +45,7 @@ def test_a_driver_that_is_stopped_is_named_once_the_wait_is_old() -> None:
     (young,) = diagnose(snapshot(*ranks, silence=5.0)).jobs
     (old,) = diagnose(snapshot(*ranks)).jobs
     assert (young.verdict, old.verdict) == ("waiting", "hung")
+    assert old.hung_for_seconds is None  # before it was stopped, the ranks may have been idle for hours
     finding = old.findings[0]
     assert (finding.code, finding.culprits, finding.commands) == ("HD302", (), ("kill -CONT 7",))
     assert finding.summary == "pid 7 (python), with which ranks 0-1 are connected, is stopped by a signal (state T)"
