@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import duration, ranks
 from hangdoc.reasoning.views.detail import Compared, compare_settings
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
-from hangdoc_tui.grid import Grid
+from hangdoc_tui.grid import Column, Grid
 from hangdoc_tui.view_model import ViewModel
 
 _PAIRS_SHOWN = 60
@@ -27,7 +27,10 @@ class Sockets(Listing):
     """Connections between ranks, both ends of each in one row."""
 
     def __init__(self) -> None:
-        super().__init__("sockets", ("ranks", "state", "queues", "last byte", "retransmits", "addresses"))
+        super().__init__(
+            "sockets",
+            ("ranks", "state", "queues out/in", "last byte", "resent", Column("addresses", least=12, flexible=True)),
+        )
 
     def show(self, model: ViewModel) -> None:
         """Draw the connections. Those that are not established, or that have bytes in their queues, come first."""
@@ -47,9 +50,7 @@ class Sockets(Listing):
         pairs.sort(key=lambda pair: pair[0])
         ordered = [_make_pair_row(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
         if len(pairs) > _PAIRS_SHOWN:
-            ordered.append(
-                (Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"), *[Text()] * 5)
-            )
+            ordered.append((Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"),))
         self.list(ordered)
 
 
@@ -64,7 +65,7 @@ def _make_pair_row(rank: int, mine: Connection, other: tuple[int, Connection] | 
     theirs = other[1] if other is not None else None
     both = [mine] + ([theirs] if theirs is not None else [])
     states = " | ".join(dict.fromkeys(c.state for c in both))
-    queues = " | ".join(f"out {c.send_queue_bytes} in {c.receive_queue_bytes}" for c in both)
+    queues = " | ".join(f"{c.send_queue_bytes}/{c.receive_queue_bytes}" for c in both)
     ages = [
         min(c.last_sent_ms, c.last_received_ms)
         for c in both
@@ -89,7 +90,13 @@ class Settings(Listing):
     """Arguments and environment variables that differ between ranks. `whole` shows the others too."""
 
     def __init__(self) -> None:
-        super().__init__("settings", ("name", "standing", "values", "why"))
+        columns = (
+            Column("name", most=40),
+            "standing",
+            Column("values", least=20, flexible=True),
+            Column("why", gives_way=1),
+        )
+        super().__init__("settings", columns)
         self.whole = False
 
     def show(self, model: ViewModel) -> None:
@@ -98,16 +105,14 @@ class Settings(Listing):
         alike = sum(not setting.differs for setting in settings)
         rows = [_make_setting_row(setting) for setting in settings if setting.differs or self.whole]
         if not self.whole:
-            rows.append(
-                (Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"), Text(), Text(), Text())
-            )
+            rows.append((Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"),))
         self.list(rows)
 
 
 def _make_setting_row(setting: Compared) -> tuple[Text, ...]:
     name = f"--{setting.name}" if setting.origin == "argument" else setting.name
     if setting.differs:
-        values = "; ".join(f"{_show_value(value)} on {numbers(ranks)}" for value, ranks in setting.values.values[:6])
+        values = "; ".join(f"{_show_value(value)} on {ranks(those)}" for value, those in setting.values.values[:6])
     else:
         values = _show_value(setting.values.values[0][0])
     return (
@@ -126,7 +131,7 @@ class Events(Listing):
     """What changed, the newest first."""
 
     def __init__(self) -> None:
-        super().__init__("events", ("time (UTC)", "rank", "what"))
+        super().__init__("events", ("time (UTC)", "rank", Column("what", least=20, flexible=True)))
 
     def show(self, model: ViewModel) -> None:
         """Draw the events."""
