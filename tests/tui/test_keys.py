@@ -194,6 +194,18 @@ async def test_pages_open_and_close(tmp_path: Path) -> None:
             assert not isinstance(top.screen, pages.Page)
 
 
+async def test_the_keys_are_shown_over_an_open_page(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        await press(pilot, "i")
+        for _ in range(2):  # a second time, nothing more opens
+            await press(pilot, "question_mark")
+            assert "What changed, the newest first" in text(top)
+        await press(pilot, "escape")
+        assert "shard-mismatch" in text(top)
+        await press(pilot, "escape")
+        assert not isinstance(top.screen, pages.Page)
+
+
 async def test_the_table_does_not_move_when_a_finding_appears_or_gets_longer() -> None:
     top = freezing("hung", freezes_at=3)
     async with top.run_test(size=(80, 24)) as pilot:

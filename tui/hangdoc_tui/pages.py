@@ -19,6 +19,8 @@ from hangdoc.render import words
 from hangdoc.render.text import facts
 from hangdoc_tui import keys
 
+_KEYS = "keys"
+
 
 class Page(ModalScreen[None]):
     """A text that scrolls; Escape, q or Enter closes it."""
@@ -26,6 +28,7 @@ class Page(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "dismiss", "close", key_display="esc"),
         Binding("c", "copy", "copy the command"),
+        Binding("question_mark", "keys", "keys"),
     ]
 
     def __init__(self, title: str, content: RenderableType, command: str | None = None) -> None:
@@ -36,8 +39,13 @@ class Page(ModalScreen[None]):
         """One box."""
         with VerticalScroll(id="page") as box:
             box.border_title = self._title
-            box.border_subtitle = keys.hint(self.BINDINGS if self._command is not None else self.BINDINGS[:1])
+            box.border_subtitle = keys.hint(self.BINDINGS[: 2 if self._command is not None else 1])
             yield Static(self._content, markup=False)
+
+    def action_keys(self) -> None:
+        """Show all keys over this page."""
+        if self._title != _KEYS:
+            self.app.push_screen(help_page())
 
     def action_copy(self) -> None:
         """Copy the command to the terminal's clipboard."""
@@ -88,7 +96,7 @@ def help_page() -> Page:
         table.add_row("", Text(title, style="bold underline"))
         for binding in bindings:
             table.add_row(Text(keys.shown(binding)), Text(binding.tooltip))
-    return Page("keys", table)
+    return Page(_KEYS, table)
 
 
 class Question(ModalScreen[bool]):
