@@ -13,6 +13,7 @@ from hangdoc.snapshot import (
     Connections,
     Counter,
     FileBytes,
+    FlightRecorder,
     Frame,
     Holder,
     KernelState,
@@ -21,6 +22,8 @@ from hangdoc.snapshot import (
     Process,
     Progress,
     PythonThread,
+    Recorded,
+    RecordedGroup,
     Snapshot,
     Stack,
     Unavailable,
@@ -164,6 +167,22 @@ def test_a_rank_that_polls_seldom_has_a_few_attempts(
     main = replace(main, sleep_seconds=left, idle_seconds=slept)
     process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
     assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == verdict
+
+
+@pytest.mark.parametrize(("timeout", "verdict"), [(1800.0, "hung"), (108_000.0, "waiting")])
+def test_a_chosen_timeout_gives_the_attempts_of_an_awaited_rank_more_time(timeout: float, verdict: str) -> None:
+    """As for a service that trains once a night. 1800 s is a default of torch."""
+    process = polling(1, Loop(line=40, end_line=60, header="while True"))
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    main = replace(main, sleep_seconds=3597.0, idle_seconds=3.0)
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+    made = Recorded(seq=4, op="all_reduce", age_seconds=80.0, timeout_seconds=timeout)
+    record = FlightRecorder(
+        source="memory", age_seconds=0.0, groups=(RecordedGroup(name="0", issued=4, completed=made),)
+    )
+    waiting = replace(rank(0, *c10d("barrier"), train(15)), recorder=record)
+    assert job(snapshot(waiting, process, silence=80.0)).verdict == verdict
 
 
 @pytest.mark.parametrize(

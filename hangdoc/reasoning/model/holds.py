@@ -11,6 +11,8 @@ from hangdoc.snapshot import AwaitedFile, Holder, Process
 
 SHORTEST_TIMEOUT = 600.0
 """Seconds. The ranks that wait survive a wait up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
+LONGEST_DEFAULT = 1800.0
+"""Seconds. Torch's longest default timeout (Gloo's): who waits longer was told to."""
 Ends = Literal["never", "unknown", "by-itself"]
 """Whether it can end without help."""
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
 from hangdoc.reasoning.evidence.kernel import stopped_by
-from hangdoc.reasoning.evidence.records import backend_names
+from hangdoc.reasoning.evidence.records import backend_names, shortest_timeout
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
+    LONGEST_DEFAULT,
     SHORTEST_TIMEOUT,
     Asleep,
     AtFileLock,
@@ -310,10 +311,19 @@ def _limit_by_timeout(run: Run, seconds: float) -> float:
 def _time_for_attempts(blockage: Blockage) -> float:
     """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up. A process
     of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait."""
+    limit = _seconds_given(blockage)
     holds = [hold for alike in blockage.awaited if (hold := alike.first.hold) is not None]
-    own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= SHORTEST_TIMEOUT]
+    own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= limit]
     others = [_TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
-    return min(max(own + others, default=0.0), SHORTEST_TIMEOUT)
+    return min(max(own + others, default=0.0), limit)
+
+
+def _seconds_given(blockage: Blockage) -> float:
+    """How long the ranks that wait give the awaited ones. Longer than torch's shortest default only if somebody chose a timeout
+    above all defaults, as for a service that trains once a night."""
+    processes = (alike.first.process for alike in blockage.waiting)
+    chosen = min((shortest_timeout(process) for process in processes if process is not None), default=0.0)
+    return chosen if chosen > LONGEST_DEFAULT else SHORTEST_TIMEOUT
 
 
 def _has_data_in_flight(rank: Rank) -> bool:
