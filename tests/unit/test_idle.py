@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import AwaitedFile, Clocks, Connection, Connections, Frame, Holder, Loop, Process
-from tests.unit.builders import c10d, frame, local, rank, silent, snapshot
+from hangdoc.snapshot import AwaitedFile, Clocks, Connection, Connections, Frame, Holder, KernelThread, Loop, Process
+from tests.unit.builders import c10d, frame, helper, local, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
 POLLS = {"syscall": "epoll_wait"}
@@ -215,3 +215,50 @@ def test_a_server_that_keeps_a_connection_waits_for_the_next_request(unsent: int
         assert "idle: rank 0 is waiting for the next request of pid 9 (shop) on 10.0.0.9:41700" in finding.summary
     if unsent:
         assert "The client does not read" in (finding.remedy or "")
+
+
+INOTIFY = KernelThread(
+    tid=70, name="watcher", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="poll",
+    files=(AwaitedFile(kind="other", name="anon_inode:inotify"),),
+)  # fmt: skip
+DATAGRAMS = replace(INOTIFY, syscall="recvfrom", wchan="__skb_wait_for_more_packets", files=())
+CONNECTIONS = replace(INOTIFY, syscall="accept4", wchan="inet_csk_accept", files=())
+
+
+@pytest.mark.parametrize(("other", "verdict"), [(INOTIFY, "waiting"), (DATAGRAMS, "waiting"), (CONNECTIONS, "hung")])
+def test_a_rank_whose_other_thread_waits_for_the_outside_is_idle(other: KernelThread, verdict: str) -> None:
+    """It gets what comes from that thread, by a queue. A thread that accepts connections may belong to torch or a library."""
+    gets = (frame("Queue.get", 171, "/usr/lib/python3.11/queue.py"), frame("work", 84, source="path = inbox.get()"))
+    ranks = []
+    for number in range(2):
+        process = rank(number, *gets, kernel={"syscall": "futex"})
+        assert isinstance(process.clocks, Clocks)
+        ranks.append(replace(process, clocks=replace(process.clocks, threads=(*process.clocks.threads, other))))
+    (job,) = diagnose(snapshot(*ranks)).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        assert "requests from one of its threads, which waits for" in job.findings[0].summary
+
+
+def test_a_rank_whose_child_waits_for_datagrams_is_idle() -> None:
+    """A camera fills a ring in shared memory; the others wait for the frame in scatter."""
+    memory = AwaitedFile(
+        kind="shared-memory", name="/dev/shm/sem.x", holders=(Holder(pid=70, name="python3", state="S"),)
+    )
+    source = rank(
+        0, frame("frame", 69, source="self.filled.acquire()"), kernel={"syscall": "futex", "files": (memory,)}
+    )
+    camera = helper(
+        70, source.pid, name="python3", clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(DATAGRAMS,))
+    )
+    (job,) = diagnose(snapshot(source, rank(1, *c10d("scatter"), frame("serve", 9)), camera)).jobs
+    assert (job.verdict, job.findings[0].code) == ("waiting", "HD602")
+
+
+def test_ranks_that_all_wait_for_a_signal_are_idle() -> None:
+    parked = [rank(number, frame("park", 32), kernel={"syscall": "rt_sigtimedwait"}) for number in range(2)]
+    (job,) = diagnose(snapshot(*parked)).jobs
+    assert (job.verdict, job.findings[0].code) == ("waiting", "HD602")
+    late = rank(1, frame("park", 32), kernel={"syscall": "rt_sigtimedwait"})
+    (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("train", 9)), late)).jobs
+    assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD202", (1,))

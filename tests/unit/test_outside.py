@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -477,6 +478,25 @@ def test_the_memory_of_a_card_is_not_shared() -> None:
 7f968a000000-7f968a200000 rw-p 00000000 fe:01 78                         /data/private
 """
     assert shared_memory.shared_files(maps) == {(b"00:01", 9260), (b"00:1b", 153), (b"00:0f", 77)}
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_a_manager_waits_for_events() -> None:
+    """Its main thread waits for the end of the server, another one accepts connections."""
+    program = """
+from multiprocessing.managers import BaseManager
+class Broker(BaseManager):
+    pass
+server = Broker(("127.0.0.1", 0), authkey=b"x").get_server()
+print("ready", flush=True)
+server.serve_forever()
+"""
+    with child(program, stdout=subprocess.PIPE) as manager:
+        assert manager.stdout is not None and manager.stdout.readline()
+        until = time.monotonic() + 60
+        while not processes_at_work._waits_for_events(PROC, manager.pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert processes_at_work._waits_for_events(PROC, manager.pid)
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -22,9 +22,8 @@ from hangdoc.torch_facts import serving
 _SAMPLE_SECONDS = 0.5
 _MAX_SAMPLE_SECONDS = 3.0
 """A process may pause between two pieces of work, like a rank (`look.settling`)."""
-_FOR_EVENTS = (
-    system_calls.SLEEPS | system_calls.POLLS | system_calls.SELECTS | system_calls.EPOLLS | {"accept", "accept4"}
-)
+_ACCEPTS = frozenset({"accept", "accept4"})
+_FOR_EVENTS = system_calls.SLEEPS | system_calls.POLLS | system_calls.SELECTS | system_calls.EPOLLS | _ACCEPTS
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
 _MAX_TASKS = 100
@@ -216,8 +215,12 @@ def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozense
 
 
 def _waits_for_events(proc: ProcFS, pid: int) -> bool:
-    with contextlib.suppress(ProcError, ValueError):
-        return system_calls.current(proc, f"{pid}/task/{pid}")[0] in _FOR_EVENTS
+    """Whether the main thread does, or another one accepts connections: that of a manager of multiprocessing only waits for the
+    end of the server."""
+    for tid in (pid, *proc.tids(pid)[:_MAX_TASKS]):
+        with contextlib.suppress(ProcError, ValueError):
+            if system_calls.current(proc, f"{pid}/task/{tid}")[0] in (_FOR_EVENTS if tid == pid else _ACCEPTS):
+                return True
     return False
 
 

@@ -365,6 +365,17 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
     """It follows `is` in a sentence. None if the rank's state says it."""
 
 
+class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):
+    """It waits for a signal, which another process sends."""
+
+    NAME = "waits-for-signal"
+    what: str | None = "waiting for a signal"
+
+    @property
+    def next_request(self) -> str | None:
+        return f"{self.what} of another process"
+
+
 class ProgramOver(Elsewhere, frozen=True, kw_only=True):
     """Its main thread is over, by an exception or at the end of the program. The process waits for other threads."""
 

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.kernel import STOPPED_BY_SIGNAL, stopped_by
+from hangdoc.reasoning.evidence.kernel import STOPPED_BY_SIGNAL, awaited_from_outside, stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
+    AtSharedLock,
     Elsewhere,
     Ends,
     EngineOrphaned,
@@ -50,6 +51,8 @@ _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
 _BY_THREADS = (Elsewhere, ReadsPipe)
 """What another thread, or a thread of a child process, may end."""
+_FROM_OUTSIDE = (Elsewhere, AtSharedLock)
+"""What a thread may end that gets its data from outside."""
 _BY_JOB = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
 """What a process may end that the wait itself does not show."""
 
@@ -75,6 +78,7 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     return (
         _find_stopped_sender(waiter, wait)
         or _find_end_by_memory(waiter, wait)
+        or _find_end_by_outside(waiter, wait)
         or _find_end_by_threads(wait, enders)
         or _find_end_by_job(waiter, wait)
         or _add_sleeps(waiter, wait, enders)
@@ -142,6 +146,20 @@ def _find_end_by_memory(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
         return None
     hold = GetsRequests(sender=describe_holders(others))
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
+
+
+def _find_end_by_outside(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
+    """The wait, as one for requests, if another thread or a child process waits for what only comes from outside, and may pass it
+    on by a queue or a semaphore; None for any other wait."""
+    if not isinstance(wait.hold, _FROM_OUTSIDE):
+        return None
+    for process in (waiter.process, *waiter.helpers):
+        for kernel in observed.threads(process):
+            if kernel.tid != waiter.tid and (awaited := awaited_from_outside(kernel)) is not None:
+                who = "one of its threads" if process is waiter.process else f"its child process ({process.name})"
+                hold = GetsRequests(sender=f"{who}, which waits for {awaited}")
+                return ThreadWait(wait.state, str(hold), hold)
+    return None
 
 
 def _describe_stopped_sender(sender: Holder, ends: Ends, through: int | None) -> EngineStopped:

@@ -32,6 +32,7 @@ from hangdoc.reasoning.model.holds import (
     Unreadable,
     WaitsForInput,
     WaitsForLoader,
+    WaitsForSignal,
     is_held_only_by,
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
@@ -591,8 +592,7 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
     """A signal, a lock or an event of which only the name of the call or of Python's file is known."""
     own = user_frames(waiter.thread)
     if waiter.call in system_calls.SIGNAL:
-        what = "waiting for a signal"
-        return ThreadWait("sleeping", what, Elsewhere(what=what))
+        return ThreadWait("sleeping", "waiting for a signal", WaitsForSignal())
     file = waiter.top.file if waiter.top is not None else ""
     if any(name in file for name in _LOCK_FILES) or waiter.call == system_calls.FUTEX:
         source = (own[0].source if own else waiter.top.source if waiter.top is not None else None) or ""

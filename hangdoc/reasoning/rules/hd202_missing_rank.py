@@ -89,6 +89,7 @@ from hangdoc.reasoning.model.holds import (
     ProgramOver,
     ReadsPipe,
     Starves,
+    WaitsForSignal,
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
 from hangdoc.reasoning.model.rank import Rank
@@ -124,6 +125,7 @@ _WAITS_TOO_LONG = (
     ReadsPipe,
     Busy,
     Starves,
+    WaitsForSignal,
 )
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
