@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,10 +26,10 @@ from hangdoc_tui.head import Strip
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RankTable
-from hangdoc_tui.source import Recorded
+from hangdoc_tui.source import Poll, Recorded
 from hangdoc_tui.stacks import StackView
 from hangdoc_tui.tables import Settings
-from tests.tui.sample_runs import CORPUS, app, bundles, freezing
+from tests.tui.sample_runs import CORPUS, RECORDED, Freezing, app, bundles, freezing
 from tests.tui.test_screens import seen, watched
 
 
@@ -178,6 +179,31 @@ async def test_brackets_step_through_the_ranks_and_f_follows_the_culprit(tmp_pat
         assert top.selected == 0
         await press(pilot, "f")
         assert (top.following, top.selected) == (True, 1)
+
+
+async def test_a_screen_that_is_not_the_present_says_how_old_it_is_and_why() -> None:
+    """A probe hangs: the verdict was that of the past, shown as the present."""
+    release = threading.Event()
+
+    class Hangs(Freezing):
+        def poll(self, number: int) -> Poll:
+            if number:
+                release.wait(60)
+            return super().poll(number)
+
+    hung = codec.read(CORPUS / f"{RECORDED['hung']}.hangdoc")
+    top = Top(Hangs(hung, freezes_at=0), rate=0.5)
+    async with top.run_test(size=(120, 24)) as pilot:
+        try:
+            await shows(pilot, "HUNG", "observed", "ago", "the next poll has taken")
+            assert top.screen.has_class("old")
+        finally:
+            release.set()
+        for _ in range(1000):
+            await pilot.pause(0.02)
+            if not top.screen.has_class("old"):
+                break
+        assert "observed" not in text(top).splitlines()[0]
 
 
 async def test_pages_open_and_close(tmp_path: Path) -> None:

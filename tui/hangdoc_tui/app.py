@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.widgets import Input, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
+from hangdoc.phrases import duration
 from hangdoc.render import words
 from hangdoc.timeline import Timeline
 from hangdoc_tui.actions import Actions
@@ -44,6 +45,8 @@ _WIDE = 160
 """Columns in which almost every finding fits into two lines."""
 _SWITCH_SECONDS = 0.0005
 """How long the polling thread may hold the GIL while a key waits for its answer on the screen."""
+_AGE_SECONDS = 0.5
+"""How often the age of the screen is looked at."""
 _NEVER = 1_000_000_000
 _COLLECTED_POLLS = 60
 """Polls between two full garbage collections. Otherwise they could run at any key."""
@@ -54,8 +57,9 @@ _WORST_FIRST = ("hung", "unknown", "waiting", "healthy")
 class Polled(Message):
     """A new poll. It replaces one that has not been handled yet."""
 
-    def __init__(self, poll: Poll) -> None:
+    def __init__(self, poll: Poll, began: float | None = None) -> None:
         self.poll = poll
+        self.began = time.monotonic() if began is None else began
         super().__init__()
 
     def can_replace(self, message: Message) -> bool:
@@ -79,6 +83,10 @@ class Top(Actions):
         self._cards_shown = False
         self._costs: deque[float] = deque(maxlen=5)
         self._ended = False
+        self._observed: float | None = None
+        """When the poll on the screen began, on the monotonic clock."""
+        self._polling: float | None = None
+        """When the poll began that is under way."""
 
     # --- the screen ----------------------------------------------------------------------------------------------------
 
@@ -114,6 +122,8 @@ class Top(Actions):
         sys.setswitchinterval(_SWITCH_SECONDS)
         gc.set_threshold(*gc.get_threshold()[:2], _NEVER)  # a full collection takes 0.1 s with 1,024 ranks: on_polled
         self.animation_level = "none"  # over ssh, animation only delays the screen
+        if self.source.length is None:
+            self.set_interval(_AGE_SECONDS, self._mark_age)
         self._collect()
 
     def on_unmount(self) -> None:
@@ -142,8 +152,25 @@ class Top(Actions):
         if self.model is None:
             return
         jobs = self.model.poll.diagnosis.jobs
-        line = job_line(self.model.job, self.model.name, jobs, jobs.index(self.model.job), self.size.width)
+        at = jobs.index(self.model.job)
+        line = job_line(self.model.job, self.model.name, jobs, at, self.size.width, observed=self._find_age())
         self.query_one("#job", Static).update(line, layout=False)
+
+    def _find_age(self) -> float | None:
+        """Seconds since the observation on the screen, if that is more than two intervals: then it is not the present."""
+        if self._observed is None or self.paused or self.source.length is not None:
+            return None
+        age = time.monotonic() - self._observed
+        return age if age > 2 * self.rate else None
+
+    def _mark_age(self) -> None:
+        """Show how old the screen is, and dim it if it is old."""
+        age = self._find_age()
+        if age is not None or self.screen_stack[0].has_class("old"):
+            self.screen_stack[0].set_class(age is not None, "old")
+            self._draw_job()
+            if self.poll is not None:
+                self._show_costs(self.poll)
 
     # --- polling -------------------------------------------------------------------------------------------------------
 
@@ -160,6 +187,7 @@ class Top(Actions):
             live = self.source.length is None
             wanted = taken + 1 if live else self.number
             if wanted != taken and not (live and self.paused and taken >= 0):
+                self._polling = began
                 try:
                     poll = self.source.poll(wanted)
                 except (
@@ -169,10 +197,10 @@ class Top(Actions):
                         self.notify, f"{type(error).__name__}: {error}", severity="error", markup=False
                     )
                 else:
-                    self.post_message(Polled(poll))
+                    self.post_message(Polled(poll, began))
                     if taken >= 0:  # the first one also imports modules
                         self._costs.append(poll.cpu_seconds)
-                taken = wanted
+                taken, self._polling = wanted, None
             if worker.is_cancelled:
                 return
             # A recorded poll takes almost no time, and must stay on the screen for the whole interval.
@@ -187,7 +215,7 @@ class Top(Actions):
 
     def on_polled(self, message: Polled) -> None:
         """Add a poll to the histories, and draw the visible view."""
-        self.poll, self._before = message.poll, self.poll
+        self.poll, self._before, self._observed = message.poll, self.poll, message.began
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()
         for job in message.poll.diagnosis.jobs:
@@ -254,6 +282,8 @@ class Top(Actions):
             every = self._pace()
             slowed = f" (requested: {self.rate:g} s)" if every > self.rate else ""
             parts.append(f"every {every:.1f} s{slowed}, {poll.cpu_seconds:.2f} s of CPU each")
+            if self._polling is not None and (taking := time.monotonic() - self._polling) > 2 * self.rate:
+                parts.insert(0, f"the next poll has taken {duration(taking)} so far")
         parts += ["paused"] * self.paused + ["following the culprit"] * self.following
         parts += [f"{problems} not observed (u)"] * bool(problems)
         text = Text(" " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")

@@ -18,9 +18,10 @@ _MORE = " … (i)"
 _SEPARATOR = " · "
 
 
-def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int) -> Text:
+def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int, *, observed: float | None = None) -> Text:
     """The verdict and for how long, how many of its ranks have each label, and the name of the job. What `width` has no room for
-    is left out from the end of the name; only its first part is cut within a word."""
+    is left out from the end of the name; only its first part is cut within a word. `observed`: how many seconds ago, if that is
+    not the present."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     hung = sum(other.verdict == "hung" for other in jobs if other is not job)
@@ -28,6 +29,7 @@ def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int) -> T
     line = Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
         "  ",
+        (f"observed {duration(observed)} ago  " if observed is not None else "", "bold yellow"),
         *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
         (f"job {at + 1} of {len(jobs)} (j)  " if len(jobs) > 1 else "", "dim"),
