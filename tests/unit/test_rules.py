@@ -214,7 +214,8 @@ def test_a_rank_whose_stack_is_refused_is_not_judged() -> None:
     blind = [rank(n, stack=refused, stack_before=refused) for n in range(2)]
     found = job(snapshot(*blind))
     assert found.verdict == "unknown"
-    assert {r.label for r in found.ranks} == {None}
+    assert {(r.label, r.state) for r in found.ranks} == {("blocked", "unknown")}, "which call it is in is not known"
+    assert of("HD901", found)[0].commands == ("sudo hangdoc diagnose --pid 50", "hangdoc doctor")
     assert "doctor" in of("HD901", found)[0].remedy
 
 

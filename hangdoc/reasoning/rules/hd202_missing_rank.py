@@ -89,6 +89,7 @@ from hangdoc.reasoning.model.holds import (
     ProgramOver,
     ReadsPipe,
     Starves,
+    Unread,
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
 from hangdoc.reasoning.model.rank import Rank
@@ -124,6 +125,7 @@ _WAITS_TOO_LONG = (
     ReadsPipe,
     Busy,
     Starves,
+    Unread,
 )
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
@@ -139,7 +141,13 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *inside,
     ]
     return Draft(
-        confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
+        confidence=0.5
+        if first.is_unread
+        else 0.9
+        if kind.ends == "never"
+        else 0.6
+        if first.label == "computing"
+        else 0.75,
         summary=words.awaited(run, blockage) + because,
         evidence=words.sides(run, blockage, between),
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
