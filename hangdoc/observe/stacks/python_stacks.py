@@ -172,6 +172,8 @@ def no_stack_reason(target: Target) -> str:
     """Why no stack of a process was read."""
     if target.state in "ZX":
         return "the process has ended"
+    if target.role == "rank" and isinstance(target.environment, Unavailable):
+        return target.environment.reason
     return "not needed" if target.python else "not a Python process"
 
 
