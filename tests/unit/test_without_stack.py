@@ -45,8 +45,8 @@ def unread(number: int, made: int, *, waits: bool = False, main: dict[str, Any] 
         KernelThread(**{"tid": pid + at, "name": "python3", **values, **one}) for at, one in enumerate((main, *beside))
     ]
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=tuple(threads))
-    more = {"recorder": recorder(made, waits=waits), **more}
-    return rank(number, clocks=clocks, stack=REFUSED, stack_before=REFUSED, **more)
+    more = {"recorder": recorder(made, waits=waits), "stack": REFUSED, "stack_before": REFUSED, **more}
+    return rank(number, clocks=clocks, **more)
 
 
 def behind(main: dict[str, Any] = FUTEX, **more: Any) -> Job:
@@ -135,6 +135,13 @@ def test_a_rank_that_asks_a_store_is_in_it() -> None:
     ranks = (unread(0, 5, waits=True), unread(1, 4, main={"syscall": "poll", "timed": True, "files": SOCKET}))
     found = diagnose(snapshot(*ranks, connections=Connections(connections=(store,))), patience=30.0).jobs[0]
     assert (found.ranks[1].state, found.verdict, found.findings[0].culprits) == ("in-store", "hung", (1,))
+
+
+@pytest.mark.parametrize("reason", ["not needed", "not looked at", "it has run since its stack was read 3.0 s ago"])
+def test_a_rank_whose_stack_will_be_read_is_not_judged(reason: str) -> None:
+    """A poll reads the stacks of some ranks only in the next one."""
+    later = Unavailable(reason=reason)
+    assert behind(stack=later, stack_before=later).verdict == "unknown"
 
 
 def test_a_rank_that_works_needs_no_stack() -> None:

@@ -19,7 +19,17 @@ from hangdoc.reasoning.evidence.stack import Reading, frames_at, origin, reading
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Loop, Process, PythonThread, Recorded, RecordedGroup
+from hangdoc.snapshot import (
+    Clocks,
+    FlightRecorder,
+    Frame,
+    Loop,
+    Process,
+    PythonThread,
+    Recorded,
+    RecordedGroup,
+    Unavailable,
+)
 from hangdoc.torch_facts import call_names, cpp_names
 
 _INNER_FRAMES = 24
@@ -61,6 +71,8 @@ def _find_call_of_gloo(process: Process) -> CardCall | None:
     kernel = movement.kernel_thread(process, None)
     oldest = _find_oldest_call(process, on_card=False)
     if oldest is None or kernel is None or not movement.rests(process, kernel):
+        return None
+    if not isinstance(process.stack, Unavailable) or not process.stack.was_tried:
         return None
     if kernel.syscall != system_calls.FUTEX or kernel.timed is not False:
         return None

@@ -52,14 +52,16 @@ class Rest(NamedTuple):
 
 
 def find_rest(process: Process, kernel: KernelThread, around: Surroundings) -> Rest | None:
-    """What a rank waits for that has no stack; None if it does anything: it used a processor or woke up in the window, or another
-    thread or process of it works. `kernel` is its main thread."""
+    """What a rank waits for whose stack could not be read; None if it does anything: it used a processor or woke up in the
+    window, or another thread or process of it works. `kernel` is its main thread."""
     helpers = around.helpers
+    if not isinstance(process.stack, Unavailable) or not process.stack.was_tried:
+        return None
     if not movement.rests(process, kernel) or movement.children_at_work(process, helpers):
         return None
     if movement.describe_moved_bytes(process, helpers, around.others) is not None:
         return None
-    unread = f"its stack could not be read: {process.stack.reason}" if isinstance(process.stack, Unavailable) else ""
+    unread = f"its stack could not be read: {process.stack.reason}"
     if _asks_store(kernel, around.stores) and _is_between_calls(process):
         wait = Wait("store", Operation(op="wait", origin="store"), sure=False)
         return Rest("in-store", f"its main thread waits at a socket to a store; {unread}", wait=wait)

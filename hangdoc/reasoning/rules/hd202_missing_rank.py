@@ -48,7 +48,9 @@ TCP or Unix connection. Then hangdoc looks on this host for the processes that c
 end the wait. If one of them, or a process connected with it, is at work, the wait
 may end by itself. Of torch's dumps (`--dumps`), it knows only that the rank had
 made no further call. Which key of a TCPStore a rank waits for is read from the memory
-of the process that serves the store.
+of the process that serves the store. If the stack of the missing rank could not be
+read, torch's record shows that it is behind, and its system call, its clocks and its
+other threads must show that it waits for no other rank; the score is then 50.
 
 ## When it can be wrong
 

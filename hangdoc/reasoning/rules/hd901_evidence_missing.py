@@ -30,7 +30,9 @@ them.
 ## How hangdoc knows
 
 It lists each rank without a process on the observed hosts, and each error
-message of a failed read.
+message of a failed read. Of a rank whose stack could not be read, it shows which ranks
+wait for it by torch's record, for how long it has not run, and where in the kernel it
+is. The first command shows its stack.
 
 ## When it can be wrong
 

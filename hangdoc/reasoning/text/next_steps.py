@@ -117,8 +117,9 @@ def settle(process: Process | None) -> tuple[Command, ...]:
 
 
 def look_again(which: Rank | Process) -> tuple[Command, ...]:
-    """The command that shows the stack of a process."""
-    return stack_of(which.pid) if which.pid is not None else ()
+    """The command that shows the stack of a process, also if hangdoc could not read it."""
+    process = which if isinstance(which, Process) else which.process
+    return settle(process) if process is not None else ()
 
 
 def stack_of(pid: int) -> tuple[Command, ...]:
