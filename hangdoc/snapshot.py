@@ -33,7 +33,13 @@ class Unavailable(Reading, frozen=True, kw_only=True):
 
     reason: str
 
+    @property
+    def was_tried(self) -> bool:
+        """Whether it was tried to read the source. A poll leaves out what may be read in the next one."""
+        return not self.reason.startswith(_NOT_TRIED)
 
+
+_NOT_TRIED = ("not looked at", "not needed", "it has run since")
 NOT_LOOKED_AT = Unavailable(reason="not looked at")
 """Of a source that is not there, like a card."""
 

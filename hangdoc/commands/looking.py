@@ -80,20 +80,24 @@ def _refuse_pids(options: Options) -> None:
 
 
 def check_pids(options: Options) -> None:
-    """Raises CommandError for a named process that does not exist or belongs to another user."""
+    """Raises CommandError for a named process that does not exist."""
     for pid in (*options.pids, *((options.run_of,) if options.run_of is not None else ())):
-        try:
-            os.kill(pid, 0)
-        except (ProcessLookupError, OverflowError):
-            raise CommandError(
-                f"no process with pid {pid}: it has ended, or it runs on another host. `hangdoc diagnose` without a pid finds "
-                "the ranks of this host.",
-                NO_RANK,
-            ) from None
-        except PermissionError:
-            raise CommandError(
-                f"pid {pid} belongs to another user. Run hangdoc as that user or as root.", TOO_LITTLE_SEEN
-            ) from None
+        _may_signal(pid)
+
+
+def _may_signal(pid: int) -> bool:
+    """Whether a process belongs to the user of hangdoc, or hangdoc is root. Raises CommandError if there is none."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        raise CommandError(
+            f"no process with pid {pid}: it has ended, or it runs on another host. `hangdoc diagnose` without a pid finds "
+            "the ranks of this host.",
+            NO_RANK,
+        ) from None
+    except PermissionError:
+        return False
+    return True
 
 
 def _check_seen(snapshot: Snapshot, options: Options) -> None:
@@ -105,6 +109,10 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
         return
     if options.slurm_job is not None:
         raise CommandError(f"no torch.distributed rank of Slurm job {options.slurm_job} found on this host.", NO_RANK)
+    if foreign := [pid for pid in options.pids if not _may_signal(pid)]:
+        raise CommandError(
+            f"pid {foreign[0]} belongs to another user. Run hangdoc as that user or as root.", TOO_LITTLE_SEEN
+        )
     if options.pids:
         who = " or ".join(str(pid) for pid in options.pids)
         raise CommandError(

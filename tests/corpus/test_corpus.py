@@ -21,7 +21,7 @@ from hangdoc import codec, redact
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.summary import summarized
-from hangdoc.snapshot import Process, Snapshot, Unavailable
+from hangdoc.snapshot import Clocks, Process, Snapshot, Unavailable
 
 CASES = list(cases().values())
 BUNDLES = sorted([*CORPUS.glob("*.hangdoc"), *RECORDED.glob("*.hangdoc")])
@@ -168,6 +168,43 @@ def test_seeing_less_never_makes_wrong(look: Look, source: str) -> None:
             # Of several culprits one may not be seen, or one be named among others, but never a rank in their stead.
             named, truth = set(finding.culprits), set(case.culprits)
             assert not named or not truth or truth <= named or named <= truth, (only, finding)
+
+
+PTRACE = ("stack", "stack_before", "native", "interpreter", "progress", "recorder", "loops", "communicators", "stores")
+"""What needs the right to attach to a rank, and the system calls of its threads."""
+_CALL = {
+    "syscall": None,
+    "files": (),
+    "sleep_seconds": None,
+    "whole_sleep_seconds": None,
+    "timeout_seconds": None,
+    "timed": None,
+}
+
+
+def without_ptrace(process: Process) -> Process:
+    clocks = process.clocks
+    if isinstance(clocks, Clocks):
+        threads = tuple(msgspec.structs.replace(thread, **_CALL) for thread in clocks.threads)
+        clocks = msgspec.structs.replace(clocks, threads=threads)
+    return msgspec.structs.replace(process, clocks=clocks, **dict.fromkeys(PTRACE, GONE))
+
+
+@every_look
+def test_without_ptrace_only_what_needs_none_decides(look: Look) -> None:
+    """A control never becomes hung, a hung run is hung or unknown, and whoever is blamed is to blame."""
+    snapshot = look.load()
+    (host,) = snapshot.hosts
+    less = msgspec.structs.replace(host, processes=tuple(map(without_ptrace, host.processes)))
+    found = diagnose(msgspec.structs.replace(snapshot, hosts=(less,)), patience=look.case.tolerance)
+    assert not [p for p in found.problems if p.startswith("rule ")], found.problems
+    verdicts = {job.verdict for job in found.jobs}
+    whole = {job.verdict for job in diagnose(snapshot, patience=look.case.tolerance).jobs}
+    assert "hung" in whole or "hung" not in verdicts
+    assert "hung" not in whole or verdicts & {"hung", "unknown"}
+    for finding in (f for job in found.jobs for f in job.findings if f.severity == "error"):
+        named, truth = set(finding.culprits), set(look.case.culprits)
+        assert not named or not truth or truth <= named or named <= truth, finding
 
 
 @every_look

@@ -169,6 +169,21 @@ def test_one_process_of_a_tree_is_the_rank_that_both_name(tmp_path: Path, commun
     assert list(search.ranks) == [kept]
 
 
+def test_ranks_that_may_not_be_read_have_the_numbers_of_their_start(tmp_path: Path) -> None:
+    """torchrun starts them in this order. If one is missing, or there are other nodes, nothing shows who is who."""
+    for line, first in (("--nproc-per-node=2", 10), ("--nproc-per-node=3", 20), ("--nproc-per-node=2 --nnodes=2", 30)):
+        fake_process(tmp_path, first, 1, f"python -m torch.distributed.run {line} train.py", {})
+        for pid in (first + 2, first + 1):
+            fake_process(tmp_path, pid, first, "python train.py", {})
+            (tmp_path / str(pid) / "environ").unlink()
+            (tmp_path / str(pid) / "environ").symlink_to(tmp_path / "gone")
+    found = discover(ProcFS(str(tmp_path)), Deadline(60))
+    ranks = {pid: target.identity.rank for pid, target in found.targets.items() if target.identity is not None}
+    assert ranks == {11: 0, 12: 1}
+    assert {pid: found.targets[pid].unreadable_below for pid in (10, 20, 30)} == {10: 0, 20: 2, 30: 2}
+    assert any("by the order in which torchrun started them" in problem for problem in found.problems)
+
+
 @pytest.mark.parametrize(
     "scope", [Scope(pids=(4_000_000,)), Scope(pids=(os.getpid(), 4_000_000)), Scope(run_of=4_000_000)]
 )

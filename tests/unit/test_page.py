@@ -343,7 +343,7 @@ def test_the_line_of_a_freeze_says_what_it_marks() -> None:
     on_card = codec.read(CARD)
     diagnosis, runs = examine(on_card, patience=PATIENCE)
     drawn = page_of(on_card, timelines(diagnosis, runs))
-    assert "The red line marks the call in which the ranks wait, 7.2 s before the last look." in drawn
+    assert "The red line marks the call in which the ranks wait, 6.0 s before the last look." in drawn
     on_sockets = recorded("trainer_shard_mismatch")
     drawn = page_of(on_sockets, timeline_of(on_sockets))
     assert "The red line marks the last byte between the ranks that wait, " in drawn

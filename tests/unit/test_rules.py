@@ -214,7 +214,8 @@ def test_a_rank_whose_stack_is_refused_is_not_judged() -> None:
     blind = [rank(n, stack=refused, stack_before=refused) for n in range(2)]
     found = job(snapshot(*blind))
     assert found.verdict == "unknown"
-    assert {r.label for r in found.ranks} == {None}
+    assert {(r.label, r.state) for r in found.ranks} == {("blocked", "unknown")}, "which call it is in is not known"
+    assert of("HD901", found)[0].commands == ("sudo hangdoc diagnose --pid 50", "hangdoc doctor")
     assert "doctor" in of("HD901", found)[0].remedy
 
 
@@ -231,8 +232,9 @@ def test_ranks_of_another_user_are_neither_waiting_nor_dead() -> None:
 
 def test_a_launcher_beside_processes_that_gave_no_answer_is_not_judged() -> None:
     """Its ranks may be among them."""
-    assert job(snapshot(AGENT_ALONE)).verdict == "waiting"
-    assert job(snapshot(AGENT_ALONE, unread=(4711,))).verdict == "unknown"
+    launcher = replace(AGENT_ALONE, stack=stack(frame("main", 9)))
+    assert job(snapshot(launcher)).verdict == "waiting"
+    assert job(snapshot(launcher, unread=(4711,))).verdict == "unknown"
 
 
 def test_the_cards_of_another_network_namespace_are_not_judged() -> None:

@@ -15,7 +15,7 @@ from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.owner_rights import runs_set_user_id
 from hangdoc.observe.find import identity
-from hangdoc.observe.find.rank_search import Search, find, launchers_of
+from hangdoc.observe.find.rank_search import BY_ORDER, Search, find, launchers_of
 from hangdoc.observe.find.slurm import tasks_of
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.process_table import Entry, ProcessTable, launcher_gone, starters
@@ -172,20 +172,28 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
         and pid in search.wanted
         and pid not in search.launchers
     }
+    unseen = denied - set(search.ranks)
     launcher_of = {pid: next((a for a in search.table.ancestors(pid) if a in search.launchers), None) for pid in denied}
     unreadable = [pid for pid in denied if launcher_of[pid] is not None and search.table[pid].stat.ppid not in denied]
-    for launcher, count in Counter(launcher_of[pid] for pid in unreadable).items():
+    for launcher, count in Counter(launcher_of[pid] for pid in unreadable if pid in unseen).items():
         if launcher in targets:
             targets[launcher].unreadable_below = count
     if not unreadable:
         return []
     others = any(search.user(pid) != os.geteuid() for pid in unreadable)
+    numbered = [
+        f"{len(by_order)} ranks that can't be read have numbers by the order in which torchrun started them, as on the only node "
+        "of a run"
+        for by_order in [[who for who in search.ranks.values() if who.source == BY_ORDER]]
+        if by_order
+    ]
     return [
+        *numbered,
         f"{len(unreadable)} process(es) below a launcher belong to another user and can't be read: "
         "run hangdoc as that user or as root"
         if others
         else f"{len(unreadable)} process(es) of this user below a launcher can't be read: the container lacks "
-        "CAP_SYS_PTRACE, or the processes forbid it; run hangdoc as root with that capability"
+        "CAP_SYS_PTRACE, or the processes forbid it; run hangdoc as root with that capability",
     ]
 
 

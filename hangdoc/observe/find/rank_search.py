@@ -14,10 +14,14 @@ from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.process_table import ProcessTable
 from hangdoc.observe.memory.maps import is_python, maps_torch
 from hangdoc.observe.torch.watchdog_files import beat_of
+from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.run_identity import Names
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 from hangdoc.torch_facts.thread_names import has_process_group
+
+BY_ORDER = "order of start"
+"""The source of an identity."""
 
 
 class Search(msgspec.Struct):
@@ -65,6 +69,7 @@ def find(search: Search, deadline: Deadline) -> None:
     _find_in_memory(search, deadline)
     keep_one_of_each_tree(search)
     _find_by_beacon(search, deadline)
+    _find_by_order(search)
 
 
 def _find_by_environment(search: Search) -> None:
@@ -183,6 +188,24 @@ def _find_by_beacon(search: Search, deadline: Deadline) -> None:
             search.ranks[pid] = RankIdentity(
                 rank=beat.rank, source="beacon", world_size=beat.world_size, run_digest=beat.run_digest
             )
+
+
+def _find_by_order(search: Search) -> None:
+    """Ranks that may not be read at all, of another user or in a container without CAP_SYS_PTRACE: torchrun starts those of its
+    node in the order of their local ranks (torch/distributed/elastic/multiprocessing/api.py), which are the ranks if this is the
+    only node. Nothing is concluded if one of them is not there any more."""
+    for pid, launch in search.launchers.items():
+        count = natural(launch.nproc_per_node)
+        if launch.tool != "torchrun" or count is None or launch.nnodes not in (None, "1", "1:1"):
+            continue
+        children = [search.table[child] for child in search.table.children(pid)]
+        if len(children) != count or not all(isinstance(entry.environment, Unavailable) for entry in children):
+            continue
+        for rank, entry in enumerate(sorted(children, key=lambda entry: (entry.stat.start_ticks, entry.pid))):
+            if entry.stat.state not in "ZX" and entry.pid in search.wanted:
+                search.ranks[entry.pid] = RankIdentity(
+                    rank=rank, source=BY_ORDER, local_rank=rank, world_size=count, local_world_size=count
+                )
 
 
 def launchers_of(table: ProcessTable) -> dict[int, Launch]:

@@ -44,6 +44,10 @@ class ProcessTable(dict[int, Entry]):
         for pid, entry in entries.items():
             self._children.setdefault(entry.stat.ppid, []).append(pid)
 
+    def children(self, pid: int) -> list[int]:
+        """The child processes of a process."""
+        return self._children.get(pid, [])
+
     def ancestors(self, pid: int) -> Iterator[int]:
         """The ancestors, nearest first; empty for a process that is not in the table."""
         seen = {pid}

@@ -145,6 +145,13 @@ class Frames:
             address = self._memory.word(address + self._layout.previous)
         return list(addresses)
 
+    def qualified_name(self, frame: MemoryFrame) -> str:
+        """The function with its class, as py-spy names it; since Python 3.11, else its plain name."""
+        layout = self._layout
+        if layout.lines - layout.function < 16:
+            return frame.function
+        return self._memory.text(self._memory.word(frame.code + layout.function + 8))
+
     def is_same(self, frame: MemoryFrame) -> bool:
         """Whether there is still a frame of the same function where `frame` was. Meaningful while its address is in use."""
         with contextlib.suppress(Unreadable):

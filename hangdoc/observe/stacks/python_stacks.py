@@ -18,7 +18,7 @@ from hangdoc.observe.kernel.targets import adopt_helpers
 from hangdoc.observe.memory.budget import Budget
 from hangdoc.observe.memory.memory import Memory, Unreadable
 from hangdoc.observe.memory.python_state import Variable, amounts, p2p_ops, torch_value
-from hangdoc.observe.stacks import attach
+from hangdoc.observe.stacks import attach, memory_stacks
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.torch.precision import precisions
 from hangdoc.observe.torch.rpc_worker import worker_info
@@ -172,6 +172,8 @@ def no_stack_reason(target: Target) -> str:
     """Why no stack of a process was read."""
     if target.state in "ZX":
         return "the process has ended"
+    if target.role == "rank" and isinstance(target.environment, Unavailable):
+        return target.environment.reason
     return "not needed" if target.python else "not a Python process"
 
 
@@ -217,11 +219,16 @@ def helpers_of(observation: Observation, rank: Target) -> list[Target]:
 
 
 def dump_each(observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> dict[int, Stack | Unavailable]:
-    """The stacks of some processes, read in parallel. Those in `off_cpu` are read without a pause (`attach.dump`)."""
-    return observation.read_together(
-        targets,
-        lambda target: attach.dump(observation.proc, target.pid, observation.deadline, off_cpu=target.pid in off_cpu),
-    )
+    """The stacks of some processes, read in parallel. Those in `off_cpu` are read without a pause (`attach.dump`). Where py-spy
+    fails, memory may show them."""
+
+    def dump(target: Target) -> Stack | Unavailable:
+        stack = attach.dump(observation.proc, target.pid, observation.deadline, off_cpu=target.pid in off_cpu)
+        if isinstance(stack, Unavailable):
+            return memory_stacks.read(observation, target) or stack
+        return stack
+
+    return observation.read_together(targets, dump)
 
 
 def annotate_each(

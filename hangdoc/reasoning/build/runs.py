@@ -23,8 +23,8 @@ from hangdoc.reasoning.ranks.enders import find_engine
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
-from hangdoc.reasoning.ranks.states import Surroundings, Training, find_training, state_of
-from hangdoc.reasoning.ranks.thread_waits import Engine
+from hangdoc.reasoning.ranks.states import Training, find_training, state_of
+from hangdoc.reasoning.ranks.thread_waits import Engine, Surroundings
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.gather import gather_runs
 from hangdoc.reasoning.runs.links import Connected, Links, index_of, links_of, silent_seconds, store_waits
@@ -192,7 +192,8 @@ def _ranks(
             state = state_at_dump(process, trains[number], dated=host.wall_us is not None)
         else:
             helpers, engine = below.get((host.name, process.pid), ()), engines.get((host.name, process.owner))
-            state = state_of(process, trains[number], Surroundings(helpers, links.ranks, links.others, engine))
+            around = Surroundings(helpers, links.ranks, links.others, links.stores, engine)
+            state = state_of(process, trains[number], around)
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         ranks[number] = _rank(number, host, process, trains[number], state, view, links)
     ranks = waiting_for_launches(ranks)
@@ -291,7 +292,12 @@ def _rank(
 ) -> Rank:
     thread, read, own = trains.thread, trains.read, trains.own
     place, frame = where(thread, read, own)
-    if thread is None and state.label == "computing" and (call := last_call(process, host.wall_us)) is not None:
+    if (
+        thread is None
+        and host.dumps is None
+        and state.label in ("computing", "blocked")
+        and (call := last_call(process, host.wall_us)) is not None
+    ):
         place = call.where
     elif thread is None and host.dumps is not None:
         place = last_place(process)

@@ -24,7 +24,7 @@ from hangdoc.snapshot import (
     PythonThread,
     Stack,
 )
-from hangdoc.torch_facts.thread_names import uses_card
+from hangdoc.torch_facts.thread_names import is_of_rpc, uses_card
 
 
 def threads(process: Process) -> tuple[KernelThread, ...]:
@@ -40,6 +40,11 @@ def thread_names(process: Process) -> set[str]:
 def uses_nccl(process: Process) -> bool:
     """Whether it has threads with the names that torch, NCCL and CUDA give theirs."""
     return any(map(uses_card, thread_names(process)))
+
+
+def uses_rpc(process: Process) -> bool:
+    """Whether it has threads of torch.distributed.rpc."""
+    return any(map(is_of_rpc, thread_names(process)))
 
 
 def python_threads(process: Process) -> tuple[PythonThread, ...]:

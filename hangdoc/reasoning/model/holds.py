@@ -376,6 +376,13 @@ class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):
         return f"{self.what} of another process"
 
 
+class Unread(Elsewhere, frozen=True, kw_only=True):
+    """Its stack could not be read. The kernel and torch's record show that it waits in its own process, unless it is in a call
+    that no record has: then another rank that works may end its wait."""
+
+    NAME = "unread"
+
+
 class ProgramOver(Elsewhere, frozen=True, kw_only=True):
     """Its main thread is over, by an exception or at the end of the program. The process waits for other threads."""
 

@@ -158,8 +158,12 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
         """Whether `where` is known from its record: no stack of it was read, or its card waits in a call that its thread has made
         before."""
         by_card = self.wait is not None and self.wait.thread_at is not None
-        unread = self.process is None or not isinstance(self.process.stack, Stack)
-        return self.where is not None and (by_card or unread)
+        return self.where is not None and (by_card or self.is_unread)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether its stack was not read."""
+        return self.process is None or not isinstance(self.process.stack, Stack)
 
     @property
     def at_last_call(self) -> bool:

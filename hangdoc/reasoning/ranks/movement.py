@@ -24,6 +24,9 @@ from hangdoc.torch_facts import nccl, thread_names
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
 _CHILDS_BYTES = 16 * 1024
+_PAUSE_NS = 1_000_000
+_WAKES_BY_OBSERVERS = 4
+"""What a thread uses at most that an observer stops and continues."""
 
 
 def describe_moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
@@ -103,6 +106,14 @@ def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
     if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
         return False
     return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
+
+
+def rests(process: Process, kernel: KernelThread) -> bool:
+    """Whether a thread did nothing in the window, and no other thread of its process worked: it was at most woken by an
+    observer."""
+    if kernel.state == "R" or kernel.cpu_ns >= _PAUSE_NS or (kernel.voluntary_switches or 0) > _WAKES_BY_OBSERVERS:
+        return False
+    return isinstance(process.clocks, Clocks) and cores_used(process, transport=False) < BUSY
 
 
 def serves_requests(process: Process) -> bool:

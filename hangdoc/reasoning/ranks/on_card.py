@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation
+from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import recorded_groups
@@ -18,7 +19,17 @@ from hangdoc.reasoning.evidence.stack import Reading, frames_at, origin, reading
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Loop, Process, PythonThread, Recorded, RecordedGroup
+from hangdoc.snapshot import (
+    Clocks,
+    FlightRecorder,
+    Frame,
+    Loop,
+    Process,
+    PythonThread,
+    Recorded,
+    RecordedGroup,
+    Unavailable,
+)
 from hangdoc.torch_facts import call_names, cpp_names
 
 _INNER_FRAMES = 24
@@ -38,8 +49,10 @@ def find_card_call(process: Process, thread: PythonThread | None, read: Reading 
     """The call for which a rank waits in the driver of its card; None if its card has none, or if its thread is elsewhere.
     `thread` is the one that trains and `read` its lines."""
     oldest = _find_oldest_call(process)
-    if oldest is None or stopped_by(process) is not None:
+    if stopped_by(process) is not None:
         return None
+    if oldest is None:
+        return _find_call_of_gloo(process) if thread is None else None
     in_driver = _is_in_driver(process, thread, read)
     if in_driver is False or counters_moved(process):
         return None
@@ -50,6 +63,26 @@ def find_card_call(process: Process, thread: PythonThread | None, read: Reading 
     if thread is not None and read is not None and call.frames:
         wait = replace(wait, thread_at=_describe_place(frames_at(thread.frames, read.own)))
     return CardCall(wait, _restore_thread(call, thread) if call.frames else None, why)
+
+
+def _find_call_of_gloo(process: Process) -> CardCall | None:
+    """The call in which a rank waits whose stack could not be read, by its record: the oldest one that is not complete, while its
+    main thread does nothing, and waits at a futex without a timeout, as a thread does for Gloo."""
+    kernel = movement.kernel_thread(process, None)
+    oldest = _find_oldest_call(process, on_card=False)
+    if oldest is None or kernel is None or not movement.rests(process, kernel):
+        return None
+    if not isinstance(process.stack, Unavailable) or not process.stack.was_tried:
+        return None
+    if kernel.syscall != system_calls.FUTEX or kernel.timed is not False:
+        return None
+    group, call, peer = oldest
+    wait = _make_wait(process, group, call, peer, sure=False)
+    if wait.members is None and not group.default:
+        return None
+    wait = replace(wait.with_details(backend="gloo"), number=None)
+    why = "by its record it has not finished this call, and its thread waits; its stack could not be read"
+    return CardCall(wait, None, why)  # the record has no counters, which tell how often a loop has come to the line
 
 
 def works_on_card(process: Process, thread: PythonThread) -> bool:
@@ -96,7 +129,7 @@ def find_dumped_call(process: Process) -> CardCall | None:
     return CardCall(wait, _restore_thread(call, None) if call.frames else None, "the call is not complete in its dump")
 
 
-def _find_oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | None] | None:
+def _find_oldest_call(process: Process, *, on_card: bool = True) -> tuple[RecordedGroup, Recorded, int | None] | None:
     """The oldest call that a card has not finished, with its group and the peer of a send or receive. None if it was made in the
     window, or if any call was made or finished in it."""
     record, clocks = process.recorder, process.clocks
@@ -106,7 +139,7 @@ def _find_oldest_call(process: Process) -> tuple[RecordedGroup, Recorded, int | 
     window = max(clocks.window_seconds if isinstance(clocks, Clocks) else 0.0, process.deep_seconds_ago)
     if record.finished_seconds_ago is not None and record.finished_seconds_ago < window:
         return None
-    oldest = max(_list_unfinished(process), key=lambda each: _made_first(*each[:2]), default=None)
+    oldest = max(_list_unfinished(process, on_card=on_card), key=lambda each: _made_first(*each[:2]), default=None)
     return oldest if oldest is not None and (oldest[1].age_seconds or 0.0) > window else None
 
 
@@ -117,10 +150,10 @@ def _made_first(group: RecordedGroup, call: Recorded) -> tuple[float, int]:
     return call.age_seconds or 0.0, -next((at for number, at in made if number == call.seq), 0)
 
 
-def _list_unfinished(process: Process) -> list[tuple[RecordedGroup, Recorded, int | None]]:
+def _list_unfinished(process: Process, *, on_card: bool) -> list[tuple[RecordedGroup, Recorded, int | None]]:
     calls: list[tuple[RecordedGroup, Recorded, int | None]] = []
     for group in recorded_groups(process):
-        if group.on_card:
+        if group.on_card is on_card:
             calls += [(group, call, None) for call in group.pending[:1]]
             calls += [(group, call, each.peer) for each in group.transfers for call in each.pending[:1]]
     return calls

@@ -1,9 +1,6 @@
 """The label and state of one rank, from all its clocks together: never from CPU alone. What a rank that is not blocked is doing
 decides between waiting and hung."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,8 +15,9 @@ from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_roun
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
-from hangdoc.reasoning.ranks.thread_waits import Engine, Waiter, find_wait
-from hangdoc.snapshot import Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
+from hangdoc.reasoning.ranks.thread_waits import Surroundings, Waiter, find_wait
+from hangdoc.reasoning.ranks.without_stack import find_rest
+from hangdoc.snapshot import Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
 _CHILDREN = "its child processes are busy"
@@ -45,17 +43,6 @@ class Training(Struct, frozen=True, gc=False):
     """The same thread, as the kernel counts it; the main thread if its stack could not be read."""
     card: CardCall | None = None
     """The call in which its card waits; then `thread` is where it made that call."""
-
-
-class Surroundings(NamedTuple):
-    """What is around a rank."""
-
-    helpers: Sequence[Process] = ()
-    pairs: Sequence[Connection] = ()
-    """Its connections to other ranks."""
-    others: Sequence[Connection] = ()
-    """Those of its process tree to the world."""
-    engine: Engine | None = None
 
 
 def find_training(process: Process) -> Training:
@@ -86,7 +73,7 @@ def state_of(
         state = "in-p2p" if card.wait.kind == "p2p" else "in-collective"
         return State("blocked", state, card.why, wait=card.wait, training_share=share)
     if thread is None or trains.read is None:
-        return _judge_without_stack(process, share, around.pairs)
+        return _judge_without_stack(process, kernel, share, around)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
@@ -95,16 +82,20 @@ def state_of(
     return _judge_stack(process, thread, trains.read, trains.own, kernel, share, around)
 
 
-def _judge_without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
+def _judge_without_stack(
+    process: Process, kernel: KernelThread | None, share: float | None, around: Surroundings
+) -> State:
     if (counted := movement.own_counts(process)) is not None:
         beacon = observed.beacon(process)
         state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
-    moved = counters_moved(process) or movement.has_transferred(process, pairs)
+    moved = counters_moved(process) or movement.has_transferred(process, around.pairs)
     # A rank that waits for its card is as busy as one that works.
     if share is not None and share >= BUSY and (moved or not observed.uses_nccl(process)):
         why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, training_share=share)
+    if not moved and kernel is not None and (rest := find_rest(process, kernel, around)) is not None:
+        return State("blocked", rest.state, rest.why, rest.wait, training_share=share, hold=rest.hold)
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)
 
 

@@ -83,6 +83,19 @@ class Engine(NamedTuple):
     """It waits for the reply of a worker to an earlier request."""
 
 
+class Surroundings(NamedTuple):
+    """What is around a rank."""
+
+    helpers: Sequence[Process] = ()
+    pairs: Sequence[Connection] = ()
+    """Its connections to other ranks."""
+    others: Sequence[Connection] = ()
+    """Those of its process tree to the world."""
+    stores: Sequence[Connection] = ()
+    """Those to stores."""
+    engine: Engine | None = None
+
+
 class Waiter(NamedTuple):
     """A thread about which it is asked what it waits for."""
 

@@ -48,7 +48,9 @@ TCP or Unix connection. Then hangdoc looks on this host for the processes that c
 end the wait. If one of them, or a process connected with it, is at work, the wait
 may end by itself. Of torch's dumps (`--dumps`), it knows only that the rank had
 made no further call. Which key of a TCPStore a rank waits for is read from the memory
-of the process that serves the store.
+of the process that serves the store. If the stack of the missing rank could not be
+read, torch's record shows that it is behind, and its system call, its clocks and its
+other threads must show that it waits for no other rank; the score is then 50.
 
 ## When it can be wrong
 
@@ -89,6 +91,7 @@ from hangdoc.reasoning.model.holds import (
     ProgramOver,
     ReadsPipe,
     Starves,
+    Unread,
     WaitsForSignal,
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
@@ -126,6 +129,7 @@ _WAITS_TOO_LONG = (
     Busy,
     Starves,
     WaitsForSignal,
+    Unread,
 )
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
@@ -141,7 +145,13 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *inside,
     ]
     return Draft(
-        confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
+        confidence=0.5
+        if first.is_unread
+        else 0.9
+        if kind.ends == "never"
+        else 0.6
+        if first.label == "computing"
+        else 0.75,
         summary=words.awaited(run, blockage) + because,
         evidence=words.sides(run, blockage, between),
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),

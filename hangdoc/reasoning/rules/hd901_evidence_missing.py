@@ -30,7 +30,9 @@ them.
 ## How hangdoc knows
 
 It lists each rank without a process on the observed hosts, and each error
-message of a failed read.
+message of a failed read. Of a rank whose stack could not be read, it shows which ranks
+wait for it by torch's record, for how long it has not run, and where in the kernel it
+is. The first command shows its stack.
 
 ## When it can be wrong
 
@@ -47,11 +49,11 @@ from collections.abc import Iterator
 
 from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
 from hangdoc.reasoning.model.kinds import SameCall, Standstill
-from hangdoc.reasoning.model.rank import Class, numbers_of
+from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
-from hangdoc.reasoning.text.next_steps import Command, command, constant, operand
+from hangdoc.reasoning.text.next_steps import Command, command, constant, operand, settle
 from hangdoc.reasoning.waiting.waits import meets_others
 from hangdoc.snapshot import Unavailable
 
@@ -63,6 +65,7 @@ _OUTSIDE = ", which needs processes outside of this run"
 _OF_OTHERS = "whether those processes, such as rollouts or trainers, have made the same call"
 _OF_CALLS = "the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each rank"
 _SHOWN = 8
+_SETTLE = "The stack of {} would show it. If the command is refused too, `hangdoc doctor` shows what is missing."
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
@@ -95,8 +98,10 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         what, evidence = f"{words.do(who, 'was', 'were')} not observed", words.unseen(run, who)
         remedy, commands = _see_all(run)
     else:
-        what, evidence = f"the state of {words.ranks(who)} could not be read", words.class_evidence(blockage.awaited)
-        remedy, commands = _DOCTOR, (command("hangdoc", "doctor"),)
+        firsts = [alike.first for alike in blockage.awaited]
+        what = f"what {words.do(who, 'does', 'do')} could not be read"
+        evidence = [Evidence(rank.rank, "clocks", _describe_clocks(rank)) for rank in firsts[:_SHOWN]]
+        remedy, commands = _SETTLE.format(words.ranks(who)), settle(firsts[0].process)
     return Draft(
         confidence=0.5,
         culprits=(),
@@ -106,6 +111,12 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         remedy=remedy,
         commands=commands,
     )
+
+
+def _describe_clocks(rank: Rank) -> str:
+    """What is known of a rank without a stack."""
+    cpu = f"{rank.cpu_percent:.0f}% CPU; " if rank.cpu_percent is not None else ""
+    return cpu + rank.why
 
 
 def _without_dumps(run: Run, blockage: Blockage, waiting: tuple[Class, ...]) -> Draft:
@@ -147,6 +158,7 @@ def check(run: Run) -> Iterator[Draft]:
         for rank, process in run.processes.items()
         if isinstance(process.stack, Unavailable)
         and own_counts(process) is None  # a rank that makes progress is not paused
+        and run.ranks[rank].label != "computing"  # its stack would show no more than that
     ]
     if refused:
         yield _unread(
@@ -154,8 +166,14 @@ def check(run: Run) -> Iterator[Draft]:
             + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
             [
                 *call_words.launched(run, run.ranks),
-                *(Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:8]),
+                *(Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:_SHOWN]),
+                *(
+                    Evidence(rank, "clocks", _describe_clocks(run.ranks[rank]))
+                    for rank, _, _ in refused[:_SHOWN]
+                    if isinstance(run.ranks[rank].hold, Unreadable)
+                ),
             ],
+            settle(run.processes[refused[0][0]]),
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _unread(
@@ -164,7 +182,6 @@ def check(run: Run) -> Iterator[Draft]:
         )
 
 
-def _unread(summary: str, evidence: list[Evidence]) -> Draft:
-    return Draft(
-        confidence=0.5, summary=summary, evidence=evidence, remedy=_DOCTOR, commands=(command("hangdoc", "doctor"),)
-    )
+def _unread(summary: str, evidence: list[Evidence], commands: tuple[Command, ...] = ()) -> Draft:
+    commands = (*commands, command("hangdoc", "doctor"))
+    return Draft(confidence=0.5, summary=summary, evidence=evidence, remedy=_DOCTOR, commands=commands)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
-from hangdoc.snapshot import Process
+from hangdoc.snapshot import Process, Unavailable
 
 _HOST = regex(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?(?:#\d{1,6})?")
 """A host name, with the number that machines of one name get."""
@@ -100,9 +100,26 @@ def continue_after_signal(pids: Sequence[int], by: str) -> tuple[Command, ...]:
     return (command("kill", "-CONT", *map(str, pids)),) if by == "signal" and pids else ()
 
 
+_REFUSED = ("permission denied", "ptrace")
+"""In the reason for which a stack could not be read: rights are missing."""
+
+
+def settle(process: Process | None) -> tuple[Command, ...]:
+    """The command that shows what a process does whose stack could not be read; none for no process."""
+    if process is None or not process.pid:
+        return ()
+    reason = process.stack.reason if isinstance(process.stack, Unavailable) else ""
+    if any(word in reason for word in _REFUSED):
+        return (command("sudo", "hangdoc", "diagnose", "--pid", str(process.owner or process.pid)),)
+    if "not installed" in reason:
+        return (command("pip", "install", "py-spy", note="in the environment of hangdoc, then run hangdoc again"),)
+    return stack_of(process.pid)
+
+
 def look_again(which: Rank | Process) -> tuple[Command, ...]:
-    """The command that shows the stack of a process."""
-    return stack_of(which.pid) if which.pid is not None else ()
+    """The command that shows the stack of a process, also if hangdoc could not read it."""
+    process = which if isinstance(which, Process) else which.process
+    return settle(process) if process is not None else ()
 
 
 def stack_of(pid: int) -> tuple[Command, ...]:

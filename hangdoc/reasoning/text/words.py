@@ -265,6 +265,8 @@ def _inferred(rank: Rank) -> str:
         return ""
     if wait.number is not None or wait.thread_at is not None:
         return ", by its record: its thread is busy and makes no other call"
+    if rank.is_unread:
+        return f": {rank.why}"
     return ", inferred from its line: no frame shows the call"
 
 

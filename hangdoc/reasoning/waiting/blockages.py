@@ -34,6 +34,7 @@ from hangdoc.reasoning.model.holds import (
     ReadsPipe,
     Serves,
     Starves,
+    Unread,
     Unreadable,
     Unseen,
     WaitsForLoader,
@@ -57,7 +58,7 @@ from hangdoc.reasoning.ranks import enders, states
 from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.waiting import cycles, different_calls
-from hangdoc.snapshot import Process
+from hangdoc.snapshot import Process, Unavailable
 from hangdoc.torch_facts import call_names
 
 _ATTEMPTS = 5
@@ -125,6 +126,8 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             hold = find_hold(classes[0]) if classes else Unseen()
             if isinstance(hold, OnNetwork) and hold.peer is None and classes[0].first.host in blind:
                 hold = Unreadable()  # it may wait for requests, as a server does
+            if isinstance(hold, Unread) and not _all_others_rest(run, end.nodes, waits):
+                hold = Unreadable()  # it may be in a call for which one of the others comes
             still = [alike for alike in upstream if not alike.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
                 hold = cycles.find_left_loop(run, classes, still, waits) or hold
@@ -144,6 +147,16 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             )
         )
     return blockages
+
+
+def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
+    """Whether all ranks but those at some nodes were observed, and are dead, stopped or waiting."""
+    own = {number for at in nodes for number in waits.nodes[at].ranks}
+    others = [rank for number, rank in run.ranks.items() if number not in own]
+    return not run.unseen and all(
+        rank.label in ("blocked", "dead") and not rank.moving and not isinstance(rank.hold, Unreadable)
+        for rank in others
+    )
 
 
 def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> Hold:
@@ -329,8 +342,9 @@ def _seconds_given(blockage: Blockage) -> float:
 def _has_data_in_flight(rank: Rank) -> bool:
     """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. With RPC, bytes may be
     in shared memory, which cannot be observed. A call of NCCL is under way until it finishes: it returned at once, so the thread
-    may wait for kernels of its own, and make the call for which the others wait after them. Only its age tells."""
-    if rank.wait is not None and rank.wait.operation.backend == "nccl":
+    may wait for kernels of its own, and make the call for which the others wait after them. Only its age tells. The same is true
+    of a call that only a record shows."""
+    if rank.wait is not None and (rank.wait.operation.backend == "nccl" or (rank.is_unread and not rank.wait.sure)):
         return True
     return rank.uses_rpc or any(
         c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
@@ -367,12 +381,14 @@ def conclude(run: Run) -> Verdict:
     if run.after_the_fact:  # dumps do not show what came next
         return "unknown"
     if not run.ranks:  # only launchers: no rank has started yet, or none is left
-        unread = any(process.unreadable_below or host.unread for host, process in run.launchers)
-        return "unknown" if unread else "waiting"
+        unread = (
+            each.unreadable_below or host.unread or isinstance(each.stack, Unavailable) for host, each in run.launchers
+        )
+        return "unknown" if any(unread) else "waiting"
     holding = [blockage for blockage in run.blockages if blockage.victims or not isinstance(blockage.kind, UNOBSERVED)]
     if holding:
         return "unknown" if any(map(_may_be_hung, holding)) else "waiting"
-    if any(rank.label is None for rank in run.ranks.values()):
+    if any(rank.label is None or isinstance(rank.hold, Unreadable) for rank in run.ranks.values()):
         return "unknown"
     still = any(rank.label != "computing" and not rank.moving for rank in run.ranks.values())
     return "waiting" if still else "healthy"
@@ -419,6 +435,7 @@ def _is_blocked(rank: Rank) -> bool:
     return (
         rank.label == "blocked"
         and not rank.moving
+        and not isinstance(rank.hold, Unreadable)
         and rank.state not in ("waiting-input", "stopped")
         and (rank.process is None or cores_used(rank.process, transport=False) < BUSY)
     )

@@ -32,7 +32,9 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
         return Apart(parts=_merge_by_call(classes)), ranks_of(classes)
     if (sizes := different_calls.find_tensors(run, classes)) is not None:
         return sizes
-    left = find_left_loop(run, classes, classes, waits)
+    # A rank without a stack may be on either side of a loop.
+    placed = all(part.first.thread is not None for part in classes)
+    left = find_left_loop(run, classes, classes, waits) if placed else None
     if left is None and (arguments := different_calls.compare_arguments(classes, complete=False)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
@@ -48,7 +50,9 @@ def _find_store_wait(parts: Parts) -> KindWithCulprits | None:
     stuck = [part for part in parts if part.first.wait is not None and part.first.wait.kind == "store"]
     others = [part for part in parts if part not in stuck]
     ahead = any(is_ahead(part.first, other.first) for part in stuck for other in others)
-    return (InStore(), ranks_of(stuck)) if stuck and others and not ahead else None
+    # Without their stacks, most ranks in the store may be those that have come, to a call that the others do not make.
+    unclear = len(ranks_of(stuck)) > len(ranks_of(others)) and all(part.first.is_unread for part in stuck)
+    return (InStore(), ranks_of(stuck)) if stuck and others and not ahead and not unclear else None
 
 
 def _find_lock_holder(run: Run, classes: Parts) -> KindWithCulprits | None:
