@@ -198,7 +198,6 @@ class Courier(EventHandler):  # type: ignore[misc]
         complete = link.delivery.complete
         link.delivery.continue_sending()
         if link.delivery.complete and not complete:
-            self._brought[link.host] = link
             link.until = time.monotonic() + self._transport.host_timeout
 
     def ev_hup(self, worker: Any, node: str, rc: int) -> None:
@@ -220,6 +219,8 @@ class Courier(EventHandler):  # type: ignore[misc]
         reply, link.reply = link.reply, None
         if reply is None:
             return
+        if reply.reader.version is not None:
+            self._brought[link.host] = link
         if reply.raw is None and reply.why is None:
             reply.why = why or "its hangdoc sent no bundle"
         if self._keep:

@@ -46,14 +46,14 @@ print(*bundle_text.lines(codec.encode(one, nonce)), sep="\\n")
 class World:
     """Hosts by name: `same` has this hangdoc, `older` another one, all others none. Each call of a host is a line in `calls`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, padding: int = 1_000_000) -> None:
         self.folder = folder
         (folder / "program.py").write_text(_PROGRAM)
         self.pyz = folder / "hangdoc.pyz"
         with zipfile.ZipFile(self.pyz, "w") as file:
             brought = _PROGRAM.replace("sys.argv[1], ", '"brought", ').replace("sys.argv[2]", "__version__")
             file.writestr("__main__.py", brought)
-            file.writestr("padding", bytes(1_000_000))
+            file.writestr("padding", bytes(padding))
         python = self._script("bin/python3", f'exec {sys.executable} "$@"')
         for tool in ("sh", "env"):
             (python.parent / tool).symlink_to(f"/bin/{tool}" if tool == "sh" else "/usr/bin/env")
@@ -130,6 +130,12 @@ def test_an_older_hangdoc_answers_where_it_cannot_be_brought(world: World) -> No
     )
     assert gone.why.startswith("hangdoc could not be brought there: it has no Python 3.10 to 3.14 on the PATH")
     assert found.brought == ()
+
+
+def test_a_file_smaller_than_a_pipe(tmp_path: Path) -> None:
+    world = World(tmp_path, padding=1)
+    found = gather(("bare",), Options(), world.transport())
+    assert brought(found) == [("bare", True)]
 
 
 def test_looks_of_a_session_bring_it_once(world: World) -> None:
