@@ -31,7 +31,7 @@ _OF_A_RANK = (
     'if fits "$e" -ISB; then exec "$e" -ISBc "$0" "$@"; fi; done; '
 )
 _NONE = (
-    "echo hangdoc: it has no Python 3.10 to 3.14 on the PATH, and no running rank has one that may be used: "
+    "echo hangdoc: the host has no Python 3.10 to 3.14 on its PATH, and no running rank has one that may be used: "
     "install one, or install hangdoc there >&2; exit 1"
 )
 

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import mmap
 import os
 import zipfile
 from collections.abc import Iterable
@@ -46,15 +45,17 @@ def open_shipment(path: Path) -> Shipment:
     """The file at `path`, which stays open: a new version of it in its place is not sent. Raises ShipmentError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with open(descriptor, "rb", closefd=False) as file, mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
-            digest = hashlib.sha256(content).hexdigest()
+        digest = hashlib.sha256()
+        with open(descriptor, "rb", closefd=False) as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
             unpacked = sum(entry.file_size for entry in zipfile.ZipFile(file).infolist())
         size = os.stat(descriptor).st_size
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile) as error:
         raise ShipmentError(
             f"{path} cannot be brought to other hosts: {error}. Name another hangdoc.pyz with HANGDOC_PYZ."
         ) from None
-    return Shipment(path, descriptor, size, digest, size + unpacked + _SPARE)
+    return Shipment(path, descriptor, size, digest.hexdigest(), size + unpacked + _SPARE)
 
 
 def request(arguments: Iterable[str], seconds: float, *, stdin: bool = False) -> bytes:

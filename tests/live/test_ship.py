@@ -82,12 +82,12 @@ HOSTS = {
     "readonly": (f"{_TMPFS.format('ro')}; {_SERVES}", "/tmp is read-only"),
     "nopython": (
         f"{_BARE}; echo up; sleep 9999",
-        "it has no Python 3.10 to 3.14 on the PATH, and no running rank has one",
+        "the host has no Python 3.10 to 3.14 on its PATH, and no running rank has one",
     ),
     "rank": (f"{_BARE}; {_SERVES}", None),
     "strange": (
         f"{_BARE}; {_OF_ANYBODY} -c {{rank}} /run/libtorch_cpu.so",
-        "it has no Python 3.10 to 3.14 on the PATH",
+        "the host has no Python 3.10 to 3.14 on its PATH",
     ),
 }
 """By name: what makes the host special, and the clause about it; None for those that are diagnosed."""

@@ -5,6 +5,7 @@ import sys
 import time
 import types
 import zipfile
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hangdoc.diagnosis import Brought, Diagnosis
 from hangdoc.fleet import find_python, loader
 from hangdoc.fleet.courier import Courier
 from hangdoc.fleet.gather import gather
+from hangdoc.fleet.session import MARK, run_session
 from hangdoc.fleet.shipment import open_shipment, request
 from hangdoc.fleet.transport import Transport
 from hangdoc.observe.look.observe import Options
@@ -128,7 +130,7 @@ def test_an_older_hangdoc_answers_where_it_cannot_be_brought(world: World) -> No
     assert host.problems[0].startswith(
         f"its hangdoc is 0.0.1 and this one is {__version__}: hangdoc could not be brought there"
     )
-    assert gone.why.startswith("hangdoc could not be brought there: it has no Python 3.10 to 3.14 on the PATH")
+    assert gone.why.startswith("hangdoc could not be brought there: the host has no Python 3.10 to 3.14 on its PATH")
     assert found.brought == ()
 
 
@@ -286,3 +288,22 @@ def test_the_report_says_where_it_was_brought(removed: tuple[bool | None, ...], 
     diagnosis = Diagnosis(hangdoc="1", taken_at="", window_seconds=1, elapsed_seconds=1, verdict="hung", jobs=(), problems=(),
                           brought=hosts)  # fmt: skip
     assert words.brought(diagnosis) == text
+
+
+def test_a_session_goes_on_after_the_file(world: World) -> None:
+    """Two rounds of a preflight: its lines follow the file, and only the command reads them."""
+    with zipfile.ZipFile(world.pyz, "w") as file:
+        file.writestr("padding", bytes(300_000))
+        file.writestr(
+            "__main__.py",
+            f"import sys\nfor line in sys.stdin:\n    print('{MARK.decode()}' + line, end='', flush=True)\n",
+        )
+
+    def script() -> Generator[bytes, Mapping[str, bytes], list[Mapping[str, bytes]]]:
+        return [(yield b"one"), (yield b"two")]
+
+    transport = replace(world.transport(), shipment=open_shipment.__wrapped__(world.pyz))
+    said, silent = run_session(("bare-1", "bare-2"), ("preflight", "--answer"), transport, script())
+    assert said == [{"bare-1": b"one", "bare-2": b"one"}, {"bare-1": b"two", "bare-2": b"two"}]
+    assert silent == {}
+    wait_until(lambda: world.left() == [])
