@@ -15,11 +15,12 @@ TOOLS = ("sh", "env", "id", "stat", "find", "grep", "readlink")
 
 
 def make(folder: Path) -> Path:
-    """The file."""
-    if BUILT.exists():
-        return BUILT
-    paths = [*(str(REPOSITORY / name) for name in (".", "tui", "trainer")), sysconfig.get_paths()["platlib"]]
+    """The file in this folder."""
     path = folder / "hangdoc.pyz"
+    if BUILT.exists():
+        shutil.copy(BUILT, path)
+        return path
+    paths = [*(str(REPOSITORY / name) for name in (".", "tui", "trainer")), sysconfig.get_paths()["platlib"]]
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(
             "__main__.py",
