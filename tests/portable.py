@@ -20,11 +20,17 @@ def make(folder: Path) -> Path:
     if BUILT.exists():
         shutil.copy(BUILT, path)
         return path
+    return make_stand_in(folder)
+
+
+def make_stand_in(folder: Path, first: str = "pass") -> Path:
+    """The file that runs this checkout, after the statement `first`."""
     paths = [*(str(REPOSITORY / name) for name in (".", "tui", "trainer")), sysconfig.get_paths()["platlib"]]
+    path = folder / "hangdoc.pyz"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(
             "__main__.py",
-            f"import os, sys\nsys.path[1:1] = {paths}\nos.environ['PATH'] += ':{Path(sys.executable).parent}'\n"
+            f"{first}\nimport os, sys\nsys.path[1:1] = {paths}\nos.environ['PATH'] += ':{Path(sys.executable).parent}'\n"
             "from hangdoc.cli.main import main\nmain()\n",
         )
     return path

@@ -89,7 +89,7 @@ def _ask(
     if courier is not None:
         for reply in courier.finish(until):
             replies[reply.host] = reply.instead_of(replies.get(reply.host))
-    return [replies[host] for host in hosts if host in replies]
+    return [replies.get(host) or HostReply(host, why="the connection with it ended") for host in hosts]
 
 
 def _make_arguments(options: Options, transport: Transport, nonce: str, *, summary: bool) -> tuple[str, ...]:

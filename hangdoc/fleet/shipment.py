@@ -15,7 +15,7 @@ from hangdoc.fleet import find_python, loader
 
 _CHUNK = 1 << 16
 """What is in memory of the file for each host, in bytes: as much as a pipe takes."""
-_SPARE = 16 << 20
+_PART, _SPARE = 1 << 20, 16 << 20
 _PATIENCE_SECONDS = 900
 """After how long without a request a host removes hangdoc. Then the next look brings it again."""
 
@@ -31,9 +31,17 @@ class Shipment:
     path: Path
     descriptor: int
     size: int
-    digest: str
     space: int
     """Bytes that the file and its cache take on a host."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Its SHA-256. Only who brings the file needs it, and that takes a tenth of a second."""
+        found, at = hashlib.sha256(), 0
+        while part := os.pread(self.descriptor, _PART, at):
+            found.update(part)
+            at += len(part)
+        return found.hexdigest()
 
     def command(self) -> tuple[str, ...]:
         """The words that receive and run it on a host."""
@@ -45,17 +53,14 @@ def open_shipment(path: Path) -> Shipment:
     """The file at `path`, which stays open: a new version of it in its place is not sent. Raises ShipmentError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        digest = hashlib.sha256()
         with open(descriptor, "rb", closefd=False) as file:
-            while part := file.read(1 << 20):
-                digest.update(part)
             unpacked = sum(entry.file_size for entry in zipfile.ZipFile(file).infolist())
         size = os.stat(descriptor).st_size
     except (OSError, zipfile.BadZipFile) as error:
         raise ShipmentError(
             f"{path} cannot be brought to other hosts: {error}. Name another hangdoc.pyz with HANGDOC_PYZ."
         ) from None
-    return Shipment(path, descriptor, size, digest.hexdigest(), size + unpacked + _SPARE)
+    return Shipment(path, descriptor, size, size + unpacked + _SPARE)
 
 
 def request(arguments: Iterable[str], seconds: float, *, stdin: bool = False) -> bytes:

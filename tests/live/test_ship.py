@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,6 +27,13 @@ def wait_for(log: Path, text: str) -> None:
     while not (log.exists() and text in log.read_text()):
         assert time.monotonic() < end, log.read_text() if log.exists() else log
         time.sleep(0.2)
+
+
+def wait_until(so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 200
+    while not so():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def test_a_frozen_run_on_two_hosts_without_hangdoc() -> None:
@@ -59,6 +66,32 @@ def test_a_frozen_run_on_two_hosts_without_hangdoc() -> None:
         assert [view["host"] for view in job["ranks"]] == ["node0", "node1"]
         assert [one["removed"] for one in answer["brought"]] == [True, True]
         assert [node.run("sh", "-c", _LEFT).stdout for node in cluster.nodes] == before
+
+
+def test_a_watch_brings_it_once_and_leaves_nothing_when_it_is_killed(tmp_path: Path) -> None:
+    """Also with SIGKILL: what removes the file is on the host."""
+    needs("root", "unshare")
+    (tmp_path / "tmp").mkdir(mode=0o700)
+    host = tmp_path / "host"
+    python = Path(sys.executable).resolve().parent
+    host.write_text(
+        f'#!/bin/sh\necho "$2" >> {tmp_path}/calls\nshift\n'
+        f'exec unshare --pid --fork --mount-proc env -i PATH={python}:/usr/bin:/bin TMPDIR={tmp_path}/tmp "$@"\n'
+    )
+    host.chmod(0o755)
+    file = portable.make_stand_in(tmp_path, f"open('{tmp_path}/looks', 'a').write('x')")
+    watch = subprocess.Popen(
+        [HANGDOC, "watch", "--hosts", "one", "--via", f"{host} {{host}}", "--interval", "1", "--keep", "-o", str(tmp_path)],
+        env={**os.environ, "HANGDOC_PYZ": str(file)}, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: (tmp_path / "looks").exists() and len((tmp_path / "looks").read_text()) >= 2)
+        assert len(list((tmp_path / "tmp").iterdir())) == 1
+    finally:
+        watch.kill()
+        watch.wait()
+    wait_until(lambda: not list((tmp_path / "tmp").iterdir()))
+    assert (tmp_path / "calls").read_text().split() == ["hangdoc", "sh"]
 
 
 _RANK = """
