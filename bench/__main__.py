@@ -1,7 +1,7 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls] [one-look] [recorder]
+                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [ship] [pauses] [page] [polls] [one-look] [recorder]
                 [watch-day]
 
 `python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import delayed, one_look, page, pauses, polls, recorder, scale, top, watch_day
+from bench import delayed, one_look, page, pauses, polls, recorder, scale, ship, top, watch_day
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -163,6 +163,7 @@ def main(chosen: list[str]) -> None:
         ("top-slow-down", top.slow_down),
         ("ranks", scale.ranks),
         ("hosts", scale.hosts),
+        ("ship", ship.ship),
         ("pauses", pauses.pauses),
         ("page", page.pages),
         ("polls", polls.polls),

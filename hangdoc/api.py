@@ -105,6 +105,7 @@ def diagnose(
     remote_command: str = "hangdoc",
     fanout: int = 64,
     host_timeout: float = 20.0,
+    ship: Literal["auto", "always", "never"] = "auto",
 ) -> Result:
     """Observe the ranks once, and find out which rank is waiting for which, and why. It only reads, and changes no rank.
 
@@ -114,7 +115,7 @@ def diagnose(
     - `run_of`: only the run that this pid is a rank of.
     - `slurm_job`: only the processes of this Slurm job.
     - `hosts`: the ranks of these hosts, as a node set (`"node[0-63]"`, `"slurm:JOBID"`) or as names. `via`, `ssh_options`,
-      `remote_command`, `fanout` and `host_timeout` say how to reach the hosts, like the options of `hangdoc diagnose`.
+      `remote_command`, `fanout`, `host_timeout` and `ship` say how to reach the hosts, like the options of `hangdoc diagnose`.
     - `bundles`: saved evidence.
     - `job`: only the job with this id.
 
@@ -147,7 +148,7 @@ def diagnose(
     names = hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)
     fleet = Hosts(
         hosts=names, via=via, ssh_option=tuple(ssh_options), remote_command=remote_command, fanout=fanout,
-        host_timeout=host_timeout,
+        host_timeout=host_timeout, ship=ship,
     )  # fmt: skip
     try:
         if saved := tuple(map(Path, bundles)):

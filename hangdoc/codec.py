@@ -11,7 +11,7 @@ import msgspec
 
 from hangdoc import file_writer, shared_frames, shared_parts, shared_ranks, untrusted
 from hangdoc.host_bounds import bounded
-from hangdoc.snapshot import SCHEMA, Host, Snapshot, Unreached
+from hangdoc.snapshot import SCHEMA, Brought, Host, Snapshot, Unreached
 from hangdoc.untrusted import UntrustedError
 
 MAX_BYTES = 512 << 20
@@ -41,6 +41,7 @@ class _Bundle(msgspec.Struct, omit_defaults=True):
     hangdoc: str
     hosts: tuple[Host, ...]
     unreached: tuple[Unreached, ...] = ()
+    brought: tuple[Brought, ...] = ()
     gathered_seconds: float | None = None
     table: msgspec.Raw = msgspec.Raw(b"")
     """See `shared_frames.Table`."""
@@ -62,6 +63,7 @@ def encode(snapshot: Snapshot, nonce: str = "") -> bytes:
         hangdoc=bare.hangdoc,
         hosts=bare.hosts,
         unreached=bare.unreached,
+        brought=bare.brought,
         gathered_seconds=bare.gathered_seconds,
         table=msgspec.Raw(msgspec.json.encode(table)),
         locals=variables,
@@ -108,7 +110,11 @@ def decode(
     except (MemoryError, RecursionError):
         raise BundleError(f"{name} is damaged: it does not fit into the memory.") from None
     return Snapshot(
-        hangdoc=bundle.hangdoc, hosts=hosts, unreached=bundle.unreached, gathered_seconds=bundle.gathered_seconds
+        hangdoc=bundle.hangdoc,
+        hosts=hosts,
+        unreached=bundle.unreached,
+        brought=bundle.brought,
+        gathered_seconds=bundle.gathered_seconds,
     )
 
 

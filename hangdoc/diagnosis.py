@@ -311,6 +311,16 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     """Only of a job whose calls are recorded."""
 
 
+class Brought(DocumentPart, frozen=True, kw_only=True):
+    """A host that had no hangdoc, and to which the look brought it."""
+
+    host: str
+    python: str | None
+    """The interpreter that ran it there."""
+    removed: bool | None
+    """Whether the host says that it has removed it; None if it stays for further looks."""
+
+
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     """A complete diagnosis: the JSON document."""
 
@@ -322,6 +332,7 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     verdict: Verdict
     jobs: tuple[Job, ...]
     problems: tuple[str, ...]
+    brought: tuple[Brought, ...] = ()
     dumps: str | None = None
     """The directory of torch's dumps, if it was made from these. Then `taken_at` is when torch wrote them, or the newest time in
     them, and the window is 0."""

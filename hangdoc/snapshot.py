@@ -1159,12 +1159,23 @@ class Unreached(Value, frozen=True, kw_only=True):
     """One clause."""
 
 
+class Brought(Value, frozen=True, kw_only=True):
+    """A host to which the look brought hangdoc."""
+
+    host: str
+    python: str | None = None
+    """The interpreter that ran it there."""
+    removed: bool | None = None
+    """Whether the host says that it has removed it; None if it stays for further looks."""
+
+
 class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
     """The evidence of one observation, over one or many hosts."""
 
     hangdoc: str
     hosts: tuple[Host, ...]
     unreached: tuple[Unreached, ...] = ()
+    brought: tuple[Brought, ...] = ()
     gathered_seconds: float | None = None
     """Seconds that the fleet session took for all hosts."""
     schema: str = SCHEMA
@@ -1208,5 +1219,6 @@ def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
         hangdoc=snapshots[0].hangdoc,
         hosts=tuple(hosts),
         unreached=tuple(unreached[name] for name in sorted(unreached)),
+        brought=tuple(dict.fromkeys(brought for snapshot in snapshots for brought in snapshot.brought)),
         gathered_seconds=max((s.gathered_seconds for s in snapshots if s.gathered_seconds is not None), default=None),
     )

@@ -67,7 +67,19 @@ def scope_options(command: F) -> F:
 
 
 _OF_A_LOOK = frozenset(
-    ["window", "native", "ras", "locals_", "timeout", "via", "ssh_option", "remote_command", "fanout", "host_timeout"]
+    [
+        "window",
+        "native",
+        "ras",
+        "locals_",
+        "timeout",
+        "via",
+        "ssh_option",
+        "remote_command",
+        "fanout",
+        "host_timeout",
+        "ship",
+    ]
 )
 """Parameters that say how to look at running ranks. Which ranks: hangdoc.commands.bundles.check_saved_or_running."""
 

@@ -245,10 +245,12 @@ def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] |
         return None
     from msgspec.structs import replace
 
+    from hangdoc.fleet.courier import Courier
     from hangdoc.fleet.gather import gather
 
     there = replace(options, pids=())
-    return lambda: gather(settings.hosts, there, transport)
+    courier = Courier(transport, keep=True) if transport.brings() is not None else None
+    return lambda: gather(settings.hosts, there, transport, courier=courier)
 
 
 def _report_missing_permissions() -> None:

@@ -1,14 +1,19 @@
 """Which hosts to observe, and how to reach them: the values of `--hosts` and related options."""
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from hangdoc.commands.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
+    from hangdoc.fleet.shipment import Shipment
     from hangdoc.fleet.transport import Transport
+
+
+Ship = Literal["auto", "always", "never"]
+"""To which hosts hangdoc's single file is brought: those that lack hangdoc or have another version, all, or none."""
 
 
 class Hosts(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +25,7 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     remote_command: str
     fanout: int
     host_timeout: float
+    ship: Ship = "auto"
     expanded: tuple[str, ...] | None = None
     """The names of `hosts`, where they are known already."""
 
@@ -58,16 +64,40 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
         via = words(self.via, "--via") if self.via is not None else None
         if via is not None and not any("{host}" in word for word in via):
             raise CommandError(
-                "--via needs {host} in place of the host name. Example: --via 'kubectl exec {host} --'.", USAGE
+                "--via needs {host} in place of the host name. Example: --via 'kubectl exec -i {host} --'.", USAGE
             )
-        return Transport(
+        transport = Transport(
             via=via,
             ssh_options=tuple(word for option in self.ssh_option for word in ("-o", option)),
             remote_command=words(self.remote_command, "--remote-command"),
             fanout=self.fanout,
             host_timeout=min(self.host_timeout, timeout),
             timeout=timeout,
+            shipment=self._find_shipment(),
+            always=self.ship == "always",
         )
+        if self.ship == "always" and transport.brings() is None:
+            raise CommandError(
+                f"--ship always needs a --remote-command that ends with hangdoc. {self.remote_command!r} does not.",
+                USAGE,
+            )
+        return transport
+
+    def _find_shipment(self) -> "Shipment | None":
+        """The file to bring; None if there is none, or if it is not wanted."""
+        from hangdoc.fleet.shipment import ShipmentError, open_shipment
+        from hangdoc.portable import find_portable
+
+        path = find_portable() if self.ship != "never" else None
+        if path is None and self.ship == "always":
+            raise CommandError(
+                "--ship always: there is no hangdoc.pyz to bring. Name it with HANGDOC_PYZ, or put it beside `hangdoc`.",
+                USAGE,
+            )
+        try:
+            return open_shipment(path) if path is not None else None
+        except ShipmentError as error:
+            raise CommandError(str(error), USAGE) from None
 
 
 def words(text: str, option: str) -> tuple[str, ...]:

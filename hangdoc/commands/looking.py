@@ -53,12 +53,14 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
 
         check_pids(options)
         return Polling(options).look
+    from hangdoc.fleet.courier import Courier
     from hangdoc.fleet.gather import gather
 
     _refuse_pids(options)
     hosts, transport = fleet.names(), fleet.transport(options.timeout)
     of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
-    return lambda: gather(hosts, of_job, transport)
+    courier = Courier(transport, keep=True) if transport.brings() is not None else None
+    return lambda: gather(hosts, of_job, transport, courier=courier)
 
 
 def described(options: Options, fleet: Hosts) -> str:

@@ -1,5 +1,6 @@
 """Gathers the bundles of many hosts into one snapshot."""
 
+import contextlib
 import datetime
 import secrets
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from hangdoc import codec
+from hangdoc.fleet.courier import Courier
 from hangdoc.fleet.transport import HostReply, Transport, run
 from hangdoc.observe.look.observe import Options
 from hangdoc.snapshot import Host, Snapshot, Unreached, merge
@@ -32,22 +34,62 @@ def gather(
     progress: Callable[[str], None] = lambda text: None,
     *,
     summary: bool | None = None,
+    courier: Courier | None = None,
 ) -> Snapshot:
     """Observe all hosts in parallel. Never raises: a host that fails is in `unreached` of the snapshot. `summary`: whether each
-    host sends only a summary (`hangdoc.reasoning.summary`); None: if they are many."""
-    ended = 0
-
-    def done(reply: HostReply) -> None:
-        nonlocal ended
-        ended += 1
-        progress(f"{ended} of {len(hosts)} hosts")
-
+    host sends only a summary (`hangdoc.reasoning.summary`); None: if they are many. `courier` brings hangdoc to hosts that lack
+    it, and keeps it there for further looks; without one, hangdoc is removed again at the end."""
     progress(f"observing {len(hosts)} hosts")
     began = time.monotonic()
     short = len(hosts) > MOST_WHOLE if summary is None else summary
     nonce = secrets.token_hex(_NONCE_BYTES)
-    replies = run(hosts, _make_arguments(options, transport, nonce, summary=short), transport, done)
-    return combine(replies, time.monotonic() - began, nonce)
+    arguments = _make_arguments(options, transport, nonce, summary=short)
+    with contextlib.ExitStack() as stack:
+        if courier is None and transport.brings() is not None:
+            courier = Courier(transport)
+            stack.callback(courier.close)
+        replies = _ask(hosts, arguments, transport, progress, courier)
+    combined = combine(replies, time.monotonic() - began, nonce)
+    return combined if courier is None else msgspec.structs.replace(combined, brought=courier.brought())
+
+
+def _ask(
+    hosts: tuple[str, ...],
+    arguments: tuple[str, ...],
+    transport: Transport,
+    progress: Callable[[str], None],
+    courier: Courier | None,
+) -> list[HostReply]:
+    """One reply per host. Each host is asked through the hangdoc that is installed there, and through one that is brought if
+    that is missing or of another version."""
+    until = time.monotonic() + transport.timeout
+    ended: set[str] = set()
+    asked: set[str] = set()
+
+    def end(reply: HostReply) -> None:
+        ended.add(reply.host)
+        progress(f"{len(ended)} of {len(hosts)} hosts")
+
+    def bring(host: str) -> None:
+        if courier is not None and host not in asked:
+            asked.add(host)
+            courier.begin(host, arguments, end)
+
+    def done(reply: HostReply) -> None:
+        if reply.lacking and courier is not None:
+            bring(reply.host)
+        else:
+            end(reply)
+
+    for host in hosts:
+        if courier is not None and courier.has(host):
+            bring(host)
+    rest = tuple(host for host in hosts if host not in asked)
+    replies = {reply.host: reply for reply in run(rest, arguments, transport, done)} if rest else {}
+    if courier is not None:
+        for reply in courier.finish(until):
+            replies[reply.host] = reply.instead_of(replies.get(reply.host))
+    return [replies.get(host) or HostReply(host, why="the connection with it ended") for host in hosts]
 
 
 def _make_arguments(options: Options, transport: Transport, nonce: str, *, summary: bool) -> tuple[str, ...]:
@@ -128,7 +170,9 @@ def _read_host(reply: HostReply, nonce: str) -> tuple[Host | None, str]:
         return None, str(error).rstrip(".")
     if len(snapshot.hosts) != 1:
         return None, f"its bundle contains {len(snapshot.hosts)} hosts"
+    host = snapshot.hosts[0]
+    problems = (*host.problems, reply.note) if reply.note is not None else host.problems
     return (
-        msgspec.structs.replace(snapshot.hosts[0], asked_as=reply.host, clock_ahead_seconds=reply.ahead_seconds),
+        msgspec.structs.replace(host, asked_as=reply.host, clock_ahead_seconds=reply.ahead_seconds, problems=problems),
         "",
     )

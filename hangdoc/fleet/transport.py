@@ -3,6 +3,8 @@ there is a topology.conf, or any local command that contains the host's name.
 
 Every host gives one `HostReply`: a bundle, or one clause that says why there is none."""
 
+import logging
+import os
 import shlex
 import time
 from collections.abc import Callable
@@ -16,14 +18,23 @@ from ClusterShell.Task import TimeoutError as TaskTimeout
 from ClusterShell.Worker.Exec import ExecWorker
 
 from hangdoc import bundle_text
+from hangdoc.fleet.shipment import Shipment
 from hangdoc.phrases import printable
+from hangdoc.version import __version__
 
 _KEPT_LINES = 20
-_MAX_LINE = 2 << 20
+MAX_LINE = 2 << 20
 """Limit for a line from a host, in bytes."""
 _MOST_TOGETHER = 1 << 30
 """Limit for the bundles of all hosts together, as text, in bytes. 100,000 hosts of 8 ranks send summaries of about 10 KiB."""
 _NOT_FOUND, _SSH_FAILED = 127, 255
+_TOO_OLD = "its hangdoc is too old: install the same version there"
+_ABSENT = ("command not found", "No such file or directory", "executable file not found")
+"""What shells, sudo, srun, docker and kubectl print for a command that is not there."""
+
+logging.getLogger("ClusterShell").addHandler(
+    logging.NullHandler()
+)  # else it warns on stderr of hosts that stop reading
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,21 @@ class Transport:
     """Seconds for one host, from the start of its command."""
     timeout: float = 120.0
     """Seconds for all hosts together."""
+    shipment: Shipment | None = None
+    """The file to bring to hosts that lack hangdoc; None: it is brought to none."""
+    always: bool = False
+    """Whether the file is brought to each host, whatever is installed there."""
+
+    @property
+    def way(self) -> tuple[str, ...] | None:
+        """The words of `remote_command` before hangdoc itself (`sudo -n`, `docker exec -i train`); None if it does not end with
+        hangdoc, so that nothing else can be run in its place."""
+        *way, program = self.remote_command
+        return tuple(way) if os.path.basename(program) == "hangdoc" else None
+
+    def brings(self) -> Shipment | None:
+        """The file, if it can be brought."""
+        return self.shipment if self.way is not None else None
 
 
 @dataclass
@@ -50,6 +76,10 @@ class HostReply:
     reader: bundle_text.Reader = field(default_factory=bundle_text.Reader)
     why: str | None = None
     """Why there is no bundle; None if there is one."""
+    lacking: bool = False
+    """Whether the host has no hangdoc, or another version of it."""
+    note: str | None = None
+    """What the report says about the bundle, in one clause."""
     ahead_seconds: float | None = None
     """Seconds by which the host's clock is at least ahead of ours. The transit time of the message is not known."""
     printed: list[str] = field(default_factory=list)
@@ -72,6 +102,14 @@ class HostReply:
         except bundle_text.BundleTextError as error:
             self.why = str(error)
 
+    def instead_of(self, earlier: "HostReply | None") -> "HostReply":
+        """This reply, for which hangdoc was brought; but the earlier one, of the hangdoc that is installed, if only that has a
+        bundle."""
+        if self.raw is not None or earlier is None or earlier.raw is None:
+            return self
+        earlier.note = f"its hangdoc is {earlier.reader.version} and this one is {__version__}: {self.why}"
+        return earlier
+
     def note_output(self, line: bytes) -> None:
         """Keep one line that is not part of a bundle."""
         text = line[:400].decode("utf-8", "replace").strip()
@@ -83,28 +121,41 @@ class _Listener(EventHandler):  # type: ignore[misc]
     def __init__(self, replies: dict[str, HostReply], done: Callable[[HostReply], None]) -> None:
         super().__init__()
         self._replies, self._done = replies, done
-        self._kept = 0
+        self._volume = Volume()
 
     def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
         reply = self._replies[str(node)]
         if sname == worker.SNAME_STDERR:
             reply.note_output(msg)
             return
-        before = reply.reader.size
-        reply.feed(msg)
-        self._kept += max(0, reply.reader.size - before)
-        if self._kept > _MOST_TOGETHER and reply.reader.raw is None and reply.why is None:
-            reply.why = f"all hosts together sent more than {_MOST_TOGETHER >> 30} GiB: observe fewer hosts at once"
-            reply.reader.drop()
+        self._volume.feed(reply, msg)
 
     def ev_hup(self, worker: Any, node: str, rc: int) -> None:
         reply = self._replies[str(node)]
         if reply.raw is None and reply.why is None:
             reply.why = exit_reason(reply, rc)
+            reply.lacking = is_absent(reply, rc) or reply.why == _TOO_OLD
+        reply.lacking = reply.lacking or reply.reader.version not in (None, __version__)
         self._done(reply)
 
     def ev_timer(self, timer: Any) -> None:
-        cut_off(timer.worker, _MAX_LINE, self._replies, "it sends data that is not a bundle")
+        cut_off(timer.worker, MAX_LINE, self._replies, "it sends data that is not a bundle")
+
+
+class Volume:
+    """Limits what all hosts together may send."""
+
+    def __init__(self) -> None:
+        self._kept = 0
+
+    def feed(self, reply: HostReply, line: bytes) -> None:
+        """Read one line of a host's standard output."""
+        before = reply.reader.size
+        reply.feed(line)
+        self._kept += max(0, reply.reader.size - before)
+        if self._kept > _MOST_TOGETHER and reply.reader.raw is None and reply.why is None:
+            reply.why = f"all hosts together sent more than {_MOST_TOGETHER >> 30} GiB: observe fewer hosts at once"
+            reply.reader.drop()
 
 
 def cut_off(worker: Any, limit: int, replies: dict[str, HostReply], why: str) -> None:
@@ -127,7 +178,8 @@ def run(
     replies = {host: HostReply(host) for host in hosts}
     task: Task = task_self()
     listener = _Listener(replies, done)
-    worker = schedule(task, hosts, arguments, transport, listener, timeout=transport.host_timeout)
+    words = (*transport.remote_command, *arguments)
+    worker = schedule(task, hosts, words, transport, listener, fanout=transport.fanout, timeout=transport.host_timeout)
     timer = task.timer(0.5, handler=listener, interval=0.5, autoclose=True)
     timer.worker = worker
     try:
@@ -147,36 +199,39 @@ def run(
 def schedule(
     task: Task,
     hosts: tuple[str, ...],
-    arguments: tuple[str, ...],
+    words: tuple[str, ...],
     transport: Transport,
     listener: EventHandler,
     *,
+    fanout: int,
     timeout: float | None = None,
     stdin: bool = False,
+    tree: bool | None = None,
 ) -> Any:
-    """Schedule hangdoc with `arguments` on every host in a task, and return ClusterShell's worker. `timeout` is in seconds per
-    host. `stdin` keeps the standard input open, for a session."""
-    simultaneous = stdin  # in a session, all hosts must run at the same time
-    task.set_info("fanout", len(hosts) if simultaneous else transport.fanout)
+    """Schedule a command on every host in a task, and return ClusterShell's worker. `timeout` is in seconds per host. `stdin`
+    keeps the standard input open, for a session. `tree`: whether ClusterShell's tree mode is used; None: if it is configured."""
+    task.set_info("fanout", fanout)
     for stream in ("stdout_msgtree", "stderr_msgtree"):
         task.set_default(stream, False)  # else ClusterShell keeps a second copy of all that is sent
-    remote = shlex.join((*transport.remote_command, *arguments))
+    remote = shlex.join(words)
     nodes = NodeSet.fromlist(hosts, resolver=RESOLVER_NOGROUP)
     if transport.via is None:
         task.set_info("ssh_options", shlex.join(transport.ssh_options) or None)
         task.set_info("connect_timeout", max(1, int(transport.host_timeout // 2)))
-        return task.shell(remote, nodes=nodes, stdin=stdin, remote=True, handler=listener, timeout=timeout, stderr=True)
-    worker = ExecWorker(nodes, command=_local(transport.via, remote), handler=listener, timeout=timeout, stderr=True)
+        return task.shell(
+            remote, nodes=nodes, stdin=stdin, remote=True, handler=listener, timeout=timeout, stderr=True, tree=tree
+        )
+    worker = ExecWorker(nodes, command=_local(transport.via, words), handler=listener, timeout=timeout, stderr=True)
     task.schedule(worker)
     if not stdin:
         worker.set_write_eof()
     return worker
 
 
-def _local(via: tuple[str, ...], remote: str) -> str:
+def _local(via: tuple[str, ...], remote: tuple[str, ...]) -> str:
     """The shell command for ClusterShell's local worker. Every word is quoted, and ClusterShell's placeholders are escaped.
     `setsid` prevents password prompts on our terminal. `exec` replaces the shell, so that a timeout ends the command itself."""
-    words = [shlex.quote(word.replace("%", "%%")).replace("{host}", "%host") for word in (*via, *shlex.split(remote))]
+    words = [shlex.quote(word.replace("%", "%%")).replace("{host}", "%host") for word in (*via, *remote)]
     return "exec setsid " + " ".join(words)
 
 
@@ -189,17 +244,25 @@ def _timeout_reason(reply: HostReply, transport: Transport, timed_out: bool) -> 
     return f"the time limit for all hosts ({transport.timeout:g} s) passed before its turn: raise --timeout or --fanout"
 
 
+def is_absent(reply: HostReply, code: int) -> bool:
+    """Whether a host's command ended because it is not there."""
+    return code == _NOT_FOUND or any(text in line for line in reply.printed[-2:] for text in _ABSENT)
+
+
 def exit_reason(reply: HostReply, code: int) -> str:
     """Why a host's command ended without a bundle, in one clause."""
     last = reply.printed[-1] if reply.printed else ""
     if reply.reader.version is not None:
         return f"its hangdoc ended before the bundle was complete (exit code {code})"
-    if code == _NOT_FOUND or "command not found" in last or "No such file or directory" in last:
-        return f"hangdoc was not found there: install it, or give its path with --remote-command ({last or 'exit code 127'})"
+    if is_absent(reply, code):
+        return (
+            "hangdoc was not found there: install it, give its path with --remote-command, or bring it along: name a "
+            f"hangdoc.pyz with HANGDOC_PYZ ({last or 'exit code 127'})"
+        )
     if code == _SSH_FAILED:
         return f"ssh failed: {last or 'no reason given'}"
     if "No such option" in last or "no such option" in last:
-        return "its hangdoc is too old: install the same version there"
+        return _TOO_OLD
     if last.startswith("hangdoc: "):
         return last.removeprefix("hangdoc: ")
     return f"it sent no bundle (exit code {code}" + (f": {last})" if last else ")")

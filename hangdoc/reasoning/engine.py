@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
+from hangdoc.diagnosis import Blocked, Brought, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
 from hangdoc.reasoning import ids
 from hangdoc.reasoning.build.runs import build_runs
 from hangdoc.reasoning.causes import disagreements, launches
@@ -56,6 +56,7 @@ def examine(
         verdict=next((v for v in _WORST if v in verdicts), "unknown"),
         jobs=jobs,
         problems=tuple(dict.fromkeys(problems)),
+        brought=tuple(Brought(host=b.host, python=b.python, removed=b.removed) for b in snapshot.brought),
         dumps=next((host.dumps for host in snapshot.hosts if host.dumps is not None), None),
     )
     return diagnosis, runs

@@ -91,7 +91,7 @@ def _make_environment() -> Environment:
         hosts_of=words.hosts_of,
         sentence=_sentence, spans=_split_code, fit=html_graph.short, tail=_shorten_file, short_ranks=_short_ranks,
         few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
-        window=words.window,
+        window=words.window, brought=words.brought,
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)
     return environment

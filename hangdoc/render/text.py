@@ -39,6 +39,9 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
         for problem in diagnosis.problems:
             yield _indent(Text(words.clean(problem)), 2)
         yield ""
+    if (brought := words.brought(diagnosis)) is not None:
+        yield Text(brought)
+        yield ""
     yield Text(
         f"hangdoc {words.clean(diagnosis.hangdoc)} {words.looked(diagnosis)}, "
         f"{words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",

@@ -17,6 +17,7 @@ VERDICT_STYLE = {
 LABEL_STYLE = {"computing": "green", "blocked": "yellow", "dead": "red", None: "magenta"}
 LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
 _MOST_HOSTS = 3
+_HOSTS_SHOWN = 8
 _TELLING_SECONDS = 0.001
 _DAY_SECONDS = 86_400
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -119,6 +120,25 @@ def looked(diagnosis: Diagnosis) -> str:
     if diagnosis.dumps is not None:
         return f"read torch's dumps in {clean(diagnosis.dumps)}"
     return f"observed the run for {window(diagnosis)} s and took {diagnosis.elapsed_seconds:.1f} s"
+
+
+def brought(diagnosis: Diagnosis) -> str | None:
+    """`hangdoc was brought to node3 and node7, and removed again`; None if it was brought to no host."""
+    if not diagnosis.brought:
+        return None
+    text = f"hangdoc was brought to {_list_hosts([one.host for one in diagnosis.brought])}"
+    kept = [one.host for one in diagnosis.brought if one.removed is False]
+    if kept:
+        return f"{text}. {_list_hosts(kept)} did not say that it was removed: look there for /tmp/hangdoc-brought-*"
+    stays = any(one.removed is None for one in diagnosis.brought)
+    return text + (", and is removed when this command ends" if stays else ", and removed again")
+
+
+def _list_hosts(names: list[str]) -> str:
+    shown = [clean(name) for name in names[:_HOSTS_SHOWN]]
+    more = len(names) - len(shown)
+    *most, last = [*shown, f"{more} more"] if more else shown
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def window(diagnosis: Diagnosis) -> str:

@@ -4,6 +4,7 @@ namespace of its own joins them. Everything ends with the `with` block, also whe
 The addresses exist only inside. Firewalls (nftables) and slow links (tc) are made per host.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -91,8 +92,9 @@ class Node:
 class Cluster:
     """Hosts node0, node1, ... at 10.99.7.1, .2, ..., and the machine at 10.99.7.254 from which one looks."""
 
-    def __init__(self, hosts: int) -> None:
-        self._wanted = hosts
+    def __init__(self, hosts: int, path: str | None = None) -> None:
+        """`path`: the PATH of commands over ssh."""
+        self._wanted, self._path = hosts, path
         self._space = f"hangdoc-{uuid.uuid4().hex[:8]}"
         self.nodes: list[Node] = []
         self._cleanup = ExitStack()
@@ -117,7 +119,8 @@ class Cluster:
         )
         for name in ("host_key", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], check=True)
-        (self.folder / "sshd_config").write_text(_SSHD.format(folder=self.folder))
+        path = f"SetEnv PATH={self._path}\n" if self._path is not None else ""
+        (self.folder / "sshd_config").write_text(_SSHD.format(folder=self.folder) + path)
         (self.folder / "banner").write_text("Authorised use only. \x1b[31mEverything is recorded.\x1b[0m\n")
         lines = [f"10.99.7.{n + 1} node{n}" for n in range(self._wanted)]
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
@@ -161,19 +164,19 @@ class Cluster:
         options = [word for option in self.ssh_options for word in ("-o", option)]
         return ["ip", "netns", "exec", self._space, "ssh", *options, f"root@{address}"]
 
-    def hangdoc(self, *words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    def hangdoc(self, *words: str, timeout: float = 400, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run hangdoc where one looks from."""
-        return self.run(HANGDOC, *words, timeout=timeout)
+        return self.run(HANGDOC, *words, timeout=timeout, **variables)
 
-    def run(self, *words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout: float = 400, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command where one looks from."""
         return subprocess.run(
             ["ip", "netns", "exec", self._space, *words],
-            capture_output=True, text=True, check=False, timeout=timeout,
+            capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, **variables},
         )  # fmt: skip
 
-    def reach(self, hosts: int | None = None) -> list[str]:
-        """The options with which hangdoc reaches these hosts."""
+    def reach(self, hosts: int | None = None, remote: str = HANGDOC) -> list[str]:
+        """The options with which hangdoc reaches these hosts, where `remote` starts it."""
         many = hosts if hosts is not None else len(self.nodes)
         options = [word for option in self.ssh_options for word in ("--ssh-option", option)]
-        return ["--hosts", f"10.99.7.[1-{many}]", "--remote-command", HANGDOC, *options]
+        return ["--hosts", f"10.99.7.[1-{many}]", "--remote-command", remote, *options]

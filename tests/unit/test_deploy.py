@@ -22,12 +22,14 @@ from deploy import dashboard
 from hangdoc.cli.group import cli
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Cards
+from hangdoc.version import __version__
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Confirmation
 from hangdoc.watch.evidence import EvidenceDirectory
 from hangdoc.watch.loop import Seen
 from hangdoc.watch.metrics import Exposed
 from hangdoc.watch.state import Ledger
+from tests import portable
 from tests.rules import fires
 from tests.rules.shapes import card
 
@@ -36,6 +38,30 @@ DEPLOY = ROOT / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 GIVEN_BY_PROMETHEUS = {"instance", "job"}
+
+
+def test_the_steps_of_the_image(tmp_path: Path) -> None:
+    """Its file is a script of this checkout here, and its directories are below a temporary one."""
+    text = (
+        (DEPLOY / "container/Containerfile")
+        .read_text()
+        .replace("/usr/local", str(tmp_path))
+        .replace("/var/cache", str(tmp_path))
+    )
+    steps = dict(line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    source, target = steps["COPY"].split()
+    assert source == "dist/hangdoc.pyz"
+    portable.make(tmp_path / "lib").rename(target)
+    variables = dict(word.split("=", 1) for word in steps["ENV"].split())
+    assert variables["HANGDOC_PYZ"] == target
+    (tmp_path / "bin/python3").symlink_to(sys.executable)
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", **variables}
+    done = subprocess.run(["sh", "-c", steps["RUN"]], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"hangdoc {__version__}\n", done
+    program, command = json.loads(steps["CMD"])
+    assert (program, command in cli.list_commands(click.Context(cli))) == ("hangdoc", True)
 
 
 def scrape(folder: Path) -> str:

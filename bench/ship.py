@@ -1,0 +1,71 @@
+"""Measures the machine from which one looks at 64 hosts: with an installed hangdoc, and with one that is brought to each.
+
+The hosts are local processes with an environment of their own, which print a recorded bundle of eight ranks: what is measured is
+the controller. Its memory must not grow with the hosts times the size of the file.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+from bench.scale import _PER_HOST, _WITH_NONCE, bundles
+from hangdoc import bundle_text
+
+_HOSTS = 64
+_CONTROLLER = f"""
+import os, re, sys
+end = os._exit
+def tell(code):
+    used = os.times()
+    most = re.search("VmHWM:.* (.*) kB", open("/proc/self/status").read())  # ru_maxrss has what the parent had
+    print(used.user + used.system, int(most[1]) / 1024, file=sys.stderr)
+    end(code)
+os._exit = tell
+{_WITH_NONCE}
+"""
+"""hangdoc, which says at its end what it alone has used: seconds of CPU and MiB."""
+_PRINT = "import os, sys; sys.stdout.write(open(os.environ['BUNDLE']).read())"
+
+
+def ship(mebibytes: tuple[int, ...] = (1, 30)) -> None:
+    """Print seconds, CPU seconds and peak memory of the controller for each size of the file, and without bringing one."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        for at, raw in enumerate(bundles(_HOSTS * _PER_HOST, whole=True)):
+            lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
+            (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
+        (Path(folder) / "tmp").mkdir(mode=0o700)
+        host = Path(folder) / "host"
+        host.write_text(
+            f'#!/bin/sh\nhost=$1; shift; [ "$1" = hangdoc ] && exec cat {folder}/$host\n'
+            f'exec env -i PATH=/usr/bin:/bin TMPDIR={folder}/tmp BUNDLE={folder}/$host "$@"\n'  # noqa: S108
+        )
+        host.chmod(0o755)
+        _measure("installed", folder, "--ship", "never")
+        for size in mebibytes:
+            path = Path(folder) / "hangdoc.pyz"
+            with zipfile.ZipFile(path, "w") as file:
+                file.writestr("__main__.py", _PRINT)
+                file.writestr("padding", os.urandom(size << 20))
+            _measure(f"brought, {size} MiB", folder, "--ship", "always", HANGDOC_PYZ=str(path))
+
+
+def _measure(what: str, folder: str, *options: str, **variables: str) -> None:
+    command = [
+        sys.executable, "-c", _CONTROLLER, "diagnose", "--hosts", f"h[0-{_HOSTS - 1}]", "--via", f"{folder}/host {{host}}",
+        "--timeout", "300", "--host-timeout", "300", "--json", *options,
+    ]  # fmt: skip
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+    answer, (cpu, memory) = json.loads(done.stdout), map(float, done.stderr.split()[-2:])
+    removed = sum(one["removed"] is True for one in answer["brought"])
+    print(
+        f"{_HOSTS} hosts, {what:16}: {time.perf_counter() - began:5.1f} s, {cpu:5.2f} s of CPU, {memory:.0f} MiB, "
+        f"{len(answer['jobs'][0]['ranks'])} ranks, "
+        f"brought to {len(answer['brought'])} and removed from {removed}, {len(answer['problems'])} problems",
+        flush=True,
+    )
