@@ -77,6 +77,8 @@ PIPELINE_STEP = Function("/torch/distributed/pipelining/schedules.py", "_step_mi
 
 # --- what a rank does between its collectives
 BACKWARD = Function("torch/autograd/graph.py", "_engine_run_backward")
+DISPATCHER = "torch/_ops.py"
+"""By which Python calls an operator, such as that of functional collectives which waits."""
 LAYERS = "/torch/nn/modules/"
 TRAINING = ("torch/autograd/", LAYERS, "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 """A thread in one of them trains, or uses a model."""

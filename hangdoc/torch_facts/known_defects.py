@@ -40,6 +40,12 @@ class KnownDefect(NamedTuple):
     only_matches: bool = False
     """The sign is a setting of many healthy runs too. Then the finding is an `info`."""
 
+    def affects(self, version: Version | None, architecture: str) -> bool:
+        """Whether a version of the library has it. An unknown version has none."""
+        if version is None or self.architecture not in (None, architecture):
+            return False
+        return (self.since is None or version >= self.since) and (self.fixed is None or version < self.fixed)
+
 
 KNOWN_DEFECTS = (
     KnownDefect(

@@ -98,10 +98,11 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
         while PROC.stat(str(child.pid)).state != "S":
             time.sleep(0.01)
 
-        def seconds(age: float) -> float:
+        def seconds(age: float, in_call: float | None = None) -> float:
             rank = Target(pid=child.pid, ppid=1, role="rank", name="cat", argv=(), state="S", start_ticks=0)
             began = time.monotonic()
             rank.last_run = began - age
+            rank.in_call_since = began - in_call if in_call is not None else None
             observation = Observation(
                 proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}
             )
@@ -110,6 +111,7 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
 
         try:
             assert seconds(60.0) < 0.5
+            assert seconds(3.0, in_call=60.0) < 0.5, "an observer paused it, but it is in the same call"
             assert seconds(3.0) == pytest.approx(2.0, abs=0.5), "nothing comes: 5 seconds after it last ran"
             reply = threading.Timer(1.0, os.write, (child.stdin.fileno(), b"x"))
             reply.start()

@@ -45,12 +45,21 @@ class Target(msgspec.Struct):
     """Stopped, frozen or traced: never pause it."""
     last_run: float | None = None
     """When its main thread last ran before the window (monotonic), if it is off the CPU and that is known."""
+    in_call_since: float | None = None
+    """When it made its last call (monotonic), if torch's record was read and that call has not finished."""
 
     @property
     def run(self) -> str:
         """A key of its run: equal for all ranks of one."""
         who = self.identity
         return (who.run or who.run_digest if who is not None else None) or f"{self.owner}"
+
+    @property
+    def rests_since(self) -> float | None:
+        """Since when it waits at least. An observer that pauses a thread lets it run, but the call that it is in is no newer."""
+        if self.last_run is None or self.in_call_since is None:
+            return self.last_run
+        return min(self.last_run, self.in_call_since)
 
     @property
     def at_rest(self) -> bool:

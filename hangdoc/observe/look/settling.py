@@ -71,12 +71,10 @@ def _find_waiting(observation: Observation) -> list[_Waiting]:
             groups.setdefault(rank.ppid, []).append(rank)
     waiting = []
     for ranks in groups.values():
-        last_runs = [last_run for rank in ranks if (last_run := rank.last_run) is not None]
-        if len(last_runs) == len(ranks):
+        rests = [since for rank in ranks if (since := rank.rests_since) is not None]
+        if len(rests) == len(ranks):
             pids = tuple(rank.pid for rank in ranks)
-            waiting.append(
-                _Waiting(pids, max(last_runs) + _LONGEST_STEP_SECONDS, _read_switches(observation.proc, pids))
-            )
+            waiting.append(_Waiting(pids, max(rests) + _LONGEST_STEP_SECONDS, _read_switches(observation.proc, pids)))
     return waiting
 
 

@@ -8,24 +8,29 @@ A rank whose card waits in a collective spins, so its CPU time shows nothing. It
 none that was made or finished in the window. Without a record, stack and counters have to do.
 """
 
+import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.stacks import attach
 from hangdoc.observe.torch.recorded_progress import rests_on_card
+from hangdoc.parse import version
 from hangdoc.regex import regex
 from hangdoc.snapshot import (
     Clocks,
+    Communicators,
     Connection,
     Connections,
     FlightRecorder,
+    Frame,
     Interpreter,
     PythonThread,
     Stack,
     Unavailable,
 )
 from hangdoc.torch_facts import cpp_names, file_names, nccl, thread_names
+from hangdoc.torch_facts.known_defects import KNOWN_DEFECTS
 
 _NUMBER = regex(r"-?\d[\d.e+-]*")
 _MAX_PER_CLASS = 16
@@ -129,7 +134,40 @@ def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> b
 
 
 def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
-    return _drives_gpus(evidence.get("clocks")) or not _names_operation(stack)
+    if not _drives_gpus(evidence.get("clocks")) and _names_operation(stack):
+        return False
+    return not is_at_recorded_call(evidence.get("recorder"), stack) or _may_show_defect(evidence)
+
+
+def is_at_recorded_call(record: object, stack: Stack) -> bool:
+    """Whether torch's record names what the main thread waits in: a call that is not finished, made at the line of the user's
+    code where the thread is. Not below torch's dispatcher, which may wait for any earlier call."""
+    main = _find_main_thread(stack)
+    if main is None or not isinstance(record, FlightRecorder) or record.made_in_window:
+        return False
+    if main.frames and file_names.DISPATCHER in main.frames[0].file:
+        return False
+    own = _find_user_place(main.frames)
+    pending = (call for group in record.groups for call in group.pending)
+    return own is not None and any(_find_user_place(call.frames) == own for call in pending)
+
+
+def _find_user_place(frames: Iterable[Frame]) -> tuple[str, str, int] | None:
+    """The innermost line of the user's code: the file's name, the function without its class, the line."""
+    own = next((frame for frame in frames if not frame.library and not frame.native), None)
+    if own is None:
+        return None
+    return own.file.rpartition("/")[2], own.function.rpartition(".")[2], own.line
+
+
+def _may_show_defect(evidence: Mapping[str, Any]) -> bool:
+    """Whether its NCCL has a known defect of which a C++ frame is the sign."""
+    communicators = evidence.get("communicators")
+    if not isinstance(communicators, Communicators):
+        return False
+    loaded = version(communicators.nccl_version or "")
+    with_frame = (defect for defect in KNOWN_DEFECTS if defect.library == "nccl" and defect.native is not None)
+    return any(defect.affects(loaded, platform.machine()) for defect in with_frame)
 
 
 def _drives_gpus(clocks: object) -> bool:

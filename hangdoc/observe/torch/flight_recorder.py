@@ -52,7 +52,11 @@ class FlightRecorders:
         self._read_dumps(observation, [t for t in living if t.pid not in self._made_before])
         if self.whole and len(living) <= _WHOLE_RANKS:
             recorded = [target for target in living if target.pid in self._made_before]
-            observation.read_each(recorded, lambda target: self._reader(target).read(observation, target, None))
+            records = observation.read_each(
+                recorded, lambda target: self._reader(target).read(observation, target, None)
+            )
+            for target in recorded:
+                target.in_call_since = _in_call_since(records[target.pid])
 
     def close(self, observation: Observation) -> None:
         """Read the records: the last entries, and all of them in a run of which a rank makes no calls."""
@@ -128,6 +132,19 @@ class FlightRecorders:
 
 def _list_living(observation: Observation) -> list[Target]:
     return [target for target in observation.ranks() if target.state not in "ZX"]
+
+
+def _in_call_since(records: list[Record] | Unavailable) -> float | None:
+    """When a rank made its last call (monotonic); None if that has finished, or is not known."""
+    if isinstance(records, Unavailable):
+        return None
+    last = max(
+        ((record.calls.calls[-1], record.read_ns) for record in records if record.calls.calls),
+        key=lambda call: call[0].made_ns, default=None,
+    )  # fmt: skip
+    if last is None or last[0].completed:
+        return None
+    return time.monotonic() - max(0, last[1] - last[0].made_ns) / 1e9
 
 
 def _is_quiet(records: list[Record] | Unavailable) -> bool:

@@ -95,12 +95,9 @@ def _libraries_of(run: Run, rank: Rank) -> _Libraries:
 
 
 def _is_affected(libraries: _Libraries, defect: KnownDefect) -> bool:
-    """Whether a rank has a version with the defect. One whose version is unknown has none."""
+    """Whether a rank has a version with the defect."""
     text = libraries.version_of(defect)
-    number = version(text) if text is not None else None
-    if number is None or defect.architecture not in (None, libraries.architecture):
-        return False
-    return (defect.since is None or number >= defect.since) and (defect.fixed is None or number < defect.fixed)
+    return defect.affects(version(text) if text is not None else None, libraries.architecture)
 
 
 # --- signs ----------------------------------------------------------------------------------------------------------------

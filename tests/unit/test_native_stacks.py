@@ -1,0 +1,38 @@
+"""When a rank is paused for its C++ frames: only if neither its Python stack nor torch's record names what it waits in."""
+
+import pytest
+
+from hangdoc.observe.stacks.native_stacks import is_at_recorded_call
+from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Stack
+from tests.unit.builders import frame, stack
+
+STEP = frame("Trainer.step", 40, "/home/me/train.py")
+BACKWARD = frame("_engine_run_backward", 820, "/site-packages/torch/autograd/graph.py")
+WAITS = frame("OpOverloadPacket.__call__", 1279, "/site-packages/torch/_ops.py")
+
+
+def record(line: int, *, made_in_window: int = 0) -> FlightRecorder:
+    """One call that is not finished, made at a line of `step`."""
+    frames = (Frame(function="all_reduce", file="/site-packages/torch/distributed/distributed_c10d.py", line=1, library=True),
+              Frame(function="step", file="/home/me/train.py", line=line))  # fmt: skip
+    pending = Recorded(seq=5, op="all_reduce", age_seconds=20.0, frames=frames)
+    group = RecordedGroup(name="0", issued=5, pending=(pending,))
+    return FlightRecorder(source="memory", age_seconds=0.0, groups=(group,), entries_in_window=made_in_window)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "at", "named"),
+    [
+        (record(40), stack(BACKWARD, STEP), True),
+        (record(41), stack(BACKWARD, STEP), False),  # it made the call elsewhere, and may wait for another one
+        (record(40, made_in_window=1), stack(BACKWARD, STEP), False),
+        (record(40), stack(WAITS, STEP), False),  # a wait for the result of any earlier call
+        (record(40), stack(BACKWARD), False),
+        (None, stack(BACKWARD, STEP), False),
+    ],
+    ids=["at its line", "elsewhere", "moves", "in the dispatcher", "no line of the user", "no record"],
+)
+def test_a_recorded_call_at_the_line_of_the_thread_needs_no_pause(
+    recorded: FlightRecorder | None, at: Stack, named: bool
+) -> None:
+    assert is_at_recorded_call(recorded, at) == named
