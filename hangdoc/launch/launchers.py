@@ -28,6 +28,8 @@ from hangdoc.torch_facts.launchers import (
 )
 
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
+_WITH_VALUE = regex(r"-[A-Za-z]*?([mcWX])|--(check-hash-based-pycs)(?==|$)")
+"""Options of Python with a value, which may follow without a space or as the next word. Letters may be joined: `-um module`."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -42,14 +44,32 @@ class Launched(msgspec.Struct, frozen=True):
     """Arguments of the program."""
 
 
+def after_python(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command line without Python and its options: `train.py ...`, `-m module ...` or `-c code ...`."""
+    if not argv or not _PYTHON.match(basename(argv[0])):
+        return argv
+    words = list(argv[1:])
+    while words and len(words[0]) > 1 and words[0].startswith("-"):
+        word = words.pop(0)
+        option = _WITH_VALUE.match(word)
+        if option is None:
+            continue
+        value = [word[option.end() :]] if option.end() < len(word) else [words.pop(0)] if words else []
+        if option[1] in ("m", "c"):
+            return (f"-{option[1]}", *value, *words)
+    return tuple(words)
+
+
+def program_words(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The program of a command line and its arguments: `train.py ...`, `module ...`."""
+    words = after_python(argv)
+    return words[1:] if words[:1] in (("-m",), ("-c",)) else words
+
+
 def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
     """A launcher's name and the words after it; None for any other command. `name` is the kernel's short name of a process, which
     is `pt_elastic` for torchrun."""
-    words = list(argv)
-    if words and _PYTHON.match(basename(words[0])):
-        words.pop(0)
-        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
-            words.pop(0)  # -u, -O, ...: options of Python without a value
+    words = list(after_python(argv))
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
         return MODULES[words[1]], tuple(words[3 if words[1].endswith("_cli") else 2 :])
     program = basename(words[0]) if words else ""
@@ -98,10 +118,8 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             options[name] = following
             index += 2
     rest = words[index:]
-    if rest and tool in STARTS_ANYTHING and _PYTHON.match(basename(rest[0])):
-        rest = tuple(
-            word for at, word in enumerate(rest[1:], 1) if at > 1 or word in ("-m", "-c") or not word.startswith("-")
-        )
+    if tool in STARTS_ANYTHING:
+        rest = after_python(rest)
     if rest[:1] in (("-m",), ("--module",)) and len(rest) > 1:
         return Launched(tool, options, f"-m {rest[1]}", rest[2:])
     return Launched(tool, options, rest[0] if rest else "", rest[1:])

@@ -117,12 +117,7 @@ def _plain_python(cursor: _Cursor) -> Iterator[LaunchLine]:
     name = PurePath(cursor.words[0]).name
     if not name.startswith("python") or not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(cursor.environment):
         return
-    rest = [
-        word
-        for index, word in enumerate(cursor.words[1:])
-        if not (word.startswith("-") and word != "-m" and index == 0)
-    ]
-    launched = launchers.read("python", tuple(rest))
+    launched = launchers.read("python", launchers.after_python(tuple(cursor.words)))
     yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
 
 

@@ -64,6 +64,10 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
                    ()),
     "by hand": ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h python -u t.py --d 3", "python", None, "",
                 {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h"}, {}, "t.py", ("--d", "3")),
+    "options of Python": ("python -um torch.distributed.run --nnodes 2 t.py", "torchrun", None, "", {}, {"nnodes": "2"}, "t.py",
+                          ()),
+    "values of Python": ("srun python -X dev -Wignore -Im pkg.train --d 3", "srun", None, "", {}, {}, "-m pkg.train",
+                         ("--d", "3")),
     "sent keys": ("tmux send-keys -t run 'cd /w; torchrun t.py' Enter", "torchrun", None, "/w", {}, {}, "t.py", ()),
 }  # fmt: skip
 
