@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from os.path import commonprefix
 
 _BEGINNING_LINES = 12
 _CALLERS = {
@@ -90,6 +91,29 @@ def also(which: Iterable[int]) -> str:
     """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
     _, *others = sorted(set(which))
     return f" (also {_name_ranks(others)})" if others else ""
+
+
+def shorten(text: str, most: int) -> str:
+    """A text of at most `most` characters, the last `…` if it was longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def shorten_values(
+    values: Sequence[tuple[str | None, Iterable[int]]], most: int = 60
+) -> list[tuple[str, Iterable[int]]]:
+    """Values with their ranks, as texts of at most `most` characters. A long beginning that all have in common is left out, so
+    that the texts differ as the values do: `…pt_0/0/error.json` and `…pt_0/1/error.json`."""
+    texts = ["not set" if value is None else value for value, _ in values]
+    longest = max(map(len, texts), default=0)
+    common = len(commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071
+    left_out = min(common - most // 3, longest - most + 1)
+    shown = [f"…{text[left_out:]}" for text in texts] if left_out > 1 else texts
+    return [(shorten(text, most), ranks) for text, (_, ranks) in zip(shown, values, strict=True)]
+
+
+def values_by_rank(values: Sequence[tuple[str | None, Iterable[int]]], most: int = 4) -> str:
+    """The first `most` values and the ranks that have them: `8 on ranks 0-2; 9 on rank 3`."""
+    return "; ".join(f"{text} on {ranks(which)}" for text, which in shorten_values(values[:most]))
 
 
 def beginning(report: str) -> str:

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, shorten
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
 from hangdoc.reasoning.evidence.observed import loopback, within
@@ -98,7 +98,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 else ""
             )
             orphan = ", an orphan" if holder.orphan else ""
-            command = " ".join(holder.argv)[:80] or holder.name
+            command = shorten(" ".join(holder.argv), 80) or holder.name
             who = (
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )

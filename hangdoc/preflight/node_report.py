@@ -21,7 +21,7 @@ from hangdoc.observe.kernel.data_directories import list_shards, named_folders, 
 from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener
 from hangdoc.observe.look.abilities import check_all
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, shorten
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.observed import loopback
@@ -175,7 +175,7 @@ def _list_left_over_ranks(proc: ProcFS) -> Iterator[str]:
             continue
         who = f"rank {target.identity.rank}" if target.identity is not None else "a rank"
         orphan = ", an orphan" if target.launcher_gone else ""
-        command = " ".join(redact.argv(target.argv))[:80]
+        command = shorten(" ".join(redact.argv(target.argv)), 80)
         yield f"{who}, pid {pid}{orphan}, started {duration(age(proc, target.start_ticks))} ago: {command}"
 
 

@@ -77,7 +77,7 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Draft:
     odd = run.ranks[kind.values.values[-1][1][0]]
     return Draft(
         confidence=0.93,
-        summary=f"ranks are waiting in {words.operation(odd)} with different roots: {words.values_by_rank(kind.values)}",
+        summary=f"ranks are waiting in {words.operation(odd)} with different roots: {words.values_by_rank(kind.values.values)}",
         evidence=words.stacks(run, blockage.awaited),
         remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
         commands=next_steps.look_again(odd),

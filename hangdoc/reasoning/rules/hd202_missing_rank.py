@@ -71,7 +71,7 @@ shows what ends the rank's loop.
 from collections.abc import Sequence
 
 from hangdoc.parse import names_in, shows_address
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, shorten
 from hangdoc.program import around
 from hangdoc.reasoning.causes.loops import describe_exit
 from hangdoc.reasoning.model.holds import (
@@ -170,7 +170,7 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     ends = [end for end in loops[-1].exits if end.conditions][:2]
     tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
     tested = [local for local in rank.frame.locals if local.name in names_in(tests) and local.length is None]
-    values = [f"`{local.name}` is {local.text[:80]}" for local in tested if not shows_address(local.text[:80])]
+    values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
     return [Evidence(rank.rank, "source", text)]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
+from hangdoc.phrases import shorten_values
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
@@ -166,7 +167,7 @@ def draft_of_settings(
         confidence=confidence,
         severity=severity,
         culprits=first.values.odd,
-        summary=f"{subject} differs between ranks: {words.values_by_rank(first.values)}{why}{more}",
+        summary=f"{subject} differs between ranks: {words.values_by_rank(first.values.values)}{why}{more}",
         evidence=[
             *(line for setting in settings[:_SHOWN] for line in _values(wording, setting)),
             *words.class_evidence(waiting),
@@ -184,8 +185,9 @@ def unexplained(run: Run, what: type[Differs]) -> list[Differs]:
 
 def _values(wording: Wording, setting: Differs) -> list[Evidence]:
     lines = []
-    for value, ranks in setting.values.values[:_SHOWN]:
+    values = setting.values.values[:_SHOWN]
+    for (value, ranks), (shortened, _) in zip(values, shorten_values(values), strict=True):
         text = wording.missing if value is None else wording.evidence
-        shown = text.format(name=setting.name, value=(value or "")[:60])
+        shown = text.format(name=setting.name, value=shortened)
         lines.append(Evidence(ranks[0], wording.probe, shown + words.also(ranks)))
     return lines

@@ -8,10 +8,10 @@ from hangdoc.phrases import also as also
 from hangdoc.phrases import caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
+from hangdoc.phrases import values_by_rank as values_by_rank
 from hangdoc.phrases import verb as verb
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
-from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
     Asleep,
@@ -330,9 +330,3 @@ def ends(connection: Connection) -> str:
     """`10.0.0.1:40312 to 10.0.0.2:29500`."""
     c = connection
     return f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}"
-
-
-def values_by_rank(values: Agreement[str | None, int]) -> str:
-    """The values and the ranks that have them, at most four."""
-    shown = values.values[:4]
-    return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in shown)
