@@ -78,6 +78,11 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
 
 
+def amount(number: int, what: str) -> str:
+    """`1 rank`, `2,048 ranks`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def ranks(which: Iterable[int]) -> str:
     """`rank 1`, `ranks 0-2, 5`, `no rank`."""
     return _name_ranks(sorted(set(which)))

@@ -21,6 +21,7 @@ from hangdoc.torch_facts.launchers import (
     OPTION_VARIABLE,
     PROGRAMS,
     SHORT_OPTIONS,
+    SIZES,
     STANDALONE_ENDPOINT,
     STARTS_ANYTHING,
     TAKES_TORCHRUN_OPTIONS,
@@ -30,6 +31,10 @@ from hangdoc.torch_facts.launchers import (
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
 _WITH_VALUE = regex(r"-[A-Za-z]*?([mcWX])|--(check-hash-based-pycs)(?==|$)")
 """Options of Python with a value, which may follow without a space or as the next word. Letters may be joined: `-um module`."""
+
+
+EXPORTED = "x "
+"""How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -105,7 +110,11 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             index += 1
             continue
         following = words[index + 1] if index + 1 < len(words) else "-"
-        if tool == "mpirun" and name in MPI_PAIRS:
+        if tool == "mpirun" and name == "x":  # may be given for each variable
+            variable, _, value = following.partition("=")
+            options[f"{EXPORTED}{variable}"] = value or "(set)"
+            index += 2
+        elif tool == "mpirun" and name in MPI_PAIRS:
             options[f"{name} {following}"] = words[index + 2] if index + 2 < len(words) else ""
             index += 3
         elif equals:
@@ -142,6 +151,12 @@ def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     return renamed
 
 
+def sizes_in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
+    """The options of any launcher, those about nodes and ranks by torchrun's names; `ranks` are those of all nodes."""
+    names = SIZES.get(tool, {})
+    return {names.get(name, name): value for name, value in options.items()}
+
+
 def endpoint(options: dict[str, str]) -> str | None:
     """torchrun's rendezvous as `host:port`, from its options; None if they do not give one."""
     if options.get("rdzv-endpoint"):
@@ -166,6 +181,21 @@ def _default_endpoint(tool: str, options: dict[str, str]) -> str | None:
     if _is_standalone(tool, options):
         return STANDALONE_ENDPOINT
     return DEFAULT_ENDPOINTS.get(options.get("rdzv-backend", "static"))
+
+
+def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """(`host:port` at which the nodes of a launch meet, where that comes from); None if the launcher takes a free port, or if the
+    line does not determine it."""
+    if tool in TAKES_TORCHRUN_OPTIONS:
+        options = _read_variables(environment) | options
+        if _is_standalone(tool, options):
+            return None
+        if (given := _given_endpoint(tool, options)) is not None:
+            return given, "the launch line"
+        default = _default_endpoint(tool, options)  # with one node, torch 2.13 takes a free port
+        return (default, f"{tool}'s default") if default is not None else None
+    given = endpoint(in_torchrun(tool, options))
+    return (given, "the launch line") if given is not None else None
 
 
 def _given_endpoint(tool: str, options: dict[str, str]) -> str | None:
