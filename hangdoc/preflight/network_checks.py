@@ -56,7 +56,7 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     for report in reports:
         own = report.resolved.get(report.name)
         named = report.environment.get(GLOO_INTERFACE)
-        alone = max(len(reports), plan.nodes) == 1
+        alone = max(len(reports), plan.nodes or 1) == 1
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
         elif named or alone:
