@@ -78,9 +78,9 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
 
 
-def amount(number: int, what: str) -> str:
-    """`1 rank`, `2,048 ranks`."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def amount(number: int, what: str, ending: str = "s") -> str:
+    """`1 rank`, `2,048 ranks`. `ending` makes the plural."""
+    return f"{number:,} {what}{ending * (number != 1)}"
 
 
 def ranks(which: Iterable[int]) -> str:

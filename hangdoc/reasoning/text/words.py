@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from hangdoc.diagnosis import Evidence, Operation
 from hangdoc.phrases import also as also
-from hangdoc.phrases import caller, duration
+from hangdoc.phrases import amount, caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import values_by_rank as values_by_rank
@@ -33,10 +33,15 @@ from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.call_words import recorded_waits
+from hangdoc.reasoning.text.next_steps import WithRemedy
 from hangdoc.snapshot import Connection, Host, Process
 from hangdoc.torch_facts import call_names
 
 _SIGKILL = 9
+_MORE_MEMORY = (
+    "Give the control group (the container or pod) more memory, or use less: smaller batches, fewer dataloader workers. Then "
+    "restart the run."
+)
 _STATES = {
     "computing": "computing",
     "loading-data": "loading data",
@@ -322,8 +327,15 @@ def oom_kills(hosts: Iterable[Host], ended: Iterable[Process | None]) -> list[Ev
     if not any(process is None or (process.exit_code or 0) & 0x7F == _SIGKILL for process in ended):
         return []
     groups = [group for host in hosts for group in host.control_groups if group.oom_kills]
-    text = "the OOM killer has killed {} process(es) in {}"
-    return [Evidence(None, "control groups", text.format(group.oom_kills, group.path)) for group in groups]
+    return [
+        WithRemedy(
+            None,
+            "control groups",
+            f"the OOM killer has killed {amount(group.oom_kills or 0, 'process', 'es')} in {group.path}",
+            remedy=_MORE_MEMORY,
+        )
+        for group in groups
+    ]
 
 
 def ends(connection: Connection) -> str:
