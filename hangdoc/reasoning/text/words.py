@@ -34,10 +34,12 @@ from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.reasoning.text.next_steps import WithRemedy
-from hangdoc.snapshot import Connection, Host, Process
+from hangdoc.snapshot import Connection, Host, Process, Unavailable
 from hangdoc.torch_facts import call_names
 
 _SIGKILL = 9
+_NOT_NEEDED = "not needed"
+"""Why C++ frames were not read that would show nothing more."""
 _MORE_MEMORY = (
     "Give the control group (the container or pod) more memory, or use less: smaller batches, fewer dataloader workers. Then "
     "restart the run."
@@ -270,7 +272,9 @@ def _inferred(rank: Rank) -> str:
         return ""
     if wait.number is not None or wait.thread_at is not None:
         return ", by its record: its thread is busy and makes no other call"
-    return ", inferred from its line: no frame shows the call"
+    native = rank.process.native if rank.process is not None else None
+    unread = isinstance(native, Unavailable) and native.reason != _NOT_NEEDED
+    return f", inferred from its line: {native.reason if unread else 'no frame shows the call'}"
 
 
 def _thread_at(rank: Rank) -> str:
