@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import dropwhile, takewhile
 from os.path import commonprefix
 
 _BEGINNING_LINES = 12
@@ -122,9 +123,11 @@ def values_by_rank(values: Sequence[tuple[str | None, Iterable[int]]], most: int
 
 
 def beginning(report: str) -> str:
-    """The first lines of a report without its list of runs, at most up to the evidence of its first finding, for logs."""
+    """The first lines of a report without its list of runs, up to the evidence of its first finding, and what to do, for logs."""
     if report.partition("\n")[0].endswith(" runs"):
         report = report.partition("\n\n")[2]
     lines = [line for line in report.splitlines() if line.strip()]
     end = next((at for at, line in enumerate(lines) if line.startswith("  evidence")), len(lines))
-    return "\n".join(lines[: min(end, _BEGINNING_LINES)])
+    remedy = list(dropwhile(lambda line: not line.startswith("  to do"), lines[end:]))
+    more = takewhile(lambda line: line.startswith(" " * 12) and not line.lstrip().startswith("$ "), remedy[1:])
+    return "\n".join([*lines[: min(end, _BEGINNING_LINES)], *remedy[:1], *more])

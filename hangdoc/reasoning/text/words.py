@@ -273,8 +273,10 @@ def _inferred(rank: Rank) -> str:
     if wait.number is not None or wait.thread_at is not None:
         return ", by its record: its thread is busy and makes no other call"
     native = rank.process.native if rank.process is not None else None
-    unread = isinstance(native, Unavailable) and native.reason != _NOT_NEEDED
-    return f", inferred from its line: {native.reason if unread else 'no frame shows the call'}"
+    why = (
+        native.reason if isinstance(native, Unavailable) and native.reason != _NOT_NEEDED else "no frame shows the call"
+    )
+    return f", inferred from its line: {why}"
 
 
 def _thread_at(rank: Rank) -> str:
