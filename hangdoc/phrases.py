@@ -2,6 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import dropwhile, takewhile
+from os.path import commonprefix
 
 _BEGINNING_LINES = 12
 _CALLERS = {
@@ -77,6 +79,11 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
 
 
+def amount(number: int, what: str, ending: str = "s") -> str:
+    """`1 rank`, `2,048 ranks`. `ending` makes the plural."""
+    return f"{number:,} {what}{ending * (number != 1)}"
+
+
 def ranks(which: Iterable[int]) -> str:
     """`rank 1`, `ranks 0-2, 5`, `no rank`."""
     return _name_ranks(sorted(set(which)))
@@ -92,10 +99,35 @@ def also(which: Iterable[int]) -> str:
     return f" (also {_name_ranks(others)})" if others else ""
 
 
+def shorten(text: str, most: int) -> str:
+    """A text of at most `most` characters, the last `…` if it was longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def shorten_values(
+    values: Sequence[tuple[str | None, Iterable[int]]], most: int = 60
+) -> list[tuple[str, Iterable[int]]]:
+    """Values with their ranks, as texts of at most `most` characters. A long beginning that all have in common is left out, so
+    that the texts differ as the values do: `…pt_0/0/error.json` and `…pt_0/1/error.json`."""
+    texts = ["not set" if value is None else value for value, _ in values]
+    longest = max(map(len, texts), default=0)
+    common = len(commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071
+    left_out = min(common - most // 3, longest - most + 1)
+    shown = [f"…{text[left_out:]}" for text in texts] if left_out > 1 else texts
+    return [(shorten(text, most), ranks) for text, (_, ranks) in zip(shown, values, strict=True)]
+
+
+def values_by_rank(values: Sequence[tuple[str | None, Iterable[int]]], most: int = 4) -> str:
+    """The first `most` values and the ranks that have them: `8 on ranks 0-2; 9 on rank 3`."""
+    return "; ".join(f"{text} on {ranks(which)}" for text, which in shorten_values(values[:most]))
+
+
 def beginning(report: str) -> str:
-    """The first lines of a report without its list of runs, at most up to the evidence of its first finding, for logs."""
+    """The first lines of a report without its list of runs, up to the evidence of its first finding, and what to do, for logs."""
     if report.partition("\n")[0].endswith(" runs"):
         report = report.partition("\n\n")[2]
     lines = [line for line in report.splitlines() if line.strip()]
     end = next((at for at, line in enumerate(lines) if line.startswith("  evidence")), len(lines))
-    return "\n".join(lines[: min(end, _BEGINNING_LINES)])
+    remedy = list(dropwhile(lambda line: not line.startswith("  to do"), lines[end:]))
+    more = takewhile(lambda line: line.startswith(" " * 12) and not line.lstrip().startswith("$ "), remedy[1:])
+    return "\n".join([*lines[: min(end, _BEGINNING_LINES)], *remedy[:1], *more])

@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from hangdoc.agents.answers import Answer
+from hangdoc.phrases import shorten
 from hangdoc.render.words import clean
 
 MAX_BYTES = 24_000
@@ -36,8 +37,7 @@ def first(items: Sequence[I], most: int) -> tuple[tuple[I, ...], int]:
 
 def clip(text: str | None, length: int = TEXT) -> str:
     """Text from a process without control characters, cut to this length."""
-    shown = clean(text or "")
-    return shown if len(shown) <= length else shown[: length - 1] + "…"
+    return shorten(clean(text or ""), length)
 
 
 def in_tool_terms(sentence: str) -> str:

@@ -14,7 +14,7 @@ from hangdoc.commands import documents
 from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
-from hangdoc.commands.preflight import checked, master_of, parameters
+from hangdoc.commands.preflight import checked, parameters, planned
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Plan
 
@@ -33,10 +33,8 @@ _IDLE_SECONDS = 120
 @click.option(
     "--ranks-per-node",
     type=Number(1, 4096, whole=True),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Ranks on each node, as torchrun --nproc-per-node.",
+    help="Ranks on each node, as torchrun --nproc-per-node. Default: as in the launch line, else 1.",
 )
 @click.option(
     "--params",
@@ -67,24 +65,24 @@ _IDLE_SECONDS = 120
     help="Answer the node that runs the checks. --hosts starts this on each host.",
 )
 @fleet_options("Check these hosts")
-@click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
+@click.argument("script_arguments", nargs=-1, metavar="[-- LAUNCH LINE | SCRIPT ARGUMENTS]")
 def command(
-    master: str | None, ranks_per_node: int, params: str | None, dtype: str | None, data: tuple[str, ...],
+    master: str | None, ranks_per_node: int | None, params: str | None, dtype: str | None, data: tuple[str, ...],
     checkpoints: str | None, as_json: bool, timeout: float, answer: bool, fleet: Hosts, script_arguments: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Check hosts, network, data and settings before the launch.
 
     Without --hosts it checks this host. With --hosts it checks these hosts and the connections between them. Started by
     torchrun, it checks the nodes that will train: torchrun ARGS -m hangdoc.preflight -- SCRIPT ARGUMENTS.
+
+    After `--`, give the line that you will start (torchrun --nproc-per-node 2 train.py --lr 1): ranks, nodes, master, variables
+    and arguments come from it. Nothing of it is executed. Or give the arguments of the script only.
     """
     if answer:
         return _answer()
-    address, origin, unused = master_of(master, os.environ)
-    plan = Plan(
-        master=address, master_origin=origin, ranks_per_node=ranks_per_node, parameters=parameters(params), dtype=dtype,
-        data=data, arguments=script_arguments, checkpoints=checkpoints, nodes=1,
-    )  # fmt: skip
-    return show(checked(plan, fleet, timeout, unused), as_json)
+    given = Plan(parameters=parameters(params), dtype=dtype, data=data, checkpoints=checkpoints)
+    plan, more = planned(given, script_arguments, os.environ, master=master, ranks_per_node=ranks_per_node)
+    return show(checked(plan, fleet, timeout, more), as_json)
 
 
 def _answer() -> int:

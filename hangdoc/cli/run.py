@@ -115,8 +115,8 @@ def command(
         raise CommandError(str(error), error.exit_code) from None
 
 
-def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> int:
-    """Watch the command until it ends or must be stopped. Returns the exit code of the observer."""
+def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> str | None:
+    """Watch the command until it ends or must be stopped. Returns why it must be stopped, else None."""
     from hangdoc.cli.pages import Pages
     from hangdoc.observe.look.observe import Options
     from hangdoc.observe.look.polling import Polling
@@ -156,13 +156,10 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
     lifeline.at_end = nodes.leave
     reporter = _Reporter(nodes, reaction, pages, settings.patience)
     try:
-        hangs = (True for seen in watch.looks() if reporter.report(seen, lifeline))
-        for _ in hangs:
-            if settings.stop:
-                return passthrough.STOPPED_CODE
+        reported = filter(None, (reporter.report(seen, lifeline) for seen in watch.looks()))
+        return next((hang for hang in reported if settings.stop), None)
     finally:
         nodes.leave()
-    return 0
 
 
 class _Reporter:
@@ -177,8 +174,9 @@ class _Reporter:
         self._unclear: dict[str, float] = {}
         """Since when bundles of other nodes have been missing for a verdict, by job; infinite once that was reported."""
 
-    def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
-        """Report what a look showed. Returns whether a hang was reported, here or on another node."""
+    def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> str | None:
+        """Report what a look showed. Returns the hang that was reported, here or on another node, as one sentence; None for
+        none."""
         nodes, changes, now = self._nodes, seen.changes, time.monotonic()
         self._pages.add(seen.snapshot, seen.diagnosis)
         for end in changes.over:
@@ -190,17 +188,17 @@ class _Reporter:
         if (where := nodes.announced()) is not None:
             self._deferred = None
             _log(f"HUNG: {where}")
-            return True
+            return where
         self._report_missing_nodes(seen, now)
         hung = changes.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
         if not hung or (self._deferred is None and not changes.confirmed):
-            return False
+            return None
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
                 self._deferred = now
                 _log("HUNG: the node of rank 0 writes the report, because it has the bundles of all nodes")
             if now - self._deferred < _DEFER_SECONDS:
-                return False
+                return None
             _log(
                 f"the node of rank 0 has not reported within {_DEFER_SECONDS:g} s, so {nodes.host} reports its own ranks"
             )
@@ -212,8 +210,9 @@ class _Reporter:
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _log(text)
-            nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept and kept[0].report else ""))
-        return True
+            report = kept[0].report if kept else None
+            nodes.announce(f"reported by {nodes.host}" + (f" in {report}" if report else ""))
+        return _describe_hang(hung[0], report)
 
     def _report_missing_nodes(self, seen: "Seen", now: float) -> None:
         """Report once that bundles of other nodes are missing for a verdict, when a hang would be confirmed."""
@@ -226,6 +225,19 @@ class _Reporter:
                     _log(f"job {job.id} makes no progress on {self._nodes.host}, and the verdict is unknown: {missing}")
                     unclear[job.id] = math.inf
         self._unclear = unclear
+
+
+def _describe_hang(job: "Job", report: Path | None) -> str:
+    """`rank 1 did not call ...; rank 1 is waiting in barrier (train.py:27 in main); report FILE`."""
+    from hangdoc.render.words import place
+
+    text = "no rank makes progress"
+    if job.findings:
+        text = job.findings[0].summary
+        wheres = (view.where for view in job.ranks if view.rank in job.findings[0].culprits)
+        if (at := next(filter(None, wheres), None)) is not None and f"{at.file}:{at.line}" not in text:
+            text += f" ({place(at)})"
+    return f"{text}; report {report}" if report is not None else text
 
 
 def _confirm_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":

@@ -59,7 +59,8 @@ def compared(named: Sequence[Named]) -> Comparison:
             USAGE,
         )
     lines = [line for _, line in named]
-    return Comparison(lines=tuple(name for name, _ in named), rows=tuple(compare(lines)), derived=dict(derived(lines)))
+    names = tuple(name or f"line {number}" for number, (name, _) in enumerate(named, 1))
+    return Comparison(lines=names, rows=tuple(compare(lines)), derived=dict(derived(lines)))
 
 
 def _without_secrets(line: LaunchLine) -> LaunchLine:
@@ -78,8 +79,9 @@ def _without_secrets(line: LaunchLine) -> LaunchLine:
 
 
 def _name_column(name: str, line: "LaunchLine", number: int) -> str:
-    """The name of a line: its host, file or node rank."""
+    """The name of a line: its host, file or node rank; empty for none."""
     if line.host is not None:
         return line.host
-    plain = name or f"node {line.launched.options.get('node-rank', '?')}"
-    return f"{plain}:{number}" if number else plain
+    node_rank = line.launched.options.get("node-rank")
+    plain = name or (f"node {node_rank}" if node_rank is not None else "")
+    return f"{plain}:{number}" if number and plain else plain

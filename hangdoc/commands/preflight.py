@@ -1,17 +1,32 @@
 """A preflight: the master address of the run, the session with all nodes, and the result."""
 
 import secrets
+import shlex
+import shutil
 from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from hangdoc import untrusted
+from hangdoc import redact, untrusted
+from hangdoc.commands import launches
 from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
+from hangdoc.launch import launchers, layers
+from hangdoc.launch.layers import LaunchLine
+from hangdoc.launch.sizes import Size, size_of
+from hangdoc.phrases import amount, shorten
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
+from hangdoc.torch_facts.launchers import AGENTS
 
+_LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
+_USED = frozenset({
+    "nnodes", "node-rank", "nproc-per-node", "ranks", "standalone", "rdzv-backend", "rdzv-endpoint", "master-addr", "master-port",
+    "main-process-ip", "main-process-port", "main-address", "main-port", "machine-rank", "host",
+})  # fmt: skip
+"""The options of launchers that a plan is made of, by torchrun's names where it has them."""
 _MAX_ANSWER_BYTES = 4 << 20
 
 
@@ -59,18 +74,110 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text) < 65536
 
 
+def planned(
+    plan: Plan,
+    words: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    master: str | None,
+    ranks_per_node: int | None,
+) -> tuple[Plan, list[Check]]:
+    """(a plan with what the words after `--` say, additional checks to report). The words are a launch line or the arguments of
+    a script; `master` and `ranks_per_node` are options. Raises CommandError if a command has not exactly one
+    launch, or if the options contradict it."""
+    line = _read_launch(words)
+    if line is None:
+        address, origin, more = master_of(master, environment)
+        plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words)
+        if words and not words[0].startswith("-"):
+            text = f"no launch line: the arguments of the script are `{shorten(' '.join(redact.argv(words)), 60)}`"
+            more.append(Check(name="launch", status="pass", text=text))
+        return plan, more
+    size, tool, merged = size_of(line), line.launched.tool, {**environment, **line.environment}
+    meets = launchers.meeting_point(tool, line.launched.options, merged)
+    _refuse_contradiction("--ranks-per-node", ranks_per_node, size.ranks_per_node)
+    _refuse_contradiction("--master", master, meets and meets[0])
+    more = []
+    if master is not None or tool not in AGENTS:
+        address, origin, more = master_of(master, merged)
+    elif meets is not None and _is_port(meets[0].rpartition(":")[2]):
+        address, origin = meets
+    else:
+        address = origin = None
+    plan = replace(
+        plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or size.ranks_per_node,
+        arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
+        environment=line.environment,
+    )  # fmt: skip
+    return plan, [_describe_launch(plan, line, size), *more]
+
+
+def _read_launch(words: Sequence[str]) -> LaunchLine | None:
+    try:
+        lines = [line for _, line in launches.parsed(shlex.join(words))] if words else []
+    except CommandError:
+        lines = []
+    if len(lines) == 1:
+        return lines[0]
+    if lines or (words and shutil.which(words[0]) is not None):
+        what = f"{len(lines)} launches" if lines else "no launch"
+        raise CommandError(
+            f"preflight finds {what} in `{shorten(' '.join(words), 60)}`. After `--`, write one command of {_LAUNCHERS}; or give "
+            "--ranks-per-node and --master, and after `--` only the arguments of the script.",
+            USAGE,
+        )
+    return None
+
+
+def _refuse_contradiction(option: str, given: int | str | None, in_line: int | str | None) -> None:
+    if given is not None and in_line is not None and given != in_line:
+        raise CommandError(f"{option} is {given}, but {in_line} in the launch line. Leave out {option}.", USAGE)
+
+
+def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
+    """What was taken from the launch line, and what preflight does not use of it."""
+    where = "one node" if plan.nodes == 1 else f"each of {amount(plan.nodes, 'node')}" if plan.nodes else "each node"
+    ranks, remedy = f"{amount(plan.ranks_per_node or 0, 'rank')} on {where}", ""
+    if plan.ranks_per_node is None:
+        ranks = f"{amount(size.ranks, 'rank')} on all nodes together" if size.ranks else "an unknown number of ranks"
+        remedy = "Give --ranks-per-node: the line leaves the ranks of each node to the number of cards, to Slurm or to a file."
+    options = launchers.sizes_in_torchrun(plan.launcher or "", line.launched.options)
+    unused = [f"--{name}" for name in options if name not in _USED and not name.startswith(launchers.EXPORTED)]
+    unused += [f"`{shorten(layer.text, 40)}`" for layer in line.layers if layer.why not in layers.SETS_VARIABLES]
+    ignored = f"; not used here: {', '.join(unused)}" if unused else ""
+    meets = f", meeting at {plan.master}" if plan.master is not None else ""
+    return Check(
+        name="launch",
+        status="unknown" if remedy else "pass",
+        text=f"{plan.launcher}: {ranks}{meets}{ignored}",
+        remedy=remedy,
+    )
+
+
 def checked(plan: Plan, fleet: Hosts, timeout: float, more: Sequence[Check] = ()) -> Preflight:
     """The preflight of this host, or of all hosts of the fleet. `timeout` in seconds limits the latter. `more`: additional
     checks to report. Raises CommandError for invalid hosts."""
     silent: dict[str, str] = {}
+    hosts = 1 if fleet.hosts is None else len(fleet.names())
+    if plan.launcher is not None and plan.nodes is not None and plan.nodes != hosts:
+        more = [*more, _describe_nodes(plan.nodes, hosts, alone=fleet.hosts is None)]
     if fleet.hosts is None:
         node = session.Node()
         reports, links = session.drive(session.conduct(plan), lambda message: {"this host": node.answer(message)})
         node.close()
     else:
         reports, links, silent = _check_hosts(fleet, plan, timeout)
-        plan = msgspec.structs.replace(plan, nodes=len(reports) + len(silent))
+        plan = replace(plan, nodes=len(reports) + len(silent))
     return concluded(reports, links, plan, silent, more)
+
+
+def _describe_nodes(nodes: int, hosts: int, *, alone: bool) -> Check:
+    whole = f"the launch has {amount(nodes, 'node')}, and"
+    if alone:
+        remedy = "Give --hosts, or let the launcher start preflight on its nodes: torchrun ... -m hangdoc.preflight."
+        return Check(name="nodes", status="unknown", text=f"{whole} only this host was checked", remedy=remedy)
+    remedy = "Name the hosts on which the run will start, or correct the number of nodes."
+    return Check(name="nodes", status="warn", text=f"{whole} --hosts names {amount(hosts, 'host')}", remedy=remedy)
 
 
 def concluded(
@@ -93,7 +200,7 @@ def concluded(
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports)) if link is not None and link.mbit else None
     return Preflight(
         nodes=tuple(report.node for report in reports),
-        checks=(*checks, *more),
+        checks=(*more, *checks),
         all_reduce_seconds=seconds,
         links=tuple(links),
         reports=tuple(reports),
@@ -119,7 +226,7 @@ def _conduct_session(
     message = next(conducting)
     while True:
         nonce = secrets.token_hex(16)
-        lines = yield msgspec.json.encode(msgspec.structs.replace(message, nonce=nonce))
+        lines = yield msgspec.json.encode(replace(message, nonce=nonce))
         answers = {}
         for host, line in lines.items():
             try:

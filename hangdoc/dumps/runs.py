@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hangdoc.dumps.rank_dump import LATE_US, SKEW_US, GroupKey, RankDump
-from hangdoc.phrases import duration
+from hangdoc.phrases import amount, duration
 from hangdoc.snapshot import FlightRecorder
 
 _US = 1_000_000
@@ -63,7 +63,7 @@ class Run:
     def fit(self, dump: RankDump) -> Fit:
         """Whether a dump can be of this run."""
         if self.size is not None and dump.size is not None and self.size != dump.size:
-            return Fit(f"its default group has {dump.size} ranks, and that of the others {self.size}")
+            return Fit(f"its default group has {amount(dump.size, 'rank')}, and that of the others {self.size}")
         same_rank = self.dumps.get(dump.rank)
         if same_rank is not None and _are_of_one_process(dump, same_rank):
             return Fit(agrees=True)

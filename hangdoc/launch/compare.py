@@ -3,12 +3,13 @@
 The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.settings`)."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from hangdoc import settings
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
+from hangdoc.launch.sizes import are_separate, size_of
 from hangdoc.parse import natural
 from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
 from hangdoc.torch_facts.launchers import TAKES_TORCHRUN_OPTIONS
@@ -34,6 +35,11 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "machine-rank": ("must differ", "identifies the node"),
     "main-process-ip": ("must agree", "all nodes connect to this address"),
     "main-process-port": ("must agree", "all nodes connect to this port"),
+    "num-nodes": ("must agree", "each node waits for this number of nodes"),
+    "nodes": ("should agree", "the number of nodes"),
+    "ntasks-per-node": ("should agree", "ranks on each node"),
+    "num-gpus": ("should agree", "ranks on each node"),
+    "n": ("must agree", "the number of ranks on all nodes together"),
     "num-processes": ("must agree", "the number of ranks on all nodes together"),
     "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
 }
@@ -114,7 +120,7 @@ def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
 
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     nodes = [natural((line.launched.options.get("nnodes") or "1").partition(":")[0]) for line in lines]
-    rows = []
+    rows = [*_check_separate(lines)]
     addresses = tuple((launchers.endpoint(line.launched.options) or "").rpartition(":")[0] or None for line in lines)
     several = max((count or 1 for count in nodes), default=1) > 1
     if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
@@ -126,6 +132,15 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
                         why=f"{len(lines)} lines for --nnodes {nodes[0]}: "
                         + ("a node is missing" if len(lines) < nodes[0] else "there is a node too many")))  # fmt: skip
     return rows
+
+
+def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:
+    if are_separate(lines):
+        nodes = (size_of(line).nodes for line in lines)
+        yield Row(name="number of nodes", origin="launcher", standing="suspicious",
+                  values=tuple(str(count) if count is not None else None for count in nodes),
+                  why="each line starts a run of its own. For one run, give each node the number of nodes and its own rank "
+                  "(torchrun: --nnodes, --node-rank)")  # fmt: skip
 
 
 def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:

@@ -4,50 +4,59 @@ from collections.abc import Iterator
 
 from hangdoc import settings
 from hangdoc.launch.layers import LaunchLine
+from hangdoc.launch.sizes import are_separate, size_of, world_size
 from hangdoc.parse import natural
+from hangdoc.phrases import amount
+from hangdoc.regex import regex
 
+_NANOCHAT = regex(r"(-m )?(.*/)?scripts[./](base_train|mid_train|chat_sft|chat_rl)(\.py)?")
+"""nanochat's programs that train."""
 _ASPECT_RATIO, _HEAD_DIM, _SEQUENCE = 64, 128, 2048
-"""nanochat's defaults, for arguments that the line does not give."""
+"""Their defaults, for arguments that the line does not give."""
+_BATCH = ("device_batch_size", "micro_batch_size", "per_device_train_batch_size", "batch_size")
+_LENGTH = ("max_seq_len", "seq_len", "sequence_length", "block_size")
 
 
 def derived(lines: list[LaunchLine]) -> list[tuple[str, str]]:
     """(name, value) of each number that the lines determine."""
-    return [*_derive_world(lines), *_derive_model(lines[0]), *_derive_tokens(lines)]
+    if are_separate(lines):
+        return [("world size", _describe_separate(lines))]
+    nanochat = all(_NANOCHAT.fullmatch(line.launched.program) for line in lines)
+    return [*_derive_world(lines), *(_derive_model(lines) if nanochat else ()), *_derive_tokens(lines, nanochat)]
 
 
-def world_size(lines: list[LaunchLine]) -> int | None:
-    """Number of ranks of the run; None if the lines do not determine it."""
-    first = lines[0].launched.options
-    if "num-processes" in first:
-        return natural(first["num-processes"])
-    per_node = [natural(line.launched.options.get("nproc-per-node", "1")) for line in lines]
-    nodes = natural((first.get("nnodes") or "1").partition(":")[0])
-    if nodes is None or None in per_node:
-        return None
-    counts = [count for count in per_node if count is not None]
-    return sum(counts) if len(lines) == nodes else nodes * counts[0]
+def _describe_separate(lines: list[LaunchLine]) -> str:
+    sizes = [size_of(line).ranks for line in lines]
+    shown = " and ".join("an unknown number" if size is None else amount(size, "rank") for size in dict.fromkeys(sizes))
+    each = " each" if len(set(sizes)) == 1 else ""
+    return f"{len(lines)} separate runs of {shown}{each}, because no line says that it is one of several nodes"
 
 
 def _derive_world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
     world = world_size(lines)
     if world is None:
-        yield "world size", "depends on the nodes (--nproc-per-node is not a number)"
+        yield "world size", "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"
         return
-    parts = " + ".join(line.launched.options.get("nproc-per-node", "1") for line in lines)
-    yield "world size", f"{world} ranks" + (f" ({parts})" if len(lines) > 1 else "")
+    parts = [size_of(line).ranks_per_node for line in lines]
+    sums = f" ({' + '.join(map(str, parts))})" if len(lines) > 1 and sum(part or 0 for part in parts) == world else ""
+    yield "world size", f"{amount(world, 'rank')}{sums}"
 
 
-def _read_number(line: LaunchLine, *names: str) -> int | None:
-    options = settings.options(("", *(word for word in line.launched.arguments if word != "--")))
-    plain = {name.replace("-", "_"): value for name, value in options.items()}
-    return next((number for name in names if (number := natural(plain.get(name))) is not None), None)
+def _read_number(lines: list[LaunchLine], *names: str) -> int | None:
+    """The first of these arguments that a line has, if it is the same in all lines."""
+    numbers = set()
+    for line in lines:
+        options = settings.options(("", *(word for word in line.launched.arguments if word != "--")))
+        plain = {name.replace("-", "_"): value for name, value in options.items()}
+        numbers.add(next((number for name in names if (number := natural(plain.get(name))) is not None), None))
+    return numbers.pop() if len(numbers) == 1 else None
 
 
-def _derive_model(line: LaunchLine) -> Iterator[tuple[str, str]]:
-    depth = _read_number(line, "depth")
+def _derive_model(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
+    depth = _read_number(lines, "depth")
     if depth is None:
         return
-    aspect, head = _read_number(line, "aspect_ratio"), _read_number(line, "head_dim")
+    aspect, head = _read_number(lines, "aspect_ratio"), _read_number(lines, "head_dim")
     dim = depth * (aspect or _ASPECT_RATIO)
     heads = max(1, -(-dim // (head or _HEAD_DIM)))
     assumed = [
@@ -56,19 +65,22 @@ def _derive_model(line: LaunchLine) -> Iterator[tuple[str, str]]:
         if argument is None
     ]
     note = f" ({'; '.join(assumed)})" if assumed else ""
-    yield "model", f"depth {depth}: dim {dim}, {heads} heads{note}"
+    yield "model", f"depth {depth}: dim {dim}, {amount(heads, 'head')}{note}"
 
 
-def _derive_tokens(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
-    batch = _read_number(lines[0], "device_batch_size", "micro_batch_size", "per_device_train_batch_size", "batch_size")
-    sequence = _read_number(lines[0], "max_seq_len", "seq_len", "sequence_length", "block_size")
+def _derive_tokens(lines: list[LaunchLine], nanochat: bool) -> Iterator[tuple[str, str]]:
+    batch, given = _read_number(lines, *_BATCH), _read_number(lines, *_LENGTH)
+    sequence = _SEQUENCE if given is None and nanochat else given
     world = world_size(lines)
     if batch is None or world is None:
         return
-    assumed = "" if sequence is not None else f" (sequence length {_SEQUENCE}, nanochat's default)"
-    micro = batch * (sequence or _SEQUENCE) * world
-    yield "tokens per micro-step", f"{batch} × {sequence or _SEQUENCE} × {world} ranks = {micro:,}{assumed}"
-    total = _read_number(lines[0], "total_batch_size")
+    if sequence is None:
+        yield "samples per micro-step", f"{batch} × {amount(world, 'rank')} = {batch * world:,}"
+        return
+    assumed = "" if given is not None else f" (sequence length {_SEQUENCE}, nanochat's default)"
+    micro = batch * sequence * world
+    yield "tokens per micro-step", f"{batch} × {sequence} × {amount(world, 'rank')} = {micro:,}{assumed}"
+    total = _read_number(lines, "total_batch_size") if nanochat else None  # elsewhere it may count samples
     if total is None or total <= 0:
         return
     if total % micro:
@@ -77,4 +89,4 @@ def _derive_tokens(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
             f"{total:,} / {micro:,} is not an integer: the script stops, or the ranks make different numbers of micro-steps",
         )
     else:
-        yield "accumulation", f"{total:,} / {micro:,} = {total // micro} micro-steps per step"
+        yield "accumulation", f"{total:,} / {micro:,} = {amount(total // micro, 'micro-step')} per step"

@@ -21,6 +21,7 @@ from hangdoc.torch_facts.launchers import (
     OPTION_VARIABLE,
     PROGRAMS,
     SHORT_OPTIONS,
+    SIZES,
     STANDALONE_ENDPOINT,
     STARTS_ANYTHING,
     TAKES_TORCHRUN_OPTIONS,
@@ -28,6 +29,12 @@ from hangdoc.torch_facts.launchers import (
 )
 
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
+_WITH_VALUE = regex(r"-[A-Za-z]*?([mcWX])|--(check-hash-based-pycs)(?==|$)")
+"""Options of Python with a value, which may follow without a space or as the next word. Letters may be joined: `-um module`."""
+
+
+EXPORTED = "x "
+"""How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -42,14 +49,32 @@ class Launched(msgspec.Struct, frozen=True):
     """Arguments of the program."""
 
 
+def after_python(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command line without Python and its options: `train.py ...`, `-m module ...` or `-c code ...`."""
+    if not argv or not _PYTHON.match(basename(argv[0])):
+        return argv
+    words = list(argv[1:])
+    while words and len(words[0]) > 1 and words[0].startswith("-"):
+        word = words.pop(0)
+        option = _WITH_VALUE.match(word)
+        if option is None:
+            continue
+        value = [word[option.end() :]] if option.end() < len(word) else [words.pop(0)] if words else []
+        if option[1] in ("m", "c"):
+            return (f"-{option[1]}", *value, *words)
+    return tuple(words)
+
+
+def program_words(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The program of a command line and its arguments: `train.py ...`, `module ...`."""
+    words = after_python(argv)
+    return words[1:] if words[:1] in (("-m",), ("-c",)) else words
+
+
 def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
     """A launcher's name and the words after it; None for any other command. `name` is the kernel's short name of a process, which
     is `pt_elastic` for torchrun."""
-    words = list(argv)
-    if words and _PYTHON.match(basename(words[0])):
-        words.pop(0)
-        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
-            words.pop(0)  # -u, -O, ...: options of Python without a value
+    words = list(after_python(argv))
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
         return MODULES[words[1]], tuple(words[3 if words[1].endswith("_cli") else 2 :])
     program = basename(words[0]) if words else ""
@@ -85,7 +110,11 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             index += 1
             continue
         following = words[index + 1] if index + 1 < len(words) else "-"
-        if tool == "mpirun" and name in MPI_PAIRS:
+        if tool == "mpirun" and name == "x":  # may be given for each variable
+            variable, _, value = following.partition("=")
+            options[f"{EXPORTED}{variable}"] = value or "(set)"
+            index += 2
+        elif tool == "mpirun" and name in MPI_PAIRS:
             options[f"{name} {following}"] = words[index + 2] if index + 2 < len(words) else ""
             index += 3
         elif equals:
@@ -98,10 +127,8 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             options[name] = following
             index += 2
     rest = words[index:]
-    if rest and tool in STARTS_ANYTHING and _PYTHON.match(basename(rest[0])):
-        rest = tuple(
-            word for at, word in enumerate(rest[1:], 1) if at > 1 or word in ("-m", "-c") or not word.startswith("-")
-        )
+    if tool in STARTS_ANYTHING:
+        rest = after_python(rest)
     if rest[:1] in (("-m",), ("--module",)) and len(rest) > 1:
         return Launched(tool, options, f"-m {rest[1]}", rest[2:])
     return Launched(tool, options, rest[0] if rest else "", rest[1:])
@@ -122,6 +149,12 @@ def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     if ranks is not None and nodes:
         renamed["nproc-per-node"] = str(ranks // nodes)
     return renamed
+
+
+def sizes_in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
+    """The options of any launcher, those about nodes and ranks by torchrun's names; `ranks` are those of all nodes."""
+    names = SIZES.get(tool, {})
+    return {names.get(name, name): value for name, value in options.items()}
 
 
 def endpoint(options: dict[str, str]) -> str | None:
@@ -148,6 +181,21 @@ def _default_endpoint(tool: str, options: dict[str, str]) -> str | None:
     if _is_standalone(tool, options):
         return STANDALONE_ENDPOINT
     return DEFAULT_ENDPOINTS.get(options.get("rdzv-backend", "static"))
+
+
+def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """(`host:port` at which the nodes of a launch meet, where that comes from); None if the launcher takes a free port, or if the
+    line does not determine it."""
+    if tool in TAKES_TORCHRUN_OPTIONS:
+        options = _read_variables(environment) | options
+        if _is_standalone(tool, options):
+            return None
+        if (given := _given_endpoint(tool, options)) is not None:
+            return given, "the launch line"
+        default = _default_endpoint(tool, options)  # with one node, torch 2.13 takes a free port
+        return (default, f"{tool}'s default") if default is not None else None
+    given = endpoint(in_torchrun(tool, options))
+    return (given, "the launch line") if given is not None else None
 
 
 def _given_endpoint(tool: str, options: dict[str, str]) -> str | None:

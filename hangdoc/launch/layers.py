@@ -10,6 +10,10 @@ from hangdoc.launch.shell import Scope, Simple, commands
 from hangdoc.torch_facts.launchers import STARTS_ANYTHING
 
 _MAX_LAYERS = 40
+_VARIABLES = "environment variables"
+_SETS_VARIABLES = "sets variables for the command"
+SETS_VARIABLES = frozenset({_VARIABLES, _SETS_VARIABLES})
+"""What a layer does that only sets the variables in `LaunchLine.environment`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
     if environment:
         shown = simple.scope.expansion.count(" ".join(f"{name}={value}" for name, value in environment.items()))
-        cursor.layers.append(Layer(shown, "environment variables"))
+        cursor.layers.append(Layer(shown, _VARIABLES))
     if simple.redirection:
         cursor.layers.append(Layer(simple.redirection, _describe_output(simple.redirection)))
     while cursor.words and depth < _MAX_LAYERS:
@@ -98,8 +102,11 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
 
 def _list_exported(launched: Launched) -> dict[str, str]:
     """The variables that `mpirun -x NAME=value` exports."""
-    name, equals, value = launched.options.get("x", "").partition("=") if launched.tool == "mpirun" else ("", "", "")
-    return {name: value} if equals else {}
+    return {
+        name.removeprefix(launchers.EXPORTED): value
+        for name, value in launched.options.items()
+        if name.startswith(launchers.EXPORTED) and value != "(set)"
+    }
 
 
 def _starts_another(launched: Launched) -> bool:
@@ -117,12 +124,7 @@ def _plain_python(cursor: _Cursor) -> Iterator[LaunchLine]:
     name = PurePath(cursor.words[0]).name
     if not name.startswith("python") or not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(cursor.environment):
         return
-    rest = [
-        word
-        for index, word in enumerate(cursor.words[1:])
-        if not (word.startswith("-") and word != "-m" and index == 0)
-    ]
-    launched = launchers.read("python", tuple(rest))
+    launched = launchers.read("python", launchers.after_python(tuple(cursor.words)))
     yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
 
 
@@ -250,7 +252,7 @@ def _env(cursor: _Cursor) -> None:
             break
     kept = {} if cleared else {name: value for name, value in cursor.environment.items() if name not in gone}
     cursor.environment = {**kept, **assigned}
-    cursor.peel(index, "sets variables for the command")
+    cursor.peel(index, _SETS_VARIABLES)
 
 
 _DOCKER_VALUES = {

@@ -9,6 +9,7 @@ from hangdoc.cli.main import run_to_end
 from hangdoc.cli.output import tell
 from hangdoc.cli.preflight import show
 from hangdoc.commands.preflight import concluded
+from hangdoc.phrases import amount
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Plan
 from hangdoc.version import __version__
@@ -25,7 +26,8 @@ def main() -> int:
 def _by_torchrun(arguments: tuple[str, ...]) -> int:
     local, node = os.environ.get("LOCAL_RANK", "0"), int(os.environ.get("GROUP_RANK", "0"))
     ranks, per_node = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    plan = Plan(ranks_per_node=per_node, nodes=int(os.environ.get("GROUP_WORLD_SIZE", str(max(1, ranks // per_node)))))
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", str(max(1, ranks // per_node))))
+    plan = Plan(ranks_per_node=per_node, nodes=nodes)
     own = session.Node(arguments) if local == "0" else None
     try:
         from hangdoc.preflight import rendezvous
@@ -42,7 +44,7 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
             own.close()
         rendezvous.reduce(store)
         return 0
-    tell(f"hangdoc {__version__} preflight: {plan.nodes} nodes, {ranks} ranks")
+    tell(f"hangdoc {__version__} preflight: {amount(nodes, 'node')}, {amount(ranks, 'rank')}")
     reports, links, silent = rendezvous.conduct(store, plan, own)
     own.close()
     whole = not silent and all(link.outcome == "ok" for link in links)

@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, shorten
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
 from hangdoc.reasoning.evidence.observed import loopback, within
@@ -56,7 +56,7 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     for report in reports:
         own = report.resolved.get(report.name)
         named = report.environment.get(GLOO_INTERFACE)
-        alone = max(len(reports), plan.nodes) == 1
+        alone = max(len(reports), plan.nodes or 1) == 1
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
         elif named or alone:
@@ -98,7 +98,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 else ""
             )
             orphan = ", an orphan" if holder.orphan else ""
-            command = " ".join(holder.argv)[:80] or holder.name
+            command = shorten(" ".join(holder.argv), 80) or holder.name
             who = (
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )

@@ -4,14 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from hangdoc import settings
 from hangdoc.parse import natural
+from hangdoc.phrases import amount
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.snapshot import Machine
+from hangdoc.torch_facts.launchers import AGENTS
 
 _BYTES_PER_PARAMETER = 16
 """Weights, gradients and Adam's two moments in fp32."""
 _BYTES_KEPT = 12
 """Size of a checkpoint per parameter: weights and moments."""
+_SHOWN = 4
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
 
 
@@ -100,11 +103,14 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
 
 
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """No rank of an earlier run is still running."""
+    """No rank of an earlier run is still running, and no other run."""
     for report in reports:
-        for text in report.left_over[:4]:
+        for text in report.left_over[:_SHOWN]:
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
+        for text in report.running[:_SHOWN]:
+            yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
+                        remedy="In use: this launch shares cores and memory with them, and needs another port.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank of an earlier run is running")
 
@@ -115,25 +121,13 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         machine = report.machine
         if not isinstance(machine, Machine):
             continue
-        threads = natural(report.environment.get("OMP_NUM_THREADS")) or (
-            1 if plan.ranks_per_node > 1 else machine.cores
-        )
-        if threads * plan.ranks_per_node > machine.cores:
-            yield Check(name="cores", status="warn", nodes=(report.node,),
-                        text=f"{report.node}: {plan.ranks_per_node} ranks × {threads} threads "
-                        f"on {machine.cores} cores (HD505)",
-                        remedy=f"Set OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}.")  # fmt: skip
-        else:
-            yield Check(
-                name="cores",
-                status="pass",
-                text=f"{report.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores",
-            )
-        if plan.parameters:
+        if plan.ranks_per_node is not None:
+            yield _cores(report, machine, plan, plan.ranks_per_node)
+        if plan.parameters and plan.ranks_per_node is not None:
             need = plan.parameters * _BYTES_PER_PARAMETER * plan.ranks_per_node
             enough = need < machine.memory_available_bytes
             yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,),
-                        text=f"{report.node}: weights, gradients and Adam of {plan.ranks_per_node} ranks "
+                        text=f"{report.node}: weights, gradients and Adam of {amount(plan.ranks_per_node, 'rank')} "
                         f"take {need / 1e9:.1f} GB, {machine.memory_available_bytes / 1e9:.1f} GB are available",
                         remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
             if report.free_bytes is not None:
@@ -147,6 +141,22 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             yield Check(name="dtype", status="warn", nodes=(report.node,),
                         text=f"{report.node} has no CPU instructions for bf16",
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip
+
+
+def _cores(report: NodeReport, machine: Machine, plan: Plan, number: int) -> Check:
+    """Whether the threads of this number of ranks have cores of their own."""
+    given, several = natural(report.environment.get("OMP_NUM_THREADS")), number > 1
+    ranks, cores = amount(number, "rank"), amount(machine.cores, "core")
+    share = f"Set OMP_NUM_THREADS={max(1, machine.cores // number)}."
+    if given is None and several and plan.launcher is not None and plan.launcher not in AGENTS:
+        text = f"{report.node}: {ranks} on {cores}; {plan.launcher} does not limit their threads as torchrun does"
+        return Check(name="cores", status="unknown", text=text, remedy=share)
+    threads = given or (1 if several else machine.cores)
+    text = f"{report.node}: {ranks} × {amount(threads, 'thread')} on {cores}"
+    if threads * number <= machine.cores:
+        return Check(name="cores", status="pass", text=text)
+    remedy = share if number <= machine.cores else "Start fewer ranks on this node."
+    return Check(name="cores", status="warn", nodes=(report.node,), text=f"{text} (HD505)", remedy=remedy)
 
 
 def attach(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from hangdoc import redact, settings
 from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.process_files import own_root
 from hangdoc.observe.find.discover import discover
 from hangdoc.observe.kernel.data_directories import list_shards, named_folders, names_data
 from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener
 from hangdoc.observe.look.abilities import check_all
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, ranks, shorten
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.observed import loopback
@@ -38,10 +39,12 @@ def gather(plan: Plan) -> NodeReport:
     host = machine(proc)
     master = (plan.master or "").rpartition(":")[0]
     own = socket.gethostname()
-    variables = redact.environment(dict(os.environ))
+    environment = {**os.environ, **plan.environment}
+    variables = redact.environment(environment)
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has_address(host, resolved.get(master))
     holder = _find_port_holder(plan) if is_master else None
+    others = _find_other_ranks(proc)
     report = NodeReport(
         name=own,
         machine=host,
@@ -53,18 +56,19 @@ def gather(plan: Plan) -> NodeReport:
         port_error=_find_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
-        data=tuple(_list_data(plan, problems)),
-        left_over=tuple(_list_left_over_ranks(proc)),
+        data=tuple(_list_data(plan, environment, problems)),
+        left_over=tuple(_describe_ranks(proc, each) for each in others if each[0].launcher_gone),
+        running=tuple(_describe_ranks(proc, each) for each in others if not each[0].launcher_gone),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
-        address=published(host, resolved.get(own), os.environ),
+        address=published(host, resolved.get(own), environment),
         problems=tuple(problems),
     )
-    return redact.node_report(report, os.environ, plan.arguments)
+    return redact.node_report(report, environment, plan.arguments)
 
 
 def published(
-    host: Machine | Unavailable, own: tuple[str, ...] | Unavailable | None, environment: "os._Environ[str]"
+    host: Machine | Unavailable, own: tuple[str, ...] | Unavailable | None, environment: Mapping[str, str]
 ) -> str | None:
     """The address that Gloo would publish to its peers (gloo/transport/tcp/device.cc): that of the interface in
     GLOO_SOCKET_IFNAME, else of the host name."""
@@ -142,10 +146,10 @@ def _find_port_error(plan: Plan) -> str | None:
     return None
 
 
-def _list_data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
+def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments."""
     origins = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
-    origins |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
+    origins |= named_folders(environment, ("", *plan.arguments), os.getcwd())
     pool, root = ThreadPoolExecutor(4), own_root()
     waiting = [
         (path, origin, pool.submit(list_shards, root, path, any_suffix=names_data(origin)))
@@ -166,17 +170,29 @@ def _list_data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _list_left_over_ranks(proc: ProcFS) -> Iterator[str]:
-    """Ranks that already run on this node, one clause each. The processes of this preflight do not count."""
-    mine = {os.getpid(), os.getppid()}
-    launcher = os.environ.get(environment_names.RUN_ID) is not None
+def _find_other_ranks(proc: ProcFS) -> list[list[Target]]:
+    """Ranks that already run on this node: those of one launcher together, and each whose launcher is gone alone. The processes
+    of this preflight do not count."""
+    mine, launcher = {os.getpid(), os.getppid()}, os.environ.get(environment_names.RUN_ID) is not None
+    found: dict[int, list[Target]] = {}
     for pid, target in discover(proc, Deadline(5)).targets.items():
-        if target.role != "rank" or pid in mine or (launcher and target.ppid == os.getppid()):
-            continue
-        who = f"rank {target.identity.rank}" if target.identity is not None else "a rank"
-        orphan = ", an orphan" if target.launcher_gone else ""
-        command = " ".join(redact.argv(target.argv))[:80]
-        yield f"{who}, pid {pid}{orphan}, started {duration(age(proc, target.start_ticks))} ago: {command}"
+        if target.role == "rank" and pid not in mine and not (launcher and target.ppid == os.getppid()):
+            key = target.owner if target.owner is not None and not target.launcher_gone else pid
+            found.setdefault(key, []).append(target)
+    return list(found.values())
+
+
+def _describe_ranks(proc: ProcFS, targets: list[Target]) -> str:
+    """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6: python train.py`."""
+    first = targets[0]
+    numbers = [target.identity.rank for target in targets if target.identity is not None]
+    pids = f"pid{'s' * (len(targets) > 1)} {', '.join(str(target.pid) for target in targets[:4])}"
+    more = f" and {len(targets) - 4} more" if len(targets) > 4 else ""
+    state = ", an orphan" if first.launcher_gone else ""
+    by = f" by pid {first.owner}" if first.owner is not None and not first.launcher_gone else ""
+    command = shorten(" ".join(redact.argv(first.argv)), 80)
+    who = ranks(numbers) if numbers else "a rank"
+    return f"{who}, {pids}{more}{state}, started {duration(age(proc, first.start_ticks))} ago{by}: {command}"
 
 
 def _measure_free_space(folder: str) -> int | None:

@@ -15,7 +15,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """Address and port of the run's rendezvous."""
     master_origin: str | None = None
     """Where `master` was found, if it was not given as an option."""
-    ranks_per_node: int = 1
+    ranks_per_node: int | None = 1
+    """None if the launch line does not determine it."""
     parameters: int | None = None
     """Parameters of the model, to predict memory and the time of an all-reduce."""
     dtype: str | None = None
@@ -23,7 +24,12 @@ class Plan(Value, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     """Arguments of the training script."""
     checkpoints: str | None = None
-    nodes: int = 1
+    nodes: int | None = 1
+    """The same."""
+    launcher: str | None = None
+    """The tool that will start the ranks, if the launch line is known."""
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    """The variables that the launch line sets."""
 
 
 class Card(Value, frozen=True, kw_only=True):
@@ -65,7 +71,9 @@ class NodeReport(Value, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
     data: tuple[DataSource, ...]
     left_over: tuple[str, ...]
-    """Ranks of earlier runs, one clause each."""
+    """Ranks of earlier runs, whose launcher is gone, one clause each."""
+    running: tuple[str, ...] = ()
+    """Ranks of other runs, one clause for each launcher."""
     attach: tuple[Attach, ...]
     free_bytes: int | None
     """Free space for checkpoints."""

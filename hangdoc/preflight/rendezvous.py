@@ -85,7 +85,7 @@ def answer(store: Store, node: int, own: session.Node) -> None:
 
 def conduct(store: Store, plan: Plan, own: session.Node) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
     """Run the session on the first node: (reports, links, reasons by node that did not answer)."""
-    conductor = Conductor(store, plan.nodes, own)
+    conductor = Conductor(store, plan.nodes or 1, own)
     reports, links = session.drive(session.conduct(plan), conductor.ask)
     return reports, links, conductor.silent
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from hangdoc.detail import Batches, Began, Detail, Setting
 from hangdoc.diagnosis import Diagnosis, Finding, Job
-from hangdoc.phrases import duration, minutes, numbers, ranks
+from hangdoc.phrases import duration, minutes, numbers, ranks, shorten_values
 from hangdoc.render import html_graph, html_ranks, html_stacks, html_timeline, words
 from hangdoc.timeline import Timeline
 
@@ -91,7 +91,7 @@ def _make_environment() -> Environment:
         hosts_of=words.hosts_of,
         sentence=_sentence, spans=_split_code, fit=html_graph.short, tail=_shorten_file, short_ranks=_short_ranks,
         few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
-        window=words.window, brought=words.brought,
+        window=words.window, brought=words.brought, shortened=partial(shorten_values, most=120),
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)
     return environment

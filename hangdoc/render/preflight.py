@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from hangdoc.phrases import amount
 from hangdoc.preflight.plan import Check
 from hangdoc.render.words import clean
 
@@ -28,4 +29,4 @@ def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
     verdict = "this launch cannot work" if tally["fail"] else "no problem found for this launch"
     counts = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
     style = "bold red" if tally["fail"] else "bold green"
-    console.print(Text.assemble((verdict, style), f" ({nodes} node{'s' * (nodes != 1)}: {counts})"))
+    console.print(Text.assemble((verdict, style), f" ({amount(nodes, 'node')}: {counts})"))

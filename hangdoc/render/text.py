@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
-from hangdoc.phrases import duration, numbers, ranks
+from hangdoc.phrases import duration, numbers, ranks, shorten
 from hangdoc.render import words
 
 _EVIDENCE_SHOWN = 6
@@ -157,9 +157,9 @@ def _make_rank_table(job: Job) -> Table:
         first = group[0]
         style = words.LABEL_STYLE[first.label]
         table.add_row(
-            Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
-            *([Text(_shorten(words.roles(group), 16))] if roles else []),
-            Text(_shorten(words.hosts(group), 16)),
+            Text(shorten(numbers(r.rank for r in group), 14), style="bold"),
+            *([Text(shorten(words.roles(group), 16))] if roles else []),
+            Text(shorten(words.hosts(group), 16)),
             Text(f"{first.pid or '-'}{'…' if len(group) > 1 else ''}"),
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             Text(words.cpu(group)),
@@ -200,10 +200,6 @@ def _add_label(label: str, text: str) -> Table:
     table.add_column(overflow="fold")
     table.add_row(Text(label, "bold"), Text(text))
     return table
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _indent(what: RenderableType, by: int) -> Padding:

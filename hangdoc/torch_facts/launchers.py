@@ -50,5 +50,17 @@ IN_TORCHRUN = {
     "fabric": {"num-nodes": "nnodes", "devices": "nproc-per-node", "main-address": "master-addr", "main-port": "master-port"},
 }  # fmt: skip
 """What torchrun calls the options of launchers that run it in their own process; `ranks` are those of all nodes."""
+SIZES = {
+    **IN_TORCHRUN,
+    "deepspeed": {"num-nodes": "nnodes", "num-gpus": "nproc-per-node"},
+    "srun": {"nodes": "nnodes", "ntasks-per-node": "nproc-per-node", "n": "ranks", "ntasks": "ranks"},
+    # Open MPI's -N is `--npernode`, and has the long name of srun's -N here; -ppn is that of MPICH.
+    "mpirun": {"n": "ranks", "npernode": "nproc-per-node", "nodes": "nproc-per-node", "ppn": "nproc-per-node"},
+}
+"""The same for the number of nodes and ranks, of all launchers."""
+DEFAULT_RANKS_PER_NODE = {"torchrun": "1", "tune": "1", "srun": "1"}
+"""How many ranks a launcher starts on each node without an option. Others take the number of cards or of slots."""
+HOSTS_IN_FILE = frozenset({"hostfile", "machinefile", "config-file"})
+"""Options that name a file which determines the nodes."""
 MPI_PAIRS = frozenset({"mca", "genv", "gmca"})
 """Options of mpirun with a name and a value."""

@@ -38,6 +38,8 @@ _SAME_SECONDS = 1.0
 _FINISH_SECONDS = 20.0
 """How long the observer may take to finish a report after the command has ended."""
 _KILL_SECONDS = 5.0
+_MOST_OF_REASON = 4096
+"""Bytes, which a pipe takes at once."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -62,8 +64,8 @@ class Lifeline:
         os._exit(0)
 
 
-Observe = Callable[[int, Lifeline], int]
-"""Given the command's pid; returns the observer's exit code. Called in the observer."""
+Observe = Callable[[int, Lifeline], str | None]
+"""Given the command's pid; returns why the command must be stopped, or None when it has ended. Called in the observer."""
 
 
 class StartError(Exception):
@@ -105,6 +107,9 @@ class _Running:
         self._kill_at: float | None = None
         """Set while the command is being stopped."""
         self._killed = False
+        self._reason: int | None = None
+        """Where to read why the observer has the command stopped."""
+        self._why = ""
 
     def wait(self, observe: Observe) -> int:
         try:
@@ -118,6 +123,7 @@ class _Running:
             self._reap()
             if self._kill_at is not None:
                 if self._stopped():
+                    self._log(f"stopped a hung run (exit code {STOPPED_CODE}): {self._why}")
                     return STOPPED_CODE
             elif self._ended is not None:
                 self._let_observer_finish()
@@ -126,10 +132,12 @@ class _Running:
     def _fork_observer(self, observe: Observe) -> None:
         life, self._lifeline = os.pipe()
         reading, writing = os.pipe()
+        self._reason, reason = os.pipe()
         self._observer = os.fork()
         if self._observer:
             os.close(life)
             os.close(writing)
+            os.close(reason)
             self._group_signals = GroupSignals(self._observer, reading)
             return
         code = 1
@@ -137,7 +145,10 @@ class _Running:
             os.close(self._lifeline)
             os.close(reading)
             self._become_observer(writing)
-            code = observe(self._command, Lifeline(life))
+            why = observe(self._command, Lifeline(life))
+            if why is not None:
+                os.write(reason, why.encode("utf-8", "replace")[:_MOST_OF_REASON])
+            code = 0 if why is None else STOPPED_CODE
         except BaseException as error:
             with contextlib.suppress(Exception):
                 self._log(f"the observer failed ({type(error).__name__}: {error})")
@@ -241,7 +252,8 @@ class _Running:
             elif pid == self._observer:
                 self._observer = None
                 code = os.waitstatus_to_exitcode(status)
-                if code == STOPPED_CODE and self._ended is None:
+                if code == STOPPED_CODE and self._ended is None and self._reason is not None:
+                    self._why = os.read(self._reason, _MOST_OF_REASON).decode("utf-8", "replace")
                     self._stop_command()
                 elif code != 0:
                     self._log(f"the observer exited with code {code}. The command continues without observation.")

@@ -305,7 +305,13 @@ def test_stop_ends_everything_with_86(tmp_path: Path) -> None:
         r".*because of this hang, hangdoc ends \S+ \(pid \d+\) and the 2 other processes that it started, and exits with code 86",
         told,
     )
+    assert "hangdoc:   to do     " in complained
     (report,) = tmp_path.glob("*.txt")
+    last = complained.splitlines()[-1]  # after the launcher's traceback
+    assert re.fullmatch(r"hangdoc: stopped a hung run \(exit code 86\): .*rank 1.*stalls\.py:\d+.*; report .*", last), (
+        last
+    )
+    assert last.endswith(f"; report {report}")
     assert report.read_text().endswith(
         "\n--on-hang stop: because of this hang, hangdoc ends the run, and exits with code 86.\n"
     )

@@ -10,14 +10,15 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from hangdoc.observe.stacks.native_stacks import NOT_ASKED, NOT_YET
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.rules import all_rules
 from hangdoc.render.text import report
-from hangdoc.snapshot import Snapshot
+from hangdoc.snapshot import Snapshot, Unavailable
 from tests.rules import CODES, fires, quiet
 from tests.rules.hd105.case import inside, left
 from tests.rules.shapes import LOADER, WORKER, behind_loop, data, in_loop
-from tests.unit.builders import c10d, frame, helper, rank, snapshot, train
+from tests.unit.builders import backward, c10d, frame, helper, rank, snapshot, train
 
 _RIDDLES = re.compile(
     r"(?i)\b(stands?|stood|standstill|goes round|is through|in vain|told|said|says|story|mend(ed|s)?|camps|alike|for ever"
@@ -126,3 +127,17 @@ def test_it_keeps_quiet(code: str) -> None:
     diagnosis = diagnose(quiet(code))
     assert not diagnosis.problems
     assert code not in {finding.code for job in diagnosis.jobs for finding in job.findings}
+
+
+@pytest.mark.parametrize(
+    ("native", "why"),
+    [
+        (NOT_ASKED, "C++ frames were not read (--native never)"),
+        (NOT_YET, "C++ frames have not been read yet"),
+        (Unavailable(reason="not needed"), "no frame shows the call"),
+    ],
+)
+def test_an_inferred_call_says_what_was_not_read(native: Unavailable, why: str) -> None:
+    backward_only = rank(0, *backward(), frame("main", 15), native=native)
+    found = texts(snapshot(backward_only, rank(1, *c10d("barrier"), frame("main", 22))))
+    assert any(text.endswith(f", inferred from its line: {why}") for text in found)

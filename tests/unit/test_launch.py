@@ -50,8 +50,8 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
                       {}, {"rdzv-endpoint": "$HEAD:29500"}, "t.py", ()),
     "srun": ("srun -N2 -n 8 python -u train.py --x 1", "srun", None, "", {}, {"nodes": "2", "n": "8"}, "train.py",
              ("--x", "1")),
-    "mpirun": ("mpirun -np 4 -H a:2,b:2 -x OMP_NUM_THREADS=2 -mca btl tcp --allow-run-as-root python t.py --e 3", "mpirun",
-               None, "", {"OMP_NUM_THREADS": "2"}, {"n": "4", "mca btl": "tcp"}, "t.py", ("--e", "3")),
+    "mpirun": ("mpirun -np 4 -H a:2,b:2 -x OMP_NUM_THREADS=2 -x PATH -x A=b -mca btl tcp --allow-run-as-root python t.py --e 3",
+               "mpirun", None, "", {"OMP_NUM_THREADS": "2", "A": "b"}, {"n": "4", "mca btl": "tcp"}, "t.py", ("--e", "3")),
     "accelerate": ("accelerate launch --num_processes 4 --machine_rank 1 t.py --x", "accelerate", None, "", {},
                    {"num-processes": "4", "machine-rank": "1"}, "t.py", ("--x",)),
     "fabric": ("fabric run --devices=2 --num-nodes 2 t.py --x", "fabric", None, "", {},
@@ -64,6 +64,10 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
                    ()),
     "by hand": ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h python -u t.py --d 3", "python", None, "",
                 {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h"}, {}, "t.py", ("--d", "3")),
+    "options of Python": ("python -um torch.distributed.run --nnodes 2 t.py", "torchrun", None, "", {}, {"nnodes": "2"}, "t.py",
+                          ()),
+    "values of Python": ("srun python -X dev -Wignore -Im pkg.train --d 3", "srun", None, "", {}, {}, "-m pkg.train",
+                         ("--d", "3")),
     "sent keys": ("tmux send-keys -t run 'cd /w; torchrun t.py' Enter", "torchrun", None, "/w", {}, {}, "t.py", ()),
 }  # fmt: skip
 
@@ -186,6 +190,41 @@ def test_the_rendezvous_variables_of_two_scripts(lines: tuple[str, str], standin
 def test_an_uneven_accumulation_is_said() -> None:
     line = launches(WIRED.replace("--total-batch-size=4096", "--total-batch-size=5000"))
     assert "not an integer" in dict(derived([*line, *line]))["accumulation"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "numbers"),
+    [
+        (("torchrun --nproc_per_node 2 t.py --batch_size 8", "torchrun --nproc_per_node 2 t.py --batch_size 16"),
+         {"world size": "2 separate runs of 2 ranks each, because no line says that it is one of several nodes"}),
+        (("torchrun t.py", "torchrun --nproc_per_node 2 t.py"),
+         {"world size": "2 separate runs of 1 rank and 2 ranks, because no line says that it is one of several nodes"}),
+        (("torchrun --nproc_per_node 2 t.py --depth 8 --batch_size 8",),
+         {"world size": "2 ranks", "samples per micro-step": "8 × 2 ranks = 16"}),
+        (("torchrun t.py --batch_size 8 --block_size 4",),
+         {"world size": "1 rank", "tokens per micro-step": "8 × 4 × 1 rank = 32"}),
+        (("torchrun -m scripts.base_train --device-batch-size=1",),
+         {"world size": "1 rank",
+          "tokens per micro-step": "1 × 2048 × 1 rank = 2,048 (sequence length 2048, nanochat's default)"}),
+        (("srun -n 8 python t.py",), {"world size": "8 ranks"}),
+        (("mpirun -np 4 -H a:2,b:2 python t.py",), {"world size": "4 ranks"}),
+        (("deepspeed --num_gpus 4 --num_nodes 2 t.py",), {"world size": "8 ranks"}),
+        (("deepspeed t.py",),
+         {"world size": "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"}),
+        (("RANK=0 WORLD_SIZE=2 python t.py", "RANK=1 WORLD_SIZE=2 python t.py"), {"world size": "2 ranks"}),
+        (("torchrun --nnodes 2 t.py --batch_size 8", "torchrun --nnodes 2 t.py --batch_size 16"),
+         {"world size": "2 ranks (1 + 1)"}),  # and no number of samples, which the two lines do not agree in
+    ],
+)  # fmt: skip
+def test_the_numbers_that_lines_determine(lines: tuple[str, ...], numbers: dict[str, str]) -> None:
+    assert dict(derived([line for text in lines for line in launches(text)])) == numbers
+
+
+def test_two_lines_without_a_number_of_nodes_are_two_runs() -> None:
+    found = rows("torchrun --nproc_per_node 2 t.py", "torchrun --nproc_per_node 2 t.py")
+    assert "each line starts a run of its own" in found["number of nodes"].why
+    assert not any(row.wrong for row in found.values())  # they may be meant to be
+    assert "number of nodes" not in rows(WIRED, WIRELESS)
 
 
 def test_a_missing_line_is_wrong() -> None:

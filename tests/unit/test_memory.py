@@ -253,6 +253,23 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
         assert "ptrace" not in found[name].remedy
 
 
+@pytest.mark.parametrize(
+    ("mode", "remedy"), [(None, "this program is gone"), (0o644, f"uid {os.geteuid()} may not execute it")]
+)
+def test_doctor_says_why_a_program_does_not_start(
+    mode: int | None, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    if mode is not None:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(abilities.pyspy, "executable", lambda: str(program))
+    for ability in (abilities._check_py_spy(), *abilities._check_on_child()):
+        assert not ability.works
+        assert remedy in ability.remedy
+
+
 def test_the_child_of_doctor_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

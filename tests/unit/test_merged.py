@@ -61,12 +61,14 @@ def test_what_differs_comes_first_and_the_gravest_of_it() -> None:
         {"NCCL_ALGO": "Tree", "MY_FLAG": "1", "RANK": "1"},
     )
     processes = (
-        rank(n, frame("main"), environment=environments[n], argv=("python", "train.py", "--batch-size", str(8 + n)))
+        rank(
+            n, frame("main"), environment=environments[n], argv=("python", "-u", "train.py", "--batch-size", str(8 + n))
+        )
         for n in range(2)
     )
     (run,) = examine(snapshot(*processes))[1]
     found = [(one.name, one.standing, one.differs) for one in compare_settings(run)]
-    assert found == [
+    assert found == [  # and no `-u`, which is Python's
         ("batch-size", "must agree", True),
         ("NCCL_ALGO", "inert", True),  # under Gloo
         ("RANK", "meant to differ", True),

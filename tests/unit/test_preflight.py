@@ -1,6 +1,7 @@
 """What reports and links mean for a launch."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -11,13 +12,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from hangdoc.commands import preflight as preflights
 from hangdoc.commands.errors import CommandError
-from hangdoc.commands.preflight import parameters
-from hangdoc.preflight import connections, session
+from hangdoc.commands.hosts import Hosts
+from hangdoc.commands.preflight import checked, parameters, planned
+from hangdoc.observe.access.observation import Target
+from hangdoc.observe.find.discover import Discovered
+from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
 from hangdoc.preflight.plan import Card, Check, Link, NodeReport, Plan
-from hangdoc.snapshot import DataSource, Interface, Listener, Unavailable
+from hangdoc.procfs import ProcFS
+from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
 from tests.rules.shapes import machine
 
 
@@ -74,6 +80,80 @@ def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
     }
     for name, (reports, links) in wrong.items():
         assert set(failing(reports, links)) == {name}
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes", "ranks", "master", "script", "launch"),
+    [
+        ("torchrun --nproc_per_node 2 train.py --lr 1", 1, 2, None, ("--lr", "1"), "torchrun: 2 ranks on one node"),
+        ("torchrun --nnodes 2 --nproc-per-node 4 --master-addr n0 --max-restarts 3 t.py", 2, 4, "n0:29500", (),
+         "torchrun: 4 ranks on each of 2 nodes, meeting at n0:29500; not used here: --max-restarts"),
+        ("python -um torch.distributed.run --nproc-per-node=auto t.py", 1, None, None, (),
+         "torchrun: an unknown number of ranks"),
+        ("accelerate launch --num_processes 4 --num_machines 2 --main_process_ip n0 --main_process_port 1 t.py --x 1", 2, 2,
+         "n0:1", ("--x", "1"), "accelerate: 2 ranks on each of 2 nodes, meeting at n0:1"),
+        ("deepspeed --num_gpus 4 t.py", 1, 4, None, (), "deepspeed: 4 ranks on one node"),
+        ("deepspeed --hostfile h t.py", None, None, None, (),
+         "deepspeed: an unknown number of ranks; not used here: --hostfile"),
+        ("srun -N 2 --ntasks-per-node 8 python t.py", 2, 8, None, (), "srun: 8 ranks on each of 2 nodes"),
+        ("srun -n 8 python t.py", None, None, None, (), "srun: 8 ranks on all nodes together"),
+        ("srun -N 2 env A=b torchrun --nproc-per-node 4 --nnodes 2 t.py", 2, 4, "127.0.0.1:29500", (),
+         "torchrun: 4 ranks on each of 2 nodes, meeting at 127.0.0.1:29500; not used here: `srun --nodes=2`"),
+        ("mpirun -np 4 -H a:2,b:2 -x MASTER_ADDR=a -x MASTER_PORT=1 python t.py", 2, 2, "a:1", (),
+         "mpirun: 2 ranks on each of 2 nodes, meeting at a:1"),
+        ("mpirun -np 4 -N 2 python t.py", 1, 2, None, (), "mpirun: 2 ranks on one node"),
+    ],
+)  # fmt: skip
+def test_a_plan_is_made_of_a_launch_line(
+    line: str, nodes: int | None, ranks: int | None, master: str | None, script: tuple[str, ...], launch: str
+) -> None:
+    plan, (check, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    assert (plan.nodes, plan.ranks_per_node, plan.master, plan.arguments) == (nodes, ranks, master, script)
+    assert (check.name, check.text, check.status) == ("launch", launch, "pass" if ranks is not None else "unknown")
+
+
+def test_words_without_a_launcher_are_arguments_of_the_script_or_refused() -> None:
+    plan, more = planned(Plan(), ("--depth", "4"), {}, master="n1:1", ranks_per_node=3)
+    assert (plan.arguments, plan.ranks_per_node, plan.master, more) == (("--depth", "4"), 3, "n1:1", [])
+    (named,) = planned(Plan(), ("pretrain", "--depth", "4"), {}, master=None, ranks_per_node=None)[1]
+    assert named.text == "no launch line: the arguments of the script are `pretrain --depth 4`"
+    for command in ("bash launch.sh", "env A=b ls", "bash -c 'torchrun a.py; torchrun b.py'"):
+        with pytest.raises(CommandError, match="After `--`, write one command of torchrun"):
+            planned(Plan(), tuple(shlex.split(command)), {}, master=None, ranks_per_node=None)
+
+
+def test_options_that_contradict_the_launch_line_are_refused() -> None:
+    words = ("torchrun", "--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "n0", "t.py")
+    with pytest.raises(CommandError, match="--ranks-per-node is 4, but 2 in the launch line"):
+        planned(Plan(), words, {}, master=None, ranks_per_node=4)
+    with pytest.raises(CommandError, match="--master is n1:1, but n0:29500 in the launch line"):
+        planned(Plan(), words, {}, master="n1:1", ranks_per_node=None)
+    assert planned(Plan(), words, {}, master="n0:29500", ranks_per_node=2)[0].ranks_per_node == 2
+
+
+def test_variables_of_the_launch_line_count_on_the_node() -> None:
+    words = ("env", "OMP_NUM_THREADS=7", "torchrun", "--nproc-per-node", "2", "t.py")
+    plan, _ = planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    assert node_report.gather(plan).environment["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_launcher_that_limits_no_threads() -> None:
+    plan = replace(PLAN, ranks_per_node=2, launcher="srun")
+    silent = [node(1, environment={}), node(2, environment={})]
+    assert [check.status for check in all_checks(silent, LINKS, plan) if check.name == "cores"] == ["unknown"] * 2
+    assert not failing(silent, plan=replace(plan, launcher="torchrun"))
+    assert not failing(silent, plan=replace(plan, ranks_per_node=None))
+
+
+def test_too_many_ranks_are_not_cured_by_fewer_threads() -> None:
+    crowded = failing([node(1), node(2)], plan=replace(PLAN, ranks_per_node=65))["cores"]
+    assert crowded.remedy == "Start fewer ranks on this node."
+
+
+def test_ranks_whose_launcher_lives_are_in_use() -> None:
+    found = failing([node(1, running=("ranks 0-1, pids 7, 8",)), node(2)])
+    assert set(found) == {"other runs"}
+    assert "End it" not in found["other runs"].remedy
 
 
 def test_a_one_way_firewall_names_the_direction() -> None:
@@ -171,3 +251,32 @@ def test_of_many_nodes_each_calls_a_few_and_all_are_joined() -> None:
             edge = [peer for index in edge for peer in called[index] if peer not in seen]
             seen |= set(edge)
         assert len(seen) == count
+
+
+def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def target(pid: int, number: int, **more: object) -> Target:
+        who = RankIdentity(rank=number, source="environment")
+        ticks = ProcFS().stat("self").start_ticks
+        return Target(pid, 6, "rank", "python", ("python", "train.py"), "S", ticks, who, **more)  # type: ignore[arg-type]
+
+    targets = {7: target(7, 0, owner=6), 8: target(8, 1, owner=6), 9: target(9, 0, launcher_gone=True)}
+    monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(targets, []))
+    report = node_report.gather(Plan())
+    (left,), (runs,) = report.left_over, report.running
+    assert left.startswith("rank 0, pid 9, an orphan, started ")
+    assert runs.startswith("ranks 0-1, pids 7, 8, started ")
+    assert runs.endswith(" ago by pid 6: python train.py")
+
+
+def test_hosts_must_be_as_many_as_the_launch_has_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("torchrun", "--nnodes", "2", "--master-addr", "127.0.0.1", "t.py")
+    plan, more = planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    here = Hosts(hosts=None, via=None, ssh_option=(), remote_command="hangdoc", fanout=1, host_timeout=9)
+    monkeypatch.setattr(preflights, "_check_hosts", lambda *_: ([node(1)], [], {}))
+    for fleet, status in (
+        (here, "unknown"),
+        (replace(here, hosts="n[1-3]"), "warn"),
+        (replace(here, hosts="n[1-2]"), None),
+    ):
+        found = [check.status for check in checked(plan, fleet, 9, more).checks if check.name == "nodes"]
+        assert found == ([status] if status is not None else [])

@@ -47,6 +47,14 @@ def test_several_runs_are_listed_first() -> None:
     assert "HD302 rank-stopped, ranks 0-1 --job 9@10.0.0.1:9, pid 109 on h0, uid 1000, in /home/me/9" in text
 
 
+def test_a_log_has_the_beginning_of_a_report_and_what_to_do() -> None:
+    shown = beginning("\n".join(lines(fires("HD203")))).splitlines()
+    assert shown[0].startswith("HUNG")
+    assert not any("evidence" in line or "$ " in line for line in shown)
+    at = next(number for number, line in enumerate(shown) if line.startswith("  to do "))
+    assert " ".join(" ".join(shown[at:]).split()) == f"to do {diagnose(fires('HD203')).jobs[0].findings[0].remedy}"
+
+
 def test_equal_ranks_are_one_row() -> None:
     shown = lines(many())
     rows = [line for line in shown if line.startswith("0-62 ")]

@@ -311,13 +311,17 @@ def test_tensors_and_dtypes_are_read_from_memory() -> None:
     program = (
         "import sys, torch; a = torch.zeros(3, 5, dtype=torch.bfloat16); b = torch.nn.Parameter(torch.zeros(7)); "
         "c = torch.tensor(1.5); d = torch.float16; e = torch.zeros(4, 6).t(); f = 'float32[9]'; "
-        "g = torch.zeros(1, 2, 1, 2, 1, 2); print(flush=True); sys.stdin.read()"
+        "g = torch.zeros(1, 2, 1, 2, 1, 2); h = torch.zeros(8, 3, 8, 8); i = h.expand(8, 3, 8, 8); "
+        "j = torch.zeros(1).expand(3, 4); k = torch.zeros(2, 1, 3, 1, 2); m = torch.zeros(0, 3); "
+        "print(flush=True); sys.stdin.read()"
     )
     with variables_of(program) as (memory, main):
-        found = {name: torch_value(memory, main[name]) for name in "abcdefg"}
+        found = {name: torch_value(memory, main[name]) for name in "abcdefghijkm"}
     assert found == {
         "a": "bfloat16[3, 5]", "b": "float32[7]", "c": "float32[]", "d": "torch.float16", "e": "float32[6, 4]", "f": None,
         "g": None,  # more dimensions than lie inline: not read rather than guessed
+        "h": "float32[8, 3, 8, 8]", "i": "float32[8, 3, 8, 8]", "j": "float32[3, 4]", "k": "float32[2, 1, 3, 1, 2]",
+        "m": "float32[0, 3]",
     }  # fmt: skip
 
 

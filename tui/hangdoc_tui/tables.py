@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from hangdoc.phrases import duration, ranks
+from hangdoc.phrases import duration, shorten_values, values_by_rank
 from hangdoc.reasoning.views.detail import Compared, compare_settings
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
@@ -111,20 +111,14 @@ class Settings(Listing):
 
 def _make_setting_row(setting: Compared) -> tuple[Text, ...]:
     name = f"--{setting.name}" if setting.origin == "argument" else setting.name
-    if setting.differs:
-        values = "; ".join(f"{_show_value(value)} on {ranks(those)}" for value, those in setting.values.values[:6])
-    else:
-        values = _show_value(setting.values.values[0][0])
+    first = setting.values.values[:6]
+    values = values_by_rank(first, 6) if setting.differs else shorten_values(first)[0][0]
     return (
         Text(words.clean(name), style="bold" if setting.differs else ""),
         Text(setting.standing, style=_STANDING_STYLE.get(setting.standing, "dim") if setting.differs else "dim"),
         Text(words.clean(values)),
         Text(setting.why, style="dim"),
     )
-
-
-def _show_value(value: str | None) -> str:
-    return "not set" if value is None else value[:60]
 
 
 class Events(Listing):

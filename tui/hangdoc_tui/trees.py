@@ -5,7 +5,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hangdoc.detail import Branch
-from hangdoc.phrases import duration, numbers, ranks
+from hangdoc.phrases import duration, numbers, ranks, shorten
 from hangdoc.reasoning.views.detail import merge_stacks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
@@ -75,5 +75,5 @@ def _show_frame(frame: Frame) -> Text:
     text = Text(f"{words.clean(frame.function)} {words.clean(frame.file.rpartition('/')[2])}:{frame.line}",
                 style="dim" if frame.library else "")  # fmt: skip
     if frame.source and not frame.library:
-        text.append(f"  {words.clean(frame.source)[:60]}", style="cyan")
+        text.append(f"  {shorten(words.clean(frame.source), 60)}", style="cyan")
     return text

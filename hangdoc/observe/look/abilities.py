@@ -1,5 +1,6 @@
 """What hangdoc is able to do on this host. Each ability is tested on a child process."""
 
+import errno
 import os
 import shlex
 import shutil
@@ -64,9 +65,7 @@ def _check_on_child() -> Iterator[Ability]:
             start_new_session=True,  # it ends with its standard input; a Ctrl-C at the terminal is not for it
         )
     except OSError as error:
-        yield Ability(
-            "child process", False, f"can't be started: {error}", "Install hangdoc again: its Python is gone."
-        )
+        yield _describe_unstarted("child process", sys.executable, error)
         return
     try:
         assert child.stdout is not None  # noqa: S101
@@ -79,14 +78,29 @@ def _check_on_child() -> Iterator[Ability]:
         child.communicate()
 
 
+def _describe_unstarted(name: str, program: str, error: OSError) -> Ability:
+    remedy = "Install hangdoc again: this program is gone or damaged."
+    if isinstance(error, PermissionError):
+        remedy = (
+            f"uid {os.geteuid()} may not execute it. Install hangdoc where this user can read it, outside of another user's home "
+            "and on no noexec mount."
+        )
+    elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+        remedy = "This user has no processes or memory left (ulimit -u, pids.max): free some, and run doctor again."
+    return Ability(name, False, f"{program} can't be started: {error.strerror}", remedy)
+
+
 def _check_py_spy() -> Ability:
     program = pyspy.executable()
     remedy = "Run `pip install py-spy` in hangdoc's own environment."
     if program is None:
         return Ability("py-spy", False, "not found", remedy)
-    version = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, timeout=10, check=False
-    ).stdout.strip()
+    try:
+        version = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        ).stdout.strip()
+    except OSError as error:
+        return _describe_unstarted("py-spy", program, error)
     return Ability("py-spy", bool(version), version or "does not start", remedy)
 
 

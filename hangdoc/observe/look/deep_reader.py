@@ -46,7 +46,7 @@ class Readings:
     read_before_at: float = 0.0
     interpreter: Interpreter | Unavailable = _NOT_LOOKED_AT
     counters: tuple[Counter, ...] = ()
-    native: Stack | Unavailable = _NOT_NEEDED
+    native: Stack | Unavailable = native_stacks.NOT_YET
     native_tried: bool = False
     """Whether C++ frames were read, or found unnecessary, since the main thread arrived at its present location."""
     off_cpu: bool = False
@@ -224,10 +224,16 @@ class DeepReader:
                 self.read(observation, [observation.targets[pid]], {pid})
             self.readings[pid].native, self.readings[pid].native_tried = native, True
 
+    def refuse_natives(self) -> None:
+        """Say of all ranks that their C++ frames are not to be read."""
+        for readings in self.readings.values():
+            if isinstance(readings.stack, Stack):
+                readings.native = native_stacks.NOT_ASKED
+
     def drop_native(self, pid: int) -> None:
         """Drop the C++ frames of a process that moves again: they are out of date."""
         if (readings := self.readings.get(pid)) is not None and readings.native_tried:
-            readings.native, readings.native_tried = _NOT_NEEDED, False
+            readings.native, readings.native_tried = native_stacks.NOT_YET, False
 
     def _wait_until_off_cpu(self, observation: Observation, pid: int) -> None:
         until = time.monotonic() + _SETTLES_SECONDS

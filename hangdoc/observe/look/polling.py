@@ -311,6 +311,7 @@ class Polling:
     def _read_natives(self, gathered: dict[int | None, dict[str, Any]], current: set[int]) -> None:
         """Read the C++ frames of ranks whose Python stack does not show the operation, if their run is silent for long enough."""
         if self._options.native == "never":
+            self._deep.refuse_natives()
             return
         now, wanted = time.monotonic(), set()
         for target in self._observation.ranks():

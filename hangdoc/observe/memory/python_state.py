@@ -114,7 +114,8 @@ def torch_value(memory: Memory, address: int) -> str | None:
 
     torch/csrc/Dtype.h stores the name inline. A tensor's Python object points to its c10::TensorImpl, whose fields move
     between versions. So hangdoc searches for a consistent sequence: the number of dimensions, the sizes, their product in
-    `numel`, and a known dtype. Anything inconsistent is ignored.
+    `numel`, and a known dtype. Anything inconsistent is ignored. Of two such sequences, that with more dimensions is the tensor:
+    a zero before a field that is 1, such as the last stride, looks like a tensor without dimensions.
     """
     kind, _ = memory.kind(address)
     if kind == module_names.DTYPE:
@@ -125,19 +126,22 @@ def torch_value(memory: Memory, address: int) -> str | None:
     for offset in (16, 24):  # since torch 2.10 only an owning pointer, before that a flag and the pointer
         with contextlib.suppress(Unreadable):
             words = struct.unpack("<26Q", memory.read(memory.word(address + offset), 208))
-            for at in range(4, 10):
-                count, numel, dtype = words[at], words[at + 12], words[at + 13] & 0xFFFF
-                sizes = words[at + 1 : at + 1 + count] if count <= 5 else ()
-                strides = words[at + 6 : at + 6 + count] if count <= 5 else ()
-                if (
-                    count <= 5
-                    and dtype < len(dtypes.BY_NUMBER)
-                    and dtypes.BY_NUMBER[dtype] in dtypes.COMMON
-                    and math.prod(sizes) == numel
-                    and all(0 < s < 1 << 40 for s in strides)
-                ):
-                    return f"{dtypes.BY_NUMBER[dtype]}[{', '.join(map(str, sizes))}]"
+            shapes = [shape for at in range(4, 10) if (shape := _shape_at(words, at)) is not None]
+            if shapes:
+                dtype, sizes = max(shapes, key=lambda shape: len(shape[1]))
+                return f"{dtype}[{', '.join(map(str, sizes))}]"
     return None
+
+
+def _shape_at(words: tuple[int, ...], at: int) -> tuple[str, tuple[int, ...]] | None:
+    """The dtype and the sizes of a tensor whose number of dimensions is word `at` of a c10::TensorImpl; None if the words do not
+    fit."""
+    count, numel, number = words[at], words[at + 12], words[at + 13] & 0xFFFF
+    if count > 5 or number >= len(dtypes.BY_NUMBER):
+        return None
+    dtype, sizes, strides = dtypes.BY_NUMBER[number], words[at + 1 : at + 1 + count], words[at + 6 : at + 6 + count]
+    fits = dtype in dtypes.COMMON and math.prod(sizes) == numel and all(stride < 1 << 40 for stride in strides)
+    return (dtype, sizes) if fits else None
 
 
 def threads_that_keep_alive(memory: Memory, modules: Modules) -> tuple[str, ...]:

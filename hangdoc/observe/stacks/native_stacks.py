@@ -38,6 +38,8 @@ _MIN_SECONDS = 1.0
 """A native dump needs at least this time."""
 _IDLE = 0.05
 """Share of a core that a waiting thread may use. A polling thread uses 2 to 4 %."""
+NOT_ASKED = Unavailable(reason="C++ frames were not read (--native never)")
+NOT_YET = Unavailable(reason="C++ frames have not been read yet")
 
 Gathered = Mapping[int | None, Mapping[str, Any]]
 """The probe results: by pid (None for the host), then by field."""
@@ -49,7 +51,7 @@ def read(
     """Native stacks by pid. `earlier` has (Python stack, native stack) of earlier readings: a rank that is still at the same
     location is not dumped again."""
     if observation.native == "never":
-        return {}
+        return dict.fromkeys((target.pid for target in observation.ranks()), NOT_ASKED)
     classes: dict[object, list[Target]] = {}
     chosen: dict[object, Target] = {}
     stacks: dict[int, Stack | Unavailable] = {}

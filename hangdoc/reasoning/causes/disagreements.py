@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from hangdoc import settings
+from hangdoc.launch.launchers import program_words
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
 from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
@@ -63,7 +64,7 @@ def _list_differing_names(mine: Mapping[str, str], theirs: Mapping[str, str]) ->
 def _command_lines(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:
     """The options of each rank's command line, and its other arguments. Ranks with one line share one dict."""
     lines = {
-        argv: settings.options(argv) | settings.positionals(argv, program(argv))
+        argv: settings.options(program_words(argv)) | settings.positionals(argv, program(argv))
         for argv in {process.argv for process in processes.values()}
     }
     return {rank: lines[process.argv] for rank, process in processes.items()}

@@ -1,6 +1,7 @@
 """Why ranks leave a loop before the others, or get no batch: their data, where they began, or a statement that ends it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import names_in, shows_address
@@ -145,13 +146,23 @@ def find_beginnings(run: Run, blockage: Blockage) -> Began | None:
 # --- how a loop may end --------------------------------------------------------------------------------------------------
 
 
-def exit_evidence(kind: LeftLoop) -> list[Evidence]:
-    """One line for each statement that may leave the loop, those whose variables differ between the ranks first."""
+class PossibleExit(NamedTuple):
+    """A statement by which a rank may have left a loop."""
+
+    exit: Exit
+    shown: bool
+    """Whether it must have been this one: its variables differ between the ranks, or the loop has no other."""
+    text: str
+
+
+def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
+    """The statements that may leave the loop, those whose variables differ between the ranks first."""
     short, inside = kind.short.first, kind.inside.first
-    lines = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
-    lines.sort(key=lambda line: not line[0])
+    found = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
+    found.sort(key=lambda line: not line[0])
     return [
-        Evidence(short.rank, "source", "; ".join([describe_exit(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]
+        PossibleExit(exit_, bool(differ) or len(found) == 1, "; ".join([describe_exit(exit_), *differ]))
+        for differ, exit_ in found[:_SHOWN]
     ]
 
 

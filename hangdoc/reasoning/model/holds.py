@@ -157,6 +157,7 @@ class ChildStopped(Hold, frozen=True, kw_only=True):
     name: str
     how: str
     """It follows `is` in a sentence."""
+    by: Literal["freezer", "tracer", "signal"] = "signal"
 
     def __str__(self) -> str:
         return f"waiting for its child process (pid {self.pid}, {self.name}), which is {self.how}"
@@ -185,6 +186,9 @@ class AtLock(Hold, frozen=True, kw_only=True):
     NAME = "at-lock"
     what: str
     """Which thread holds it, as text."""
+    fault: Literal["gil", "again", "crosswise", "unreleased", "own-file"]
+    """Why it is not released: a C call keeps the GIL, the thread holds it itself, each holds what the other needs, a thread goes
+    on without releasing it, or this process has locked the file through another open file."""
     certainty: float
     threads: tuple[str, ...]
     """What each thread involved is doing."""
@@ -199,6 +203,8 @@ class WaitsForLoader(Hold, frozen=True, kw_only=True):
     certainty: float
     by_rank: bool = False
     """The rank has no worker: it loads data itself (`num_workers=0`)."""
+    fault: Literal["dead", "gone", "starved", "waits"] = "waits"
+    """What is wrong with the workers: one has ended, all have, one gets no CPU, or one waits for something itself."""
     worker: Process | None = None
     shown: tuple[Process, ...] = ()
     """Workers to list as evidence."""

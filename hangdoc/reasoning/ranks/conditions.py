@@ -3,6 +3,7 @@ branch, and which sends and receives a rank may have left out."""
 
 import ast
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed, was_removed
 from hangdoc.reasoning.evidence import observed
@@ -144,24 +145,52 @@ def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
     return any((here := _read_value(inside, name)) is None or here != _read_value(outside, name) for name in names)
 
 
-def describe_conditions(rank: Rank, other: Rank) -> str | None:
+class Condition(NamedTuple):
+    """A condition around the call of one rank that is not around that of another, and may not hold there."""
+
+    test: str
+    decides: Literal["rank", "exception", "values", "decision", "counter"]
+    """What makes it hold on one of them only: which rank it is; an exception; variables with other values; a decision on values
+    that could not be read; or only how far the loop is."""
+    differing: tuple[str, ...]
+    """The variables whose values differ."""
+    text: str
+    """A clause about the call."""
+
+
+def find_condition(rank: Rank, other: Rank) -> Condition | None:
     """The innermost condition around the call of `rank` that is not around that of `other` and may not hold there, with the
     values of its variables on both ranks where they differ; None for none."""
     test = next((test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)), None)
     if test is None:
         return None
     counters, values = counters_in(rank.own), _values_of(test, rank, other)
-    differ = [
-        f"`{name}` is {here} on rank {rank.rank}, {there} on rank {other.rank}"
+    differ = {
+        name: f"`{name}` is {here} on rank {rank.rank}, {there} on rank {other.rank}"
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
-    ]
+    }
+    handles, changes = test.startswith("except"), may_change(test)
     addition = ""
     if differ:
-        addition = f": {'; '.join(differ)}"
-    elif may_change(test) and not test.startswith("except") and any(None in pair for pair in values.values()):
+        addition = f": {'; '.join(differ.values())}"
+    elif changes and not handles and any(None in pair for pair in values.values()):
         addition = f", whose value on rank {other.rank} could not be read"
-    return f"its call runs only under the condition `{test}`{addition}"
+    counts = bool(values) and counters >= values.keys()
+    return Condition(
+        test,
+        "exception"
+        if handles
+        else "rank"
+        if not changes
+        else "values"
+        if differ
+        else "counter"
+        if counts
+        else "decision",
+        tuple(differ),
+        f"its call runs only under the condition `{test}`{addition}",
+    )
 
 
 def _read_value(rank: Rank, name: str) -> int | None:

@@ -49,16 +49,16 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
         return WaitsForLoader(about=about, certainty=0.9, by_rank=True, shown=shown)
     if dead:
         about = f"is dead: {how_it_ended(dead[0])}"
-        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown)
+        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown, fault="dead")
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
     if not workers:
         unread = any(not observed.python_threads(helper) for helper in helpers)  # one of these may be a worker
         about = "its DataLoader workers could not be observed" if unread else "its DataLoader workers are gone"
-        return WaitsForLoader(about=about, certainty=likely)
+        return WaitsForLoader(about=about, certainty=likely, fault="waits" if unread else "gone")
     if starved:
         about = "is runnable but gets almost no CPU"
-        return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown)
+        return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown, fault="starved")
     if not stuck:
         return WaitsForLoader(
             about="its DataLoader workers are not making progress", certainty=likely, shown=tuple(workers[:1])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import FUTEX
 from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame, lines_of, user_frames
-from hangdoc.reasoning.model.holds import AtLock, is_held_only_by
+from hangdoc.reasoning.model.holds import AtLock, Ends, is_held_only_by
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, own_kernel_thread, threads_at_work, tid_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
@@ -86,6 +86,7 @@ def find_gil_wait(process: Process, thread: PythonThread, kernel: KernelThread |
     return AtLock(
         what=f"thread {_name_thread(holder)} holds the GIL {_describe_line(holder)} and does not release it"
         + _describe_c_call(process, holder),
+        fault="gil",
         certainty=0.93,
         threads=(_describe_thread(holder, "holds the GIL"), _describe_thread(thread, "is waiting for the GIL")),
     )
@@ -97,7 +98,7 @@ def find_lock(process: Process, thread: PythonThread, kernel: KernelThread | Non
         return by_the_gil
     if keeps_gil(process, thread):
         what = f"a C call {_describe_line(thread)} does not release the GIL{_describe_c_call(process, thread)}"
-        return AtLock(what=what, certainty=0.75, threads=(_describe_thread(thread, "holds the GIL"),))
+        return AtLock(what=what, fault="gil", certainty=0.75, threads=(_describe_thread(thread, "holds the GIL"),))
     waiting = find_threads_at_locks(process)
     here = next((at for at in waiting if at[0].tid == thread.tid), None)
     return _describe_lock(process, thread, here, waiting) if here is not None else None
@@ -115,7 +116,7 @@ def find_own_file_lock(process: Process, thread: PythonThread, file: AwaitedFile
         _describe_thread(thread, "is waiting for the lock"),
         *(_describe_thread(other, "is") for other in others[:3]),
     )
-    return AtLock(what=what, certainty=0.9, threads=lines, ends="never" if alone else "unknown")
+    return AtLock(what=what, fault="own-file", certainty=0.9, threads=lines, ends="never" if alone else "unknown")
 
 
 def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiting: list[ThreadAt]) -> AtLock | None:
@@ -130,10 +131,10 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
         lines = (inside, *lines)
         if held.again:
             what = f"thread {name} holds `{held.lock}` and waits for it again {_describe_line(holder)}"
-            return AtLock(what=what, certainty=0.93, threads=lines, ends="never" if idle else "unknown")
+            return AtLock(what=what, fault="again", certainty=0.93, threads=lines, ends="never" if idle else "unknown")
         if not held.waits:
             what = f"thread {name} holds `{held.lock}` {_describe_line(holder)}"
-            return AtLock(what=what, certainty=0.85, threads=lines)
+            return AtLock(what=what, fault="unreleased", certainty=0.85, threads=lines)
     if len(waiting) > 1:
         names = " and ".join(f"{_name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])
         # Where the source does not show who holds which lock, different lines mean different locks.
@@ -142,8 +143,10 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
             process, {waiter.tid for waiter, _ in waiting}
         )
         what = f"its threads are waiting for each other's locks: {names}"
-        return AtLock(what=what, certainty=0.92, threads=lines, ends="never" if proved or crosswise else "unknown")
-    return AtLock(what=f"no thread releases the lock {_describe_line(thread)}", certainty=0.75, threads=lines)
+        ends: Ends = "never" if proved or crosswise else "unknown"
+        return AtLock(what=what, fault="crosswise", certainty=0.92, threads=lines, ends=ends)
+    what = f"no thread releases the lock {_describe_line(thread)}"
+    return AtLock(what=what, fault="unreleased", certainty=0.75, threads=lines)
 
 
 def others_are_idle(process: Process, waiting: Collection[int | None]) -> bool:

@@ -350,7 +350,7 @@ def _for_stopped_child(waiter: Waiter) -> ThreadWait | None:
     stopped = next(((helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None), None)
     if stopped is None or not waits_for_children(waiter):
         return None
-    hold = ChildStopped(pid=stopped[0].pid, name=stopped[0].name, how=stopped[1].why)
+    hold = ChildStopped(pid=stopped[0].pid, name=stopped[0].name, how=stopped[1].why, by=stopped[1].by)
     return ThreadWait("waiting-child", str(hold), hold)
 
 

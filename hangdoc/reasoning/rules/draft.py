@@ -14,9 +14,20 @@ from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text import call_words
-from hangdoc.reasoning.text.next_steps import Command, look_again
+from hangdoc.reasoning.text.next_steps import Command, WithRemedy, look_again
 
-__all__ = ["WRITERS", "Blockage", "Draft", "Evidence", "Run", "Writer", "about", "finding", "reported_causes"]
+__all__ = [
+    "WRITERS",
+    "Blockage",
+    "Draft",
+    "Evidence",
+    "Run",
+    "WithRemedy",
+    "Writer",
+    "about",
+    "finding",
+    "reported_causes",
+]
 
 _DOUBTED = 0.6
 _SOON_SECONDS = 300.0
@@ -42,6 +53,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     summary: str
     evidence: Iterable[Evidence]
     remedy: str
+    """The usual one, where no evidence shows another (`WithRemedy`)."""
     may_end: bool = False
     """Whether the remedy can wait while the blockage is too young for a hang: then a second look shows more."""
     commands: Iterable[Command] | None = None
@@ -75,6 +87,7 @@ def reported_causes(run: Run, kind: type[Explanation]) -> list[Explanation]:
 
 def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | None = None) -> Finding:
     """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99."""
+    draft = _with_shown_remedy(draft)
     if blockage is not None:
         draft = _completed(draft, run, blockage)
     culprits = set(draft.culprits or ())
@@ -92,6 +105,13 @@ def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | N
         first_difference=draft.first_difference,
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
     )
+
+
+def _with_shown_remedy(draft: Draft) -> Draft:
+    """A draft whose remedy is that of its evidence, and whose evidence is plain."""
+    lines = tuple(draft.evidence)
+    remedy = next((line.remedy for line in lines if isinstance(line, WithRemedy)), draft.remedy)
+    return replace(draft, evidence=[Evidence(line.rank, line.probe, line.text) for line in lines], remedy=remedy)
 
 
 def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:

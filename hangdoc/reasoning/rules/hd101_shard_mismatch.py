@@ -120,7 +120,7 @@ def _other_data(run: Run, blockage: Blockage, cause: OtherData) -> Draft:
     return Draft(
         confidence=0.7,
         summary=f"{words.ranks(who)} left the loop{sentences.left_after(left)}; {others}; `{option.name}` names other data: "
-        f"{words.values_by_rank(option.values)}",
+        f"{words.values_by_rank(option.values.values)}",
         evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
     )

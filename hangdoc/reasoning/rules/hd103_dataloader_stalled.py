@@ -59,12 +59,22 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.loader import find_worker_frame
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Draft, WithRemedy, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Machine, Process
 
-_REMEDY = (
-    "Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of hanging."
+_REMEDIES = {
+    "waits": "Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of hanging.",
+    "dead": "Find out how the worker ended: read its last output and the kernel log. Then restart the run: no batch will come.",
+    "gone": "Find out how the workers ended: read their last output and the kernel log. Then restart the run.",
+    "starved": "Give the workers CPU: start fewer of them (num_workers), or fewer other processes on this host.",
+}
+"""By what is wrong with the workers."""
+_OWN_LOADING = (
+    "Fix what the dataset is waiting for, and give that a timeout. With num_workers=0, the DataLoader has none."
+)
+_MORE_SHARED_MEMORY = (
+    "Make /dev/shm larger (docker run --shm-size, an emptyDir with medium: Memory), or use fewer workers."
 )
 
 
@@ -79,7 +89,8 @@ def describe(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     )
     worker = kind.worker or next(iter(kind.shown), None)
     stop = stopped_by(worker) if worker is not None else None
-    remedy, commands = _REMEDY, next_steps.look_again(worker or first)
+    remedy = _OWN_LOADING if kind.by_rank else _REMEDIES[kind.fault]
+    commands = (next_steps.KERNEL_LOG,) if kind.fault == "dead" else next_steps.look_again(worker or first)
     if stop is not None and worker is not None:
         remedy, commands = next_steps.RESUME[stop.by], next_steps.resume([worker], stop.by)
     return Draft(
@@ -105,7 +116,7 @@ def _shortage(run: Run, rank: Rank, workers: Iterable[Process]) -> list[Evidence
         total, free = machine.shared_total_bytes, machine.shared_free_bytes
         if free < 0.02 * total:
             text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
-            shortages.append(Evidence(None, "machine", text))
+            shortages.append(WithRemedy(None, "machine", text, remedy=_MORE_SHARED_MEMORY))
     return shortages
 
 

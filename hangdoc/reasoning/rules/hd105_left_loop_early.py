@@ -58,12 +58,17 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import Began, exit_evidence
+from hangdoc.reasoning.causes.loops import Began, PossibleExit, possible_exits
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import words
+
+_LET_IT_END = (
+    "Let the exception end the rank (raise it again), or make all ranks leave the loop in the same iteration: all_reduce a flag "
+    "that tells them of it."
+)
 
 
 @about(Began)
@@ -91,6 +96,12 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
         confidence=0.8 if known_total is not None else 0.7,
         summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
-        evidence=[*exit_evidence(kind), *sentences.loop_evidence(run, kind)],
+        evidence=[*(_exit(short.rank, each) for each in possible_exits(kind)), *sentences.loop_evidence(run, kind)],
         remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
     )
+
+
+def _exit(rank: int, possible: PossibleExit) -> Evidence:
+    if possible.shown and possible.exit.statement == "except":
+        return WithRemedy(rank, "source", possible.text, remedy=_LET_IT_END)
+    return Evidence(rank, "source", possible.text)

@@ -54,6 +54,7 @@ call that the others make (HD203).
 """
 
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
+from hangdoc.reasoning.model.rank import ranks_of
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
@@ -66,7 +67,7 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
         # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
         summary=f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts[::-1])}{reason}",
-        evidence=sentences.call_evidence(run, kind.parts),
+        evidence=sentences.call_evidence(run, kind.parts, deciding=ranks_of(kind.parts)),
         remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
         "around them.",
     )
@@ -77,7 +78,7 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Draft:
     odd = run.ranks[kind.values.values[-1][1][0]]
     return Draft(
         confidence=0.93,
-        summary=f"ranks are waiting in {words.operation(odd)} with different roots: {words.values_by_rank(kind.values)}",
+        summary=f"ranks are waiting in {words.operation(odd)} with different roots: {words.values_by_rank(kind.values.values)}",
         evidence=words.stacks(run, blockage.awaited),
         remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
         commands=next_steps.look_again(odd),

@@ -70,10 +70,10 @@ shows what ends the rank's loop.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hangdoc.parse import names_in, shows_address
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, shorten
 from hangdoc.program import around
 from hangdoc.reasoning.causes.loops import describe_exit
 from hangdoc.reasoning.model.holds import (
@@ -93,12 +93,14 @@ from hangdoc.reasoning.model.holds import (
     Starves,
     Unread,
     WaitsForSignal,
+    describe_holders,
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
+from hangdoc.snapshot import Holder
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _PROGRAM_OVER = (
@@ -182,7 +184,7 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     ends = [end for end in loops[-1].exits if end.conditions][:2]
     tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
     tested = [local for local in rank.frame.locals if local.name in names_in(tests) and local.length is None]
-    values = [f"`{local.name}` is {local.text[:80]}" for local in tested if not shows_address(local.text[:80])]
+    values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
     return [Evidence(rank.rank, "source", text)]
 
@@ -231,8 +233,8 @@ def describe_lock(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
 
 def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     match kind:
-        case ChildStopped(pid=pid):
-            return f"Find out what stopped pid {pid}. Continue it with `kill -CONT {pid}`, or end it."
+        case ChildStopped(by=by):
+            return next_steps.RESUME[by]
         case InStore():
             return "Find out which process should set the key, and compare the names of the key on both sides."
         case ProgramOver():
@@ -245,11 +247,11 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
                 "uses this file, and delete it."
             )
         case AtFileLock(holders=holders) if holders:
-            return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
+            return _resume(holders) or f"Let {describe_holders(holders)} release the lock: wait for its end, or end it."
         case AtFileLock(path=path):
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(holders=holders) if holders is not None and any(holder.state in "Tt" for holder in holders):
-            return "The server is stopped. Continue it with `kill -CONT`, or end it."
+            return f"The server is stopped. {_resume(holders)}"
         case OnNetwork(serves=True, sends=True):
             return "The client does not read what the rank sends. End it, and give the write a timeout."
         case AtSharedLock(ends="never"):
@@ -260,3 +262,9 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     if inside:
         where = f"lines where {words.ranks(blockage.culprits)} and the child processes are"
     return f"Look at the {where}. {_WAITS_TOO_LONG}"
+
+
+def _resume(holders: Iterable[Holder]) -> str:
+    """What continues the stopped ones of some processes; empty if none is stopped."""
+    states = "".join(holder.state for holder in holders)
+    return next_steps.RESUME["tracer" if "t" in states else "signal"] if set("Tt") & set(states) else ""

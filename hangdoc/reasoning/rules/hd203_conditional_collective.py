@@ -61,7 +61,10 @@ early (HD101, HD102, HD105) may look like one that skipped a call.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
+from collections.abc import Sequence
+
 from hangdoc.reasoning.model.kinds import Subset
+from hangdoc.reasoning.model.rank import Class, ranks_of
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
@@ -75,26 +78,31 @@ _SET_ON_ALL = (
     "first."
 )
 _GRADIENTS = (
-    "Find out why DDP averaged no gradients on {}: its backward was skipped, ran under no_sync(), or left a parameter without a "
-    "gradient. Then let every rank use all parameters in its loss, or set find_unused_parameters=True."
+    "Find out why DDP averaged no gradients on {}. If its backward was skipped, or ran under no_sync(), let all ranks decide on "
+    "that together: all_reduce the flag first. If a parameter got no gradient, use it in the loss of every rank, or set "
+    "find_unused_parameters=True."
 )
 
 
 @about(Subset)
 def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
+    makers = tuple(part for part in kind.parts if part not in kind.others)
+    asked = kind.asked is not None
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
         summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
-        evidence=sentences.call_evidence(run, kind.parts),
-        remedy=_remedy(run, blockage, kind),
+        evidence=sentences.call_evidence(run, kind.parts, deciding=() if asked else ranks_of(makers)),
+        remedy=_SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits))
+        if asked
+        else _usual_remedy(blockage, makers),
     )
 
 
-def _remedy(run: Run, blockage: Blockage, kind: Subset) -> str:
-    who = words.ranks(blockage.culprits)
-    if kind.asked is not None:
-        return _SET_ON_ALL.format(kind.asked, who)
-    others = [part.first.wait for part in kind.parts if not set(part.ranks) & set(blockage.culprits)]
-    backward = any(wait is not None and wait.operation.origin == "ddp-backward" for wait in others)
-    return _GRADIENTS.format(who) if backward else _CALL_ON_ALL
+def _usual_remedy(blockage: Blockage, makers: Sequence[Class]) -> str:
+    """For a call that some ranks made and others left out, if its condition is not known."""
+    backward = any(
+        part.first.wait is not None and part.first.wait.operation.origin == "ddp-backward" for part in makers
+    )
+    skipped = not set(ranks_of(makers)) & set(blockage.culprits)
+    return _GRADIENTS.format(words.ranks(blockage.culprits)) if backward and skipped else _CALL_ON_ALL

@@ -51,9 +51,12 @@ peer is doing.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
+from collections.abc import Sequence
+
 from hangdoc.reasoning.model.kinds import PointToPoint
+from hangdoc.reasoning.model.rank import Class, ranks_of
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.waiting.waits import is_p2p, receives
 
@@ -61,13 +64,18 @@ from hangdoc.reasoning.waiting.waits import is_p2p, receives
 @about(PointToPoint)
 def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    stacks = [*words.class_evidence(parts), *sentences.condition_evidence(kind.pair or ())]
+    stacks = [*words.class_evidence(parts), *_conditions(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
         evidence=[*stacks, *words.standstill(run)],
         remedy=_remedy(kind),
     )
+
+
+def _conditions(pair: Sequence[Class]) -> list[Evidence]:
+    """Which rank sends and which receives usually depends on the rank, so such a condition shows no fault."""
+    return sentences.condition_evidence(pair, ranks_of(pair), ("exception", "values", "decision"))
 
 
 def _summary(kind: PointToPoint) -> str:

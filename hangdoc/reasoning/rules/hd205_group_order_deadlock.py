@@ -63,7 +63,10 @@ def describe(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
     return Draft(
         confidence=0.9,
         summary=f"ranks entered the collectives of their groups in conflicting order: {sentences.name_calls(kind.parts[::-1])}",
-        evidence=[*(_membership(part.first) for part in kind.parts[:4]), *sentences.call_evidence(run, kind.parts)],
+        evidence=[
+            *(_membership(part.first) for part in kind.parts[:4]),
+            *sentences.call_evidence(run, kind.parts, deciding=()),
+        ],
         remedy="Make all ranks call the collectives of their groups in the same fixed order.",
     )
 

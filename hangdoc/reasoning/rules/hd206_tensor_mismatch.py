@@ -50,6 +50,7 @@ hangdoc does not compare these.
 """
 
 from hangdoc.reasoning.model.kinds import Tensors
+from hangdoc.reasoning.model.ledger import describe_amount
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 
@@ -68,5 +69,18 @@ def describe_tensors(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
         summary=f"ranks passed different tensors to {operation}{earlier}: "
         + "; ".join(f"{tensor} on {words.ranks(ranks)}" for tensor, ranks in shown),
         evidence=[*passed, *words.stacks(run, run.waiting)],
-        remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
+        remedy=_remedy(kind),
     )
+
+
+def _remedy(kind: Tensors) -> str:
+    dtypes, sizes = (len(set(part)) > 1 for part in zip(*map(_split, kind.shown.values()), strict=True))
+    same = " and ".join(what for what, differs in (("dtype", dtypes), ("number of elements", sizes)) if differs)
+    how = ": pad them, or exchange the sizes first" if sizes else ", for example with tensor.to(dtype)"
+    return f"Pass tensors with the same {same or 'dtype and number of elements'} on all ranks{how}."
+
+
+def _split(tensor: str) -> tuple[str, str]:
+    """The dtype of a tensor, and its number of elements."""
+    dtype, _, elements = describe_amount(tensor).partition(" x ")
+    return dtype, elements

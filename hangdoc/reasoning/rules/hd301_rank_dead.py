@@ -51,9 +51,13 @@ not have been started yet. It is then reported as "dead or not started".
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.kinds import Ended
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import next_steps, words
-from hangdoc.reasoning.text.next_steps import constant
+
+_ENDED_EARLY = (
+    "Find out why the rank ended without an error before the others had finished: an early return, fewer rounds, a caught "
+    "exception. Then restart the run; it cannot continue."
+)
 
 
 @about(Dead)
@@ -73,13 +77,13 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
         confidence=0.96 if kind.traced else 0.9 if kind.ends == "never" else 0.7,
         summary=f"{words.are(blockage.culprits)} {state} ({how}); {others}",
         evidence=[
-            *(Evidence(rank.rank, "processes", _death(run, rank)) for rank in dead[:8]),
+            *(_death(run, rank) for rank in dead[:8]),
             *kills,
             Evidence(survivor.rank, "stacks", f"it did not notice the end: {_unnoticed(survivor)}"),
             *words.stacks(run, blockage.waiting),
         ],
         remedy="Read the dead rank's last output and the kernel log. Then restart the run; it cannot continue.",
-        commands=(constant("dmesg -T | grep -i -E 'oom|killed process' | tail"),),
+        commands=(next_steps.KERNEL_LOG,),
     )
 
 
@@ -117,7 +121,7 @@ def _unnoticed(survivor: Rank) -> str:
     return "its connections are closed, but the error was swallowed or never checked"
 
 
-def _death(run: Run, rank: Rank) -> str:
+def _death(run: Run, rank: Rank) -> Evidence:
     if rank.process is None:
         others = words.ranks(run.processes)
         met = (
@@ -125,5 +129,8 @@ def _death(run: Run, rank: Rank) -> str:
             if rank.hold is None
             else f"but those of {others}"
         )
-        return f"no process on {rank.host} {met}"
-    return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"
+        return Evidence(rank.rank, "processes", f"no process on {rank.host} {met}")
+    zombie = f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"
+    if rank.process.exit_code == 0:
+        return WithRemedy(rank.rank, "processes", zombie, remedy=_ENDED_EARLY)
+    return Evidence(rank.rank, "processes", zombie)

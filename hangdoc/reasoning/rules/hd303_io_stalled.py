@@ -64,7 +64,7 @@ from hangdoc.reasoning.model.holds import BlocksItsChild, InFile
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.thread_waits import is_fifo
-from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.draft import Draft, WithRemedy, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.next_steps import Command, command, operand
 from hangdoc.snapshot import AwaitedFile
@@ -81,6 +81,8 @@ _MEANINGS = {
     "the pipe is full": ("pipe_write",),
     "it is waiting for the disk": ("io_schedule", "folio_wait"),
 }
+
+_SLOW_READER = "Let the reader read faster, or write less: the rank can write only as fast as the other process reads."
 
 
 @about(InFile)
@@ -108,6 +110,11 @@ def describe_file(run: Run, blockage: Blockage, kind: InFile) -> Draft:
                 "kernel",
                 f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; "
                 f"{_describe_descriptor(file) or first.why}",
+            ),
+            *(
+                [WithRemedy(first.rank, "kernel", "another process reads it", remedy=_SLOW_READER)]
+                if kind.ends == "by-itself"
+                else []
             ),
             *words.sides(run, blockage),
         ],

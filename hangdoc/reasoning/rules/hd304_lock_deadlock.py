@@ -71,6 +71,16 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.text import words
 
+_REMEDIES = {
+    "gil": "Release the GIL around a C call that may block (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS), or give it a "
+    "timeout.",
+    "again": "Do not take a lock that the thread holds already: use threading.RLock for nested locking.",
+    "crosswise": "Acquire the locks in the same order in all threads.",
+    "unreleased": "Find out which code keeps the lock: release it in a `with` or `finally`, and before anything that may wait.",
+    "own-file": "Do not lock a file again that the process has locked through another open file: release that lock first.",
+}
+"""By what keeps the lock from being released."""
+
 
 @about(AtLock)
 def describe(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
@@ -83,6 +93,5 @@ def describe(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
             *(Evidence(first.rank, "stacks", text) for text in kind.threads),
             *words.stacks(run, blockage.waiting),
         ],
-        remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
-        "the GIL around blocking C calls.",
+        remedy=_REMEDIES[kind.fault],
     )

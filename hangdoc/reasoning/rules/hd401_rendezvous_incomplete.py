@@ -58,7 +58,7 @@ work: it may copy data, and then start the missing ranks. Other hosts are not ob
 from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
-from hangdoc.phrases import also, do, numbers, verb
+from hangdoc.phrases import also, amount, do, numbers, verb
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.holds import describe_holders
@@ -91,6 +91,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         if unsure
         else f"{words.are(absent)} missing"
     )
+    whole = amount(run.world_size, "rank") if run.world_size is not None else "? ranks"
     others = "; ".join([*map(_still_doing, blockage.awaited[:_SHOWN]), *([missing] if absent else [])])
     if too_high:
         remedy = f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
@@ -102,7 +103,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         remedy = f"Find out what keeps {words.ranks(on_their_way)} from the rendezvous: look at the line of the stack."
     return Draft(
         confidence=0.6 if unsure else 0.7 if blockage.awaited else 0.9,
-        summary=f"{len(here) - len(too_high)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {others}"
+        summary=f"{len(here) - len(too_high)} of {whole} reached the rendezvous{_at(run.master)}; {others}"
         + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),

@@ -46,7 +46,7 @@ A port forwarder or a service mesh listens in front of the real master.
 
 from collections.abc import Collection
 
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, shorten
 from hangdoc.reasoning.causes.launches import PortTaken
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
@@ -63,7 +63,7 @@ def _waits(blockage: Blockage, who: Collection[int]) -> str:
 @about(PortTaken)
 def describe(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
     listener, host, waiting = cause.listener, cause.host, blockage.victims
-    shown = " ".join(listener.argv)[:120] or listener.name
+    shown = shorten(" ".join(listener.argv), 120) or listener.name
     age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""
     orphan = ", an orphan" if listener.orphan else ""
     who = words.do(waiting, "connects", "connect") if waiting else "this run's launcher connects"

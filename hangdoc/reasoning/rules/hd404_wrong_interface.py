@@ -53,6 +53,7 @@ from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.next_steps import command, to_host
 from hangdoc.snapshot import Host
+from hangdoc.torch_facts.environment_names import GLOO_INTERFACE
 
 
 @about(UnusableInterface)
@@ -89,7 +90,7 @@ def _describe_address(run: Run, blockage: Blockage, cause: UnreachableAddress) -
             _interfaces(call.host),
             *words.class_evidence(run.waiting),
         ],
-        remedy=f"Set GLOO_SOCKET_IFNAME on {host.name} to the interface that the hosts share"
+        remedy=f"Set {named[0] if named else GLOO_INTERFACE} on {host.name} to the interface that the hosts share"
         + (f": {shared[0]}." if shared else "."),
         commands=(
             command("ip", "-brief", "address", host=host.name),

@@ -88,5 +88,6 @@ def _draft(machine: Machine, dtype: str, seen: dict[int, str]) -> Draft:
             *(Evidence(rank, "stacks", text) for rank, text in list(seen.items())[:4]),
             Evidence(None, "machine", f"CPU flags: {', '.join(machine.cpu_flags)}"),
         ],
-        remedy="Train in float32 on this machine, or use a CPU with native support, or the GPU.",
+        remedy="Train in float32 on this machine, or "
+        + ("on the GPU." if machine.gpus else "on a machine with native support for it."),
     )

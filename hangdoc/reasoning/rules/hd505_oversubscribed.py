@@ -98,7 +98,8 @@ def _crowded(crowd: Crowd) -> Draft:
             Evidence(rank, "cpu", f"{number} busy threads were preempted at least {PUSHED} times per second")
             for rank, number in list(crowd.threads.items())[:4]
         ],
-        remedy=f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // crowd.ranks)}.",
+        remedy=f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // crowd.ranks)}"
+        + (f", and start fewer than {crowd.ranks} ranks here." if crowd.ranks > cores else "."),
     )
 
 

@@ -59,10 +59,8 @@ from hangdoc.reasoning.model.kinds import LaunchedNotFinished
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import call_words, words
 
-_REMEDY = (
-    "Compare the cards: one that works hard has not come to the collective. Then check the kernel logs and the network of the "
-    "hosts, and run NCCL's tests on the same nodes."
-)
+_TESTS = "the kernel logs and the network of the hosts, and run NCCL's tests on the same nodes."
+_COMPARE = f"Compare the cards: one that works hard has not come to the collective. If none does, check {_TESTS}"
 
 
 def _what(run: Run, blockage: Blockage, kind: LaunchedNotFinished) -> str:
@@ -82,6 +80,6 @@ def describe_blockage(run: Run, blockage: Blockage, kind: LaunchedNotFinished) -
         confidence=0.85,
         summary=_what(run, blockage, kind),
         evidence=[*words.class_evidence(blockage.awaited), *words.standstill(run)],
-        remedy=_REMEDY,
+        remedy=f"Check {_TESTS}" if kind.cards_wait else _COMPARE,
         may_end=True,
     )

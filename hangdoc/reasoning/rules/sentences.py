@@ -1,9 +1,10 @@
 """What several rules write: about a loop that some ranks have left, about calls that do not meet, about settings that differ."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
+from hangdoc.phrases import shorten_values
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
@@ -15,7 +16,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
 from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
 from hangdoc.reasoning.ranks.place import continued_by
-from hangdoc.reasoning.rules.draft import Draft, reported_causes
+from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
 
 _SHOWN = 4
@@ -94,22 +95,47 @@ def name_calls(parts: Iterable[Class]) -> str:
     return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in parts)
 
 
-def call_evidence(run: Run, parts: Sequence[Class]) -> list[Evidence]:
-    """Their stacks, the conditions around their calls, and how long they have exchanged no data."""
+_AGREE = {
+    "rank": "Make the call on every rank of the group, not only under `{test}`, or pass a group that contains only the ranks "
+    "that call it.",
+    "exception": "Let the exception end the rank, or tell all ranks of it (all_reduce a flag) before one of them makes another "
+    "call than the others.",
+    "values": "Give {names} the same value on all ranks; or let all ranks decide on `{test}` together: all_reduce the flag "
+    "before the branch.",
+    "decision": "Let all ranks decide on `{test}` together: all_reduce the flag before the branch, so that all of them make the "
+    "call or none does.",
+}
+"""What makes ranks agree, by what decides a condition."""
+_END_IT = (
+    "If an exception made a rank leave out a call, let it end the rank, or tell all ranks of it (all_reduce a flag) before they "
+    "continue the loop."
+)
+
+
+def call_evidence(run: Run, parts: Sequence[Class], deciding: Container[int]) -> list[Evidence]:
+    """Their stacks, the conditions around their calls, and how long they have exchanged no data. The conditions around the calls
+    of the ranks `deciding` show the remedy."""
     handlers = _handlers(part.first for part in parts[:_COMPARED])
-    return [*words.class_evidence(parts), *condition_evidence(parts), *handlers, *words.standstill(run)]
+    return [*words.class_evidence(parts), *condition_evidence(parts, deciding), *handlers, *words.standstill(run)]
 
 
-def condition_evidence(parts: Sequence[Class]) -> list[Evidence]:
-    """The conditions around their calls that are not around those of the others."""
+def condition_evidence(
+    parts: Sequence[Class], deciding: Container[int], kinds: Collection[str] = tuple(_AGREE)
+) -> list[Evidence]:
+    """The conditions around their calls that are not around those of the others. Those of `kinds` around the calls of the ranks
+    `deciding` show the remedy."""
     firsts = [part.first for part in parts[:_COMPARED]]
-    return [
-        Evidence(rank.rank, "source", text)
-        for rank in firsts
-        if (
-            text := next(filter(None, (conditions.describe_conditions(rank, o) for o in firsts if o is not rank)), None)
-        )
-    ]
+    lines: list[Evidence] = []
+    for rank in firsts:
+        found = (conditions.find_condition(rank, other) for other in firsts if other is not rank)
+        if (condition := next(filter(None, found), None)) is not None:
+            line = Evidence(rank.rank, "source", condition.text)
+            if rank.rank in deciding and condition.decides in kinds:
+                names = " and ".join(f"`{name}`" for name in condition.differing)
+                remedy = _AGREE[condition.decides].format(test=condition.test, names=names)
+                line = WithRemedy(line.rank, line.probe, line.text, remedy=remedy)
+            lines.append(line)
+    return lines
 
 
 def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
@@ -121,7 +147,9 @@ def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
         for handler in continued_by(frame)
     }
     return [
-        Evidence(rank, "source", f"`{handler}` around {file}:{line} continues the loop after an exception")
+        WithRemedy(
+            rank, "source", f"`{handler}` around {file}:{line} continues the loop after an exception", remedy=_END_IT
+        )
         for (file, line, handler), rank in list(handlers.items())[:2]
     ]
 
@@ -145,7 +173,7 @@ ARGUMENTS = Wording(
     subject="`{name}`",
     evidence="{name}={value}",
     missing="{name}=(not given)",
-    remedy="Start all nodes with the same arguments.",
+    remedy="Start all ranks with the same arguments.",
 )
 
 
@@ -166,7 +194,7 @@ def draft_of_settings(
         confidence=confidence,
         severity=severity,
         culprits=first.values.odd,
-        summary=f"{subject} differs between ranks: {words.values_by_rank(first.values)}{why}{more}",
+        summary=f"{subject} differs between ranks: {words.values_by_rank(first.values.values)}{why}{more}",
         evidence=[
             *(line for setting in settings[:_SHOWN] for line in _values(wording, setting)),
             *words.class_evidence(waiting),
@@ -184,8 +212,9 @@ def unexplained(run: Run, what: type[Differs]) -> list[Differs]:
 
 def _values(wording: Wording, setting: Differs) -> list[Evidence]:
     lines = []
-    for value, ranks in setting.values.values[:_SHOWN]:
+    values = setting.values.values[:_SHOWN]
+    for (value, ranks), (shortened, _) in zip(values, shorten_values(values), strict=True):
         text = wording.missing if value is None else wording.evidence
-        shown = text.format(name=setting.name, value=(value or "")[:60])
+        shown = text.format(name=setting.name, value=shortened)
         lines.append(Evidence(ranks[0], wording.probe, shown + words.also(ranks)))
     return lines

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hangdoc.parse import natural, was_removed
+from hangdoc.phrases import amount
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
@@ -72,7 +73,7 @@ def name_run(run: Run) -> str | None:
 
 def _count(run: Run, what: str) -> str | None:
     size = run.world_size
-    return f"{size:,} {what}{'s' * (size != 1)}" if size is not None else None
+    return amount(size, what) if size is not None else None
 
 
 def _name_actors(run: Run, title: Title) -> list[str | None]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.regex import regex
 from hangdoc.snapshot import Process, Unavailable
@@ -70,6 +71,13 @@ def is_host(text: str) -> bool:
     return isinstance(address, ipaddress.IPv4Address) or is_host(address.scope_id or "x")
 
 
+class WithRemedy(Evidence, frozen=True):
+    """Evidence that shows what must change: its remedy replaces the usual one of the rule. Where a finding has several, the first
+    one counts."""
+
+    remedy: str
+
+
 # --- what to do next --------------------------------------------------------------------------------------------------
 
 
@@ -99,6 +107,9 @@ def continue_after_signal(pids: Sequence[int], by: str) -> tuple[Command, ...]:
     """The command that continues processes, if a signal has stopped them; none for anything else."""
     return (command("kill", "-CONT", *map(str, pids)),) if by == "signal" and pids else ()
 
+
+KERNEL_LOG = constant("dmesg -T | grep -i -E 'oom|killed process' | tail")
+"""The command that shows whether the kernel has killed a process for its memory."""
 
 _REFUSED = ("permission denied", "ptrace")
 """In the reason for which a stack could not be read: rights are missing."""

@@ -5,13 +5,13 @@ from functools import lru_cache
 
 from hangdoc.diagnosis import Evidence, Operation
 from hangdoc.phrases import also as also
-from hangdoc.phrases import caller, duration
+from hangdoc.phrases import amount, caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
+from hangdoc.phrases import values_by_rank as values_by_rank
 from hangdoc.phrases import verb as verb
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
-from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
     Asleep,
@@ -33,10 +33,17 @@ from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.call_words import recorded_waits
-from hangdoc.snapshot import Connection, Host, Process
+from hangdoc.reasoning.text.next_steps import WithRemedy
+from hangdoc.snapshot import Connection, Host, Process, Unavailable
 from hangdoc.torch_facts import call_names
 
 _SIGKILL = 9
+_NOT_NEEDED = "not needed"
+"""Why C++ frames were not read that would show nothing more."""
+_MORE_MEMORY = (
+    "Give the control group (the container or pod) more memory, or use less: smaller batches, fewer dataloader workers. Then "
+    "restart the run."
+)
 _STATES = {
     "computing": "computing",
     "loading-data": "loading data",
@@ -267,7 +274,11 @@ def _inferred(rank: Rank) -> str:
         return ", by its record: its thread is busy and makes no other call"
     if rank.is_unread:
         return f": {rank.why}"
-    return ", inferred from its line: no frame shows the call"
+    native = rank.process.native if rank.process is not None else None
+    why = (
+        native.reason if isinstance(native, Unavailable) and native.reason != _NOT_NEEDED else "no frame shows the call"
+    )
+    return f", inferred from its line: {why}"
 
 
 def _thread_at(rank: Rank) -> str:
@@ -324,17 +335,18 @@ def oom_kills(hosts: Iterable[Host], ended: Iterable[Process | None]) -> list[Ev
     if not any(process is None or (process.exit_code or 0) & 0x7F == _SIGKILL for process in ended):
         return []
     groups = [group for host in hosts for group in host.control_groups if group.oom_kills]
-    text = "the OOM killer has killed {} process(es) in {}"
-    return [Evidence(None, "control groups", text.format(group.oom_kills, group.path)) for group in groups]
+    return [
+        WithRemedy(
+            None,
+            "control groups",
+            f"the OOM killer has killed {amount(group.oom_kills or 0, 'process', 'es')} in {group.path}",
+            remedy=_MORE_MEMORY,
+        )
+        for group in groups
+    ]
 
 
 def ends(connection: Connection) -> str:
     """`10.0.0.1:40312 to 10.0.0.2:29500`."""
     c = connection
     return f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}"
-
-
-def values_by_rank(values: Agreement[str | None, int]) -> str:
-    """The values and the ranks that have them, at most four."""
-    shown = values.values[:4]
-    return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in shown)

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from hangdoc import settings
 from hangdoc.detail import Batches, Branch, Detail, Setting, WaitGraph, WaitNode
 from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.launch.launchers import program_words
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement, compare_values
 from hangdoc.reasoning.model.rank import Rank
@@ -106,7 +107,7 @@ class Compared:
 
 def compare_settings(run: Run) -> list[Compared]:
     """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
-    arguments = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
+    arguments = {rank: settings.options(program_words(process.argv)) for rank, process in run.processes.items()}
     variables = {rank: observed.environment(process) for rank, process in run.processes.items()}
     settings_of_ranks = [
         *(_compared("argument", name, arguments, settings.argument(name)) for name in _setting_names(arguments)),

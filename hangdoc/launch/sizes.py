@@ -1,0 +1,54 @@
+"""How many nodes and ranks a launch line starts, and where its nodes meet. Pure."""
+
+from typing import NamedTuple
+
+from hangdoc.launch import launchers
+from hangdoc.launch.layers import LaunchLine
+from hangdoc.parse import natural
+from hangdoc.torch_facts.launchers import DEFAULT_RANKS_PER_NODE, HOSTS_IN_FILE, STARTS_ANYTHING
+
+
+class Size(NamedTuple):
+    """What a launch starts. None is what the line does not determine: a host file, Slurm or the number of cards does."""
+
+    nodes: int | None
+    ranks_per_node: int | None
+    ranks: int | None
+
+
+def size_of(line: LaunchLine) -> Size:
+    """The size of the run that a line starts, or of which it starts one node."""
+    tool, options = line.launched.tool, launchers.sizes_in_torchrun(line.launched.tool, line.launched.options)
+    if tool == "python":
+        return Size(
+            None, natural(line.environment.get("LOCAL_WORLD_SIZE")), natural(line.environment.get("WORLD_SIZE"))
+        )
+    in_file = HOSTS_IN_FILE & line.launched.options.keys()
+    nodes = natural(options.get("nnodes", "" if in_file or tool == "srun" else "1").rpartition(":")[2])
+    if tool == "mpirun" and "host" in options:
+        nodes = len({host.partition(":")[0] for host in options["host"].split(",")})
+    ranks = natural(options.get("ranks"))
+    given = options.get("nproc-per-node", "" if ranks is not None else DEFAULT_RANKS_PER_NODE.get(tool, ""))
+    per_node = natural(given)
+    if per_node is None and ranks is not None and nodes and ranks % nodes == 0:
+        per_node = ranks // nodes
+    if ranks is None and per_node is not None and nodes is not None:
+        ranks = per_node * nodes
+    return Size(nodes, per_node, ranks)
+
+
+def are_separate(lines: list[LaunchLine]) -> bool:
+    """Whether several lines are not the nodes of one run: each starts a run on one node, or, with srun and mpirun, on all."""
+    return len(lines) > 1 and all(line.launched.tool != "python" and _is_whole(line) for line in lines)
+
+
+def _is_whole(line: LaunchLine) -> bool:
+    return line.launched.tool in STARTS_ANYTHING or size_of(line).nodes == 1
+
+
+def world_size(lines: list[LaunchLine]) -> int | None:
+    """Number of ranks of the run of which these are the nodes; None if the lines do not determine it."""
+    first, *others = sizes = [size_of(line) for line in lines]
+    if len(lines) == first.nodes and all(size.ranks_per_node is not None for size in sizes):
+        return sum(size.ranks_per_node or 0 for size in sizes)
+    return first.ranks if all(other.ranks == first.ranks for other in others) else None

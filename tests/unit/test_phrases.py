@@ -1,0 +1,22 @@
+"""Texts of limited length, and values with their ranks."""
+
+from hangdoc.phrases import shorten_values, values_by_rank
+
+_FOLDER = "/tmp/torchelastic_8x2k1n3q/none_5v7y0wqe/attempt_0/{}/error.json"
+
+
+def test_what_differs_is_shown_of_long_values() -> None:
+    texts = shorten_values([(_FOLDER.format(n), (n,)) for n in range(2)])
+    assert [text for text, _ in texts] == [f"…{_FOLDER.format(n)[-59:]}" for n in range(2)]
+    assert all(text.endswith(f"/{n}/error.json") for n, (text, _) in enumerate(texts))
+
+
+def test_a_difference_far_from_the_end_is_shown_with_an_ellipsis_on_both_sides() -> None:
+    texts = [text for text, _ in shorten_values([("a" * 99 + x + "b" * 99, (0,)) for x in "xy"], 60)]
+    assert [len(text) for text in texts] == [60, 60]
+    assert texts[0] == "…" + "a" * 20 + "x" + "b" * 37 + "…"
+
+
+def test_values_are_given_with_their_ranks() -> None:
+    assert values_by_rank([("0", (0, 1)), (None, (2,))]) == "0 on ranks 0-1; not set on rank 2"
+    assert values_by_rank([("x" * 61, (0,))]) == "x" * 59 + "… on rank 0"
