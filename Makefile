@@ -140,7 +140,7 @@ $(HANGDOC_SERVING)/model/.ready: hangbench/serving/make_model.py $(HANGDOC_SERVI
 setup: system $(FRAMEWORKS)
 
 $(BIN)/pip:
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "hangdoc needs Python 3.10 or newer: make PYTHON=python3.11")'
 	@PYTHON=$(PYTHON) scripts/system-packages venv
 	$(PYTHON) -m venv .venv
 
