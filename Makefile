@@ -138,6 +138,7 @@ $(HANGDOC_SERVING)/model/.ready: hangbench/serving/make_model.py $(HANGDOC_SERVI
 
 # All that the tests and the checks need, on a fresh machine.
 setup: system $(FRAMEWORKS)
+	@scripts/other-pythons 3.10 3.13
 
 $(BIN)/pip:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "hangdoc needs Python 3.10 or newer: make PYTHON=python3.11")'
