@@ -5,7 +5,10 @@ import re
 import sys
 from typing import Any, AnyStr, Generic, cast
 
-_PARTS = re.compile(
+_POSSESSIVE = (3, 11, 5)
+"""The first Python whose possessive repetitions match what they should (https://github.com/python/cpython/issues/106052). Since
+3.11.0 they exist, but give up on texts that match: Debian 12 has Python 3.11.2."""
+_PARTS = (
     r"""\\[\s\S]|\[\^?\]?(?:\\[\s\S]|[^\]\\])*\]|\(\?P=\w+\)"""
     r"""|(?P<open>\((?:\?(?:P<\w+>|<?[=!]|:))?)|(?P<close>\))"""
     r"""|(?P<repeats>(?:[*+?]|\{(?:\d+(?:,\d*)?|,\d+)\})(?P<how>[+?]?))|[\s\S]"""
@@ -22,7 +25,7 @@ class _Later(Generic[AnyStr]):
         if name.startswith("__"):  # `copy` and others look up special methods
             raise AttributeError(name)
         text = self._text
-        if sys.version_info < (3, 11) and isinstance(text, str):
+        if sys.version_info < _POSSESSIVE and isinstance(text, str):
             text = without_possessive(text)
         attribute = getattr(re.compile(text, self._flags), name)
         setattr(self, name, attribute)  # the next access does not come here
@@ -35,12 +38,12 @@ def regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def without_possessive(text: str) -> str:
-    """An expression that Python 3.10 understands too: it has no possessive repetitions (`X*+`). What a look-ahead has matched is
+    """An expression for older Pythons, without possessive repetitions (`X*+`). What a look-ahead has matched is
     not tried again either, so `(?=(X*))` and a reference to its group match the same text in the same time."""
     out: list[str] = []
     opened: list[int] = []
     begin = count = 0
-    for part in _PARTS.finditer(text):
+    for part in re.finditer(_PARTS, text):
         if part["open"]:
             opened.append(len(out))
         elif part["close"]:

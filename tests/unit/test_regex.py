@@ -4,13 +4,14 @@ import re
 import sys
 import time
 from itertools import zip_longest
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hangdoc.redact.source import _LITERAL, _NUMBER
 from hangdoc.redact.values import _BARE, _KEYWORD, _TOKEN
-from hangdoc.regex import without_possessive
+from hangdoc.regex import _POSSESSIVE, regex, without_possessive
 
 TEXTS = (
     "",
@@ -52,8 +53,18 @@ def test_no_time_is_lost_on_a_text_that_never_ends() -> None:
     assert time.perf_counter() - began < 1.0
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the expression is for newer Pythons")
+@pytest.mark.skipif(sys.version_info < _POSSESSIVE, reason="the expression is for newer Pythons")
 def test_a_possessive_repetition_gives_nothing_back() -> None:
     for text in (r"a*+a", r"(?:a|ab)++c", r"\w++\d"):
         for word in ("aaa", "abc", "abab", "w1"):
             assert bool(re.match(text, word)) == bool(re.match(without_possessive(text), word))
+
+
+@pytest.mark.parametrize("version", [(3, 10, 13), (3, 11, 2), (3, 11, 5)])
+def test_only_pythons_that_match_rightly_get_possessive_repetitions(
+    version: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hangdoc.regex.sys.version_info", version)
+    assert (regex(r"a*b").pattern, regex(r"(?:a)*").pattern) == (r"a*b", r"(?:a)*")
+    monkeypatch.setattr("hangdoc.regex.re.compile", lambda text, flags: SimpleNamespace(pattern=text))
+    assert ("possessive_1" in regex(r"a*+b").pattern) == (version < (3, 11, 5))
