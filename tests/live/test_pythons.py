@@ -15,7 +15,8 @@ pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
 UNITS = (
     "tests/rules", "tests/unit/test_api.py", "tests/unit/test_cli.py", "tests/unit/test_codec.py",
-    "tests/unit/test_dumps_command.py",    "tests/unit/test_redact.py", "tests/unit/test_regex.py", "tests/unit/test_rules.py", "tests/unit/test_runs.py",
+    "tests/unit/test_dumps_command.py", "tests/unit/test_redact.py", "tests/unit/test_regex.py",
+    "tests/unit/test_rules.py", "tests/unit/test_runs.py",
 )  # fmt: skip
 """What depends on the interpreter and needs no torch: parsing, regular expressions, the reasoning and its texts, the commands."""
 
