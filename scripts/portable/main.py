@@ -45,7 +45,8 @@ def list_caches():
         homes.append(os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".cache"))
     except KeyError:
         pass
-    return [os.path.join(os.path.realpath(home), "hangdoc") for home in homes if home and home.startswith("/")]
+    absolute = [os.path.realpath(home) for home in homes if home and home.startswith("/")]
+    return [os.path.join(home, "hangdoc") for home in dict.fromkeys(absolute)]
 
 
 def find_unpacked():
@@ -63,7 +64,7 @@ def find_unpacked():
             unpacked = keep_unpacked(cache, name, problems)
             if unpacked is not None:
                 return unpacked, False
-        for place in ("/dev/shm", os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"):
+        for place in dict.fromkeys(("/dev/shm", os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")):
             unpacked = unpack_below(place, problems) if is_private(os.path.realpath(place)) else None
             if unpacked is not None:
                 return unpacked, True

@@ -287,3 +287,22 @@ def test_py_spy_is_found_beside_the_package(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/py-spy").touch()
     assert pyspy.executable() == str(tmp_path / "bin/py-spy")
+
+
+def test_without_a_place_it_says_what_was_tried(file: Path) -> None:
+    """In a mount namespace in which every place is read-only or forbids to run programs."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    kept = "/run/hangdoc-test.pyz"
+    script = f"""
+        mount -t tmpfs none /run && cp {file} {kept}
+        for place in /dev/shm /tmp; do mount -t tmpfs -o noexec none $place; done
+        for place in /var/tmp /root; do mount -t tmpfs -o ro none $place; done
+        exec {_system_python()} {kept}
+    """
+    done = answer("unshare", "--mount", "sh", "-c", script, path="/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "hangdoc: can't unpack itself (/root/.cache/hangdoc: Read-only file system; /dev/shm is mounted noexec; /tmp is mounted "
+        "noexec; /var/tmp: Read-only file system). Name a directory of your own: XDG_CACHE_HOME=DIRECTORY\n"
+    )
