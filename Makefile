@@ -12,6 +12,7 @@
 # make serving   serving engines and RL actors in known states, by hand (6 GB of packages; ARGS=SYSTEM/STATE...); as root
 # make observers   many observers at the same time of one healthy run and of one idle server, 200 looks each
 # make site   the docs as pages, in build/site
+# make portable   dist/hangdoc.pyz, the one file      make release   all that a release consists of (docs/releasing.md)
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -19,7 +20,7 @@ SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs site pictures bench layouts nccl-layouts hangbench foreign gpu soak corpus launchers serving observers fuzz setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench layouts nccl-layouts hangbench foreign gpu soak corpus launchers serving observers fuzz portable release setup system pythons clean
 
 # The tests end with make, and with them what they have started (hangbench/leftovers.py).
 PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
@@ -73,6 +74,14 @@ site: $(SITE)
 
 pictures: $(READY)
 	$(BIN)/python -m docs.pictures
+
+# One file for CPython 3.10 to 3.14 on x86-64 and aarch64 (scripts/portable). The same commit gives the same file.
+portable: $(READY)
+	$(BIN)/python -m scripts.portable.build dist/hangdoc.pyz
+
+# In a fresh clone, so that only what is committed gets in.
+release: $(SITE)
+	scripts/release $(BIN)
 
 bench: $(READY)
 	$(BIN)/python -m bench
@@ -138,9 +147,10 @@ $(HANGDOC_SERVING)/model/.ready: hangbench/serving/make_model.py $(HANGDOC_SERVI
 
 # All that the tests and the checks need, on a fresh machine.
 setup: system $(FRAMEWORKS)
+	@scripts/other-pythons 3.10 3.13
 
 $(BIN)/pip:
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "hangdoc needs Python 3.10 or newer: make PYTHON=python3.11")'
 	@PYTHON=$(PYTHON) scripts/system-packages venv
 	$(PYTHON) -m venv .venv
 

@@ -9,6 +9,7 @@ python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [l
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,22 @@ def start_up(rounds: int = 15) -> None:
         ours.append(seconds(HANGDOC, "--version"))
         theirs.append(seconds(sys.executable, "-c", "pass"))
     row("hangdoc --version against python -c pass", ours, theirs, "5")
+    portable = Path("dist/hangdoc.pyz")
+    if not portable.exists():
+        print("hangdoc.pyz is not measured: make portable")
+        return
+    cold, warm, by_script = [], [], []
+    with tempfile.TemporaryDirectory() as cache:
+        where = ("env", f"XDG_CACHE_HOME={cache}")
+        start = (*where, sys.executable, str(portable), "--version")
+        for _ in range(rounds):
+            cold.append(seconds(*start))
+            warm.append(seconds(*start))
+            by_script.append(seconds(*where, "sh", str(portable), "--version"))
+            shutil.rmtree(Path(cache, "hangdoc"))
+    row("hangdoc.pyz --version, cold, against hangdoc --version", cold, ours, "")
+    row("hangdoc.pyz --version, warm, against hangdoc --version", warm, ours, "0.5 s")
+    row("sh hangdoc.pyz --version, warm, against hangdoc --version", by_script, ours, "0.5 s")
 
 
 def slow_down(rounds: int = 5, length: float = 8.0) -> None:

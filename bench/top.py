@@ -56,7 +56,7 @@ class Series:
         """The poll of a live source, without the look itself."""
         snapshot = _changed(self._snapshot, number)
         diagnosis, runs = examine(snapshot, patience=2.0)
-        at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=number)
+        at = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=number)
         return Poll(number, at, 0.0, snapshot, diagnosis, runs)
 
 

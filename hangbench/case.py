@@ -6,7 +6,6 @@ sentences. A new case is one new file in `cases/`; nothing else needs to change.
 
 import ast
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -105,7 +104,7 @@ def parse(path: Path, kind: type[AnyCase]) -> AnyCase:
     truth = ast.get_docstring(ast.parse(text))
     if block is None or not truth:
         raise ValueError(f"{path} lacks a docstring or a `# /// hangbench` block")
-    header = tomllib.loads("\n".join(line[2:] for line in block[1].splitlines()))
+    header = msgspec.toml.decode("\n".join(line[2:] for line in block[1].splitlines()))
     try:
         return msgspec.convert({**header, "name": path.stem, "truth": truth, "folder": path.parent}, kind)
     except msgspec.ValidationError as error:

@@ -1,15 +1,26 @@
-"""Where hangdoc's single file is."""
+"""hangdoc.pyz: hangdoc and all that it needs in one file (scripts/portable)."""
 
 import os
 import sys
 from pathlib import Path
 
+NAME = "hangdoc.pyz"
+
 
 def find_portable() -> Path | None:
-    """The file hangdoc.pyz from which this process runs, else the one that HANGDOC_PYZ names, else the one beside the `hangdoc`
-    command; None if there is none."""
-    started, named = Path(sys.argv[0]), os.environ.get("HANGDOC_PYZ", "")
-    places = [started] if started.suffix == ".pyz" else []
-    places += [Path(named)] if named else []
-    places += [folder / "hangdoc.pyz" for folder in dict.fromkeys((started.parent, Path(sys.executable).parent))]
-    return next((place.absolute() for place in places if place.is_file()), None)
+    """The file that this process runs from, else the one that HANGDOC_PYZ names, else the one beside the command `hangdoc`."""
+    if (running := running_from()) is not None:
+        return running
+    if (named := os.environ.get("HANGDOC_PYZ")) is not None:
+        return Path(named) if Path(named).is_file() else None
+    import shutil  # which loads four libraries for compressed files
+
+    command = shutil.which("hangdoc", path=f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', '')}")
+    beside = Path(command).resolve().with_name(NAME) if command is not None else None
+    return beside if beside is not None and beside.is_file() else None
+
+
+def running_from() -> Path | None:
+    """The file that this process runs from; None for an installed hangdoc."""
+    main = Path(getattr(sys.modules["__main__"], "__file__", None) or "/")
+    return main.parent if main.name == "__main__.py" and main.parent.is_file() else None

@@ -13,9 +13,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 from hangdoc import file_writer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since 3.11
 
 MOST_FILES = 100_000
 """How many names are read of a directory."""
@@ -179,7 +182,7 @@ class OwnFiles:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(

@@ -58,7 +58,7 @@ class Look:
             taken = datetime.datetime.fromisoformat(self.diagnosis.taken_at)
         except ValueError:
             return None
-        now = datetime.datetime.now(datetime.UTC)
+        now = datetime.datetime.now(datetime.timezone.utc)
         return round(max(0.0, (now - taken).total_seconds()), 1) if taken.tzinfo is not None else None
 
     def jobs(self) -> list[Job]:

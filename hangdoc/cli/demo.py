@@ -1,5 +1,6 @@
 """`hangdoc demo`: freezes the included trainer and diagnoses it, or keeps it for experiments."""
 
+import shlex
 import shutil
 import signal
 import sys
@@ -17,6 +18,8 @@ from hangdoc.cli.output import show, tell
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.diagnosis import exit_code
 from hangdoc.observe.look.observe import Options
+from hangdoc.observe.stacks.pyspy import executable
+from hangdoc.portable import running_from
 from hangdoc.reasoning.engine import diagnose
 
 if TYPE_CHECKING:
@@ -129,7 +132,9 @@ def _hold_text(run: "Started", program: Callable[[str], str]) -> list[str]:
 
 
 def _find_program(name: str) -> str:
-    """The name of a program of this environment if PATH has it, else its path."""
+    """The name of a program of this environment if PATH has it, else its path. In hangdoc.pyz, both are there."""
+    if (file := running_from()) is not None:
+        return shlex.join(["sh", str(file)]) if name == "hangdoc" else executable() or name
     return name if shutil.which(name) is not None else str(Path(sys.executable).with_name(name))
 
 

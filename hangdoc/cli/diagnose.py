@@ -105,7 +105,7 @@ def _read_evidence(
 
 def _make_empty_diagnosis(why: str) -> Diagnosis:
     """The document if nothing could be observed."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
     return Diagnosis(
         hangdoc=__version__,
         taken_at=now,

@@ -49,17 +49,15 @@ def command(bundles: tuple[Path, ...], native: str, ras: str, locals_: Locals, f
     looks = Looks(Confined(bundles), fleet, locals_, native, ras)  # raises for invalid hosts now, not during a session
     try:
         serve(looks)
-    except BaseExceptionGroup as group:  # the SDK writes to standard output in a task of its own
+    except BaseException as group:  # the SDK writes to standard output in a task of its own
         errors = _leaves(group)
-        if not all(isinstance(error, OSError) for error in errors):
+        if errors == [group] or not all(isinstance(error, OSError) for error in errors):
             raise
         raise_lost(errors[0])  # type: ignore[arg-type]
     return 0
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    return [
-        leaf
-        for error in group.exceptions
-        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    ]
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors of a group; of any other error, itself. Python 3.10 lacks the class: there the SDK raises that of a backport."""
+    inside = getattr(error, "exceptions", None)
+    return [error] if inside is None else [leaf for each in inside for leaf in _leaves(each)]

@@ -227,5 +227,5 @@ def log(text: str) -> None:
     """Print a line with its time (UTC) on stderr."""
     from hangdoc.render.words import clean
 
-    now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%H:%M:%S")
     tell(f"{now} {clean(text)}")

@@ -242,9 +242,9 @@ def _make_host(
     name: str, path: Path, processes: tuple[Process, ...], wall_us: int | None, elapsed: float, newest_us: int = 0
 ) -> Host:
     try:
-        taken_at = datetime.datetime.fromtimestamp((newest_us or time.time_ns() // 1000) / 1e6, datetime.UTC)
+        taken_at = datetime.datetime.fromtimestamp((newest_us or time.time_ns() // 1000) / 1e6, datetime.timezone.utc)
     except (OverflowError, OSError, ValueError):
-        taken_at = datetime.datetime.fromtimestamp(0, datetime.UTC)
+        taken_at = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
     return Host(
         name=name,
         taken_at=taken_at.isoformat(timespec="milliseconds"),

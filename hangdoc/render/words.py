@@ -264,7 +264,7 @@ def rate(per_second: float) -> str:
 def _show_time(at_us: int, ago: float) -> str:
     """`14:02:31 UTC`, with the day if it was not within the last one."""
     try:
-        at = datetime.datetime.fromtimestamp(at_us / 1e6, datetime.UTC)
+        at = datetime.datetime.fromtimestamp(at_us / 1e6, datetime.timezone.utc)
     except (OverflowError, OSError, ValueError):  # a damaged bundle
         return "an unknown time"
     return at.strftime("%Y-%m-%d %H:%M:%S UTC" if ago >= _DAY_SECONDS else "%H:%M:%S UTC")

@@ -146,7 +146,7 @@ class Freezing:
             ranks = tuple(msgspec.structs.replace(view, silent_seconds=still + 0.3) for view in job.ranks)
             job = msgspec.structs.replace(job, ranks=ranks, hung_for_seconds=still + 0.3)
         diagnosis = msgspec.structs.replace(self._diagnosis, jobs=(job,), verdict=job.verdict)
-        at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=number)
+        at = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=number)
         return Poll(number, at, 0.01, self._snapshot, diagnosis, self._runs)
 
 

@@ -238,7 +238,7 @@ def test_old_evidence_says_how_old_it_is() -> None:
         call(taken, "compare_ranks", rank=0, other=1),
     )  # fmt: skip
     written = datetime.datetime.fromisoformat(answers[0]["taken_at"])
-    age = (datetime.datetime.now(datetime.UTC) - written).total_seconds()
+    age = (datetime.datetime.now(datetime.timezone.utc) - written).total_seconds()
     assert all(abs(one["seconds_ago"] - age) < day / 24 for one in answers)
     look = taken.get(None)
     for unreadable in ("", "yesterday", "2026-01-01T00:00:00"):

@@ -5,10 +5,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import assert_type
 
 import msgspec
 import pytest
+from typing_extensions import assert_type
 
 import hangdoc
 from hangbench.record import CORPUS

@@ -1,11 +1,12 @@
 """What is installed is everything: an editable install does not show what a wheel lacks."""
 
-import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+import msgspec
+
 ROOT = Path(__file__).parents[2]
-SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+SETUP = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["tool"]["setuptools"]
 FOLDERS = {"hangdoc": ROOT / "hangdoc"} | {name: ROOT / folder for name, folder in SETUP["package-dir"].items()}
 
 

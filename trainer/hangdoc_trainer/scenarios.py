@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hangdoc import beacon
+from hangdoc.portable import running_from
 from hangdoc_trainer.offspring import Offspring, free_port, parent
 
 SMALL = [
@@ -179,6 +180,10 @@ class Started:
                 "NANOCHAT_DATA_DIR": str(folders[index]), "PYTHONWARNINGS": "ignore",
                 "XDG_RUNTIME_DIR": str(self.folder), "TMPDIR": str(self.folder),
             }  # fmt: skip
+            if running_from() is not None:  # the ranks import what it has unpacked
+                environment["PYTHONPATH"] = f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}".rstrip(
+                    ":"
+                )
             with (self.folder / f"node{index}.log").open("wb") as log:
                 # A separate session, and a standard input that stays open for a rank that reads it.
                 self._launchers.append(

@@ -10,7 +10,7 @@ from collections import Counter
 
 import msgspec
 
-from hangdoc import run_identity
+from hangdoc import portable, run_identity
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.owner_rights import runs_set_user_id
@@ -95,9 +95,10 @@ def _list_wanted(table: ProcessTable, scope: Scope) -> set[int]:
 
 
 def _is_hangdoc(argv: tuple[str, ...]) -> bool:
-    """Whether a command line is hangdoc's: `hangdoc ...`, `python .../hangdoc ...`, `python -m hangdoc ...`."""
-    words = [os.path.basename(word) for word in argv[:3]]
-    return words[:1] == ["hangdoc"] or words[1:2] == ["hangdoc"] or words[1:3] == ["-m", "hangdoc"]
+    """Whether a command line is hangdoc's: `hangdoc ...`, `python .../hangdoc ...`, `python -m hangdoc ...`,
+    `python [-I -S] .../hangdoc.pyz ...`."""
+    words = [os.path.basename(word) for word in argv[:4] if word not in ("-I", "-S")]
+    return words[:1] == ["hangdoc"] or words[1:2] in (["hangdoc"], [portable.NAME]) or words[1:3] == ["-m", "hangdoc"]
 
 
 def _slurm_job(entry: Entry) -> frozenset[str]:

@@ -15,6 +15,7 @@ from hangdoc.observe.kernel.sock_diag import SockDiag
 from hangdoc.observe.memory.locate import SUPPORTED, locate
 from hangdoc.observe.memory.memory import Unreadable, Unsupported
 from hangdoc.observe.stacks import attach, pyspy
+from hangdoc.portable import running_from
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Stack
 
@@ -169,7 +170,9 @@ def _check_other_users() -> Ability:
         return Ability("other users' ranks", True, finding, "")
     # sudo does not search a virtual environment
     program = shutil.which(os.path.join(os.path.dirname(sys.executable), "hangdoc"))
-    command = f"sudo {shlex.quote(program) if program is not None else 'hangdoc'}"
+    file = running_from()
+    words = ["sh", str(file)] if file is not None else [program or "hangdoc"]
+    command = shlex.join(["sudo", *words])
     sudo = f"`{command}`" if shutil.which("sudo") else "hangdoc as root"
     return Ability(
         "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""

@@ -110,7 +110,7 @@ def observe(
     wall_us = time.time_ns() // 1000
     if observation.targets:
         evidence, wall_us = _run(observation, progress, meanwhile)
-    taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.UTC)
+    taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.timezone.utc)
     processes = each_process(
         observation, lambda target: _make_process(observation, target, evidence.get(target.pid, {}))
     )

@@ -121,7 +121,7 @@ class Polling:
         began = self._ended
         time.sleep(max(0.0, self._ended + self._options.window - time.monotonic()))
         new = self._update_targets(deadline)
-        taken_at = datetime.datetime.now(datetime.UTC)
+        taken_at = datetime.datetime.now(datetime.timezone.utc)
         self._recorders.whole = first  # what happened before hangdoc came is asked once
         for probe in self._probes:
             self._guarded(probe.name, probe.close, observation)

@@ -64,13 +64,29 @@ class _Thread(msgspec.Struct):
 
 
 def executable() -> str | None:
-    """The path of py-spy: next to this Python, else on the PATH; None if it is not installed."""
-    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-    if own_root().has(beside):
-        return beside
+    """The path of py-spy: in `bin` beside hangdoc's package (hangdoc.pyz, and `pip install --target`), next to this Python, where
+    its installer has put it, else on the PATH; None if it is not installed."""
+    packages = os.path.dirname(os.path.dirname(untrusted.__file__))
+    for beside in (os.path.join(packages, "bin"), os.path.dirname(sys.executable)):
+        if own_root().has(os.path.join(beside, "py-spy")):
+            return os.path.join(beside, "py-spy")
+    if (installed := _find_installed()) is not None:
+        return installed
     import shutil  # which loads four libraries for compressed files
 
     return shutil.which("py-spy")
+
+
+def _find_installed() -> str | None:
+    """The program in the list of files of the package py-spy: `pip install --user` puts it into no folder of this Python."""
+    from importlib import metadata  # 20 ms
+
+    try:
+        files = metadata.files("py-spy") or []
+    except metadata.PackageNotFoundError:
+        return None
+    programs = (os.path.normpath(str(file.locate())) for file in files if file.name == "py-spy")
+    return next((program for program in programs if own_root().has(program)), None)
 
 
 class Refused(Exception):

@@ -182,7 +182,7 @@ def _cached_tree(text: str) -> ast.Module:
 def _parse_function(lines: Lines, frame: Frame) -> ast.AST | None:
     """The function around a frame's line, parsed without its module; None if its text can't be found."""
     name = re.escape(frame.function.rpartition(".")[2])
-    head = re.compile(rf"\s*+(?:async )?def {name}\b")
+    head = re.compile(rf"\s*(?:async )?def {name}\b")
     begin = max(-1, frame.line - 1 - _MAX_FUNCTION_LINES)
     first = next((at for at in range(frame.line - 1, begin, -1) if head.match(lines[at])), None)
     if first is None:

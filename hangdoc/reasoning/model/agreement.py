@@ -1,7 +1,7 @@
 """One value per rank (or node), and which ones differ from the majority. Every comparison between ranks uses it."""
 
 from collections.abc import Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value", covariant=True)
 Member = TypeVar("Member", int, str)
 
 
-class Agreement(NamedTuple, Generic[Value, Member]):
+class Agreement(msgspec.Struct, Generic[Value, Member], frozen=True):
     """The values, and the members that have them."""
 
     values: tuple[tuple[Value, tuple[Member, ...]], ...]

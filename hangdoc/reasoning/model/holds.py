@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Hashable, Iterable
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct
 
 from hangdoc.phrases import duration
 from hangdoc.snapshot import AwaitedFile, Holder, Process
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since 3.11
 
 SHORTEST_TIMEOUT = 600.0
 """Seconds. The ranks that wait survive a wait up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
@@ -102,7 +105,7 @@ class ForOthers(Hold, frozen=True, kw_only=True):
     """The first few of them; None if unknown."""
 
     @classmethod
-    def ended_by(cls, holders: tuple[Holder, ...] | None, ends: Ends = "unknown", **fields: Any) -> Self:
+    def ended_by(cls, holders: tuple[Holder, ...] | None, ends: Ends = "unknown", **fields: Any) -> "Self":
         """A wait that some processes can end. `ends` is what shows without them; `fields` are the others of the class."""
         if ends == "unknown" and any(holder.works for holder in holders or ()):
             ends = "by-itself"

@@ -3,12 +3,14 @@
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from hangdoc.reasoning.model.rank import Class
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-class End(NamedTuple, Generic[Key]):
+class End(msgspec.Struct, Generic[Key], frozen=True):
     """Where chains of waiting end."""
 
     nodes: frozenset[Key]

@@ -1,0 +1,76 @@
+#!/bin/sh
+# hangdoc in one file: this script, and behind it the archive that Python runs (`python3 hangdoc.pyz`). `sh hangdoc.pyz` and
+# `./hangdoc.pyz` look for a Python that can run it: on the PATH, then that of a running process that has loaded torch.
+set -uf
+case $0 in */*) file=$0 ;; *) file=./$0 ;; esac
+[ -f "$file" ] || file=$(command -v -- "$0")
+me=$(id -u)
+limit=
+command -v timeout >/dev/null && limit='timeout 10' # a file system may not answer
+
+tell() { echo "hangdoc: $*" >&2; }
+
+# suits COMMAND...: whether it is a Python that can run hangdoc.
+suits() {
+    $limit "$@" -c 'import sys, zlib, ctypes
+sys.exit(not ((@OLDEST@) <= sys.version_info[:2] <= (@NEWEST@) and sys.implementation.name == "cpython" and "t" not in sys.abiflags))' \
+        </dev/null >/dev/null 2>&1
+}
+
+# trusted FILE: whether nobody but root and this user can have changed it or a directory above it.
+trusted() {
+    place=$1
+    while :; do
+        state=$(stat -c '%u %a' "$place" 2>/dev/null) || return 1
+        case ${state%% *} in 0 | "$me") ;; *) return 1 ;; esac
+        case ${state#* } in
+            1???) ;; # in such a directory nobody renames what belongs to others
+            *[2367]? | *[2367]) return 1 ;;
+        esac
+        [ "$place" != / ] || return 0
+        place=${place%/*}
+        place=${place:-/}
+    done
+}
+
+# own PID FILE: whether a process of this user runs this file. root runs nothing only because a process of root does.
+own() { [ "$me" != 0 ] && [ "$(stat -c %u "/proc/$1" 2>/dev/null)" = "$me" ] && [ "/proc/$1/exe" -ef "$2" ]; }
+
+for name in @NAMES@; do
+    command -v "$name" >/dev/null && suits "$name" || continue
+    [ "$name" = python3 ] || tell "runs with $(command -v "$name")."
+    exec "$name" "$file" "$@"
+done
+
+seen=
+refused=
+IFS='
+'
+for each in $(
+    set +f
+    ls -ld /proc/[0-9]*/exe 2>/dev/null | sed -n 's|^.* /proc/\([0-9]*\)/exe -> \(/.*/python[0-9.]*\)$|\1 \2|p'
+); do
+    IFS=' '
+    pid=${each%% *}
+    path=${each#* }
+    case $seen in *"|$path|"*) continue ;; esac
+    $limit grep -q libtorch "/proc/$pid/maps" 2>/dev/null || continue
+    seen="$seen|$path|"
+    if trusted "$path" || own "$pid" "$path"; then
+        suits "$path" -I -S || continue
+        tell "runs with $path, the Python of process $pid."
+        exec "$path" -I -S "$file" "$@" # without site-packages, which others may be able to change
+    elif [ -e "$path" ]; then
+        refused=$path
+        user=$(stat -c %U "/proc/$pid" 2>/dev/null)
+    fi
+done
+IFS=' '
+if [ -n "$refused" ]; then
+    tell "no Python @RANGE@ is on the PATH, and root does not run $refused, which other users can change." \
+        "Run hangdoc as the user of the ranks: sudo -u ${user:-USER} sh $file"
+else
+    tell "needs CPython @RANGE@. None is on the PATH, and none runs a process that has loaded torch and is readable." \
+        "Name one: PATH=/path/to/env/bin:\$PATH sh $file"
+fi
+exit 2

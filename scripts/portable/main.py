@@ -1,0 +1,204 @@
+"""The `__main__` of hangdoc.pyz: unpacks hangdoc and what it needs into a private directory, once, and starts it from there.
+
+Extension modules can't be loaded from an archive. This file must be understood by the oldest Python that a node may have.
+"""
+
+import os
+import stat
+import sys
+
+OLDEST, NEWEST = [tuple(int(part) for part in version.split(",")) for version in ("@OLDEST@", "@NEWEST@")]
+DIGEST = "@DIGEST@"
+ARCHIVE = os.path.dirname(os.path.abspath(__file__))
+USAGE = 2
+
+
+def suits():
+    """Whether this interpreter can load the extension modules in the archive."""
+    return OLDEST <= sys.version_info[:2] <= NEWEST and sys.implementation.name == "cpython" and "t" not in sys.abiflags
+
+
+def is_private(path):
+    """Whether only this user and root can have put anything into a directory, nor exchange it or one above it."""
+    trusted = (0, os.geteuid(), os.stat("/").st_uid)
+    closed = False
+    parts = path.split("/")
+    for count in range(1, len(parts) + 1):
+        try:
+            about = os.lstat("/".join(parts[:count]) or "/")
+        except OSError:
+            return False
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid not in trusted:
+            return False
+        if not closed and about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
+            return False
+        closed = closed or not about.st_mode & 0o011  # nobody else gets below it
+    return True
+
+
+def list_caches():
+    """The directories for this and other versions of hangdoc, the preferred first."""
+    import pwd
+
+    homes = [os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")]
+    try:
+        homes.append(os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".cache"))
+    except KeyError:
+        pass
+    absolute = [os.path.realpath(home) for home in homes if home and home.startswith("/")]
+    return [os.path.join(home, "hangdoc") for home in dict.fromkeys(absolute)]
+
+
+def find_unpacked():
+    """The directory with everything, and whether it must be removed at the end."""
+    machine = os.uname()[4]
+    name = "%s-cp%d%d-%s" % (DIGEST, sys.version_info[0], sys.version_info[1], machine)
+    caches = list_caches()
+    for cache in caches:
+        if is_private(os.path.join(cache, name)):
+            return os.path.join(cache, name), False
+    problems = []
+    umask = os.umask(0o077)
+    try:
+        for cache in caches:
+            unpacked = keep_unpacked(cache, name, problems)
+            if unpacked is not None:
+                return unpacked, False
+        for place in dict.fromkeys(("/dev/shm", os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")):
+            unpacked = unpack_below(place, problems) if is_private(os.path.realpath(place)) else None
+            if unpacked is not None:
+                return unpacked, True
+    finally:
+        os.umask(umask)
+    problem = "; ".join(problems)
+    return fail("can't unpack itself (%s). Name a directory of your own: XDG_CACHE_HOME=DIRECTORY" % problem)
+
+
+def keep_unpacked(cache, name, problems):
+    """Unpack into a directory that stays; None if that is not possible."""
+    existing = cache
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    if not is_private(existing):
+        problems.append("others can change %s" % existing)
+        return None
+    try:
+        os.makedirs(cache, 0o700, exist_ok=True)
+    except OSError as error:
+        problems.append("%s: %s" % (cache, error.strerror))
+        return None
+    trial = unpack_below(cache, problems)
+    if trial is None:
+        return None
+    final = os.path.join(cache, name)
+    try:
+        os.rename(trial, final)
+    except OSError:  # another hangdoc was faster
+        remove(trial)
+    return final if is_private(final) else None
+
+
+def unpack_below(place, problems):
+    """Unpack into a new directory in a place; None if that is not possible."""
+    import tempfile
+
+    folder = None
+    try:
+        if os.statvfs(place).f_flag & os.ST_NOEXEC:
+            problems.append("%s is mounted noexec" % place)
+            return None
+        folder = tempfile.mkdtemp(prefix="hangdoc-", dir=place)
+        unpack(folder)
+    except OSError as error:
+        problems.append("%s: %s" % (place, error.strerror or error))
+        remove(folder)
+        return None
+    except BaseException:
+        remove(folder)
+        raise
+    return folder
+
+
+def unpack(folder):
+    """Unpack what this interpreter and machine need."""
+    import io
+    import zipfile
+
+    machine = os.uname()[4]
+    own = ".cpython-%d%d-" % sys.version_info[:2]
+    os.umask(0o022)  # the directory is closed; py-spy may be run with fewer rights
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        if machine + ".zip" not in archive.namelist() or not os.confstr("CS_GNU_LIBC_VERSION"):
+            fail("this file is for Linux with glibc on @MACHINES@, and this is %s." % machine)
+        for member in ("any.zip", machine + ".zip"):
+            with zipfile.ZipFile(io.BytesIO(archive.read(member))) as inner:
+                for item in inner.infolist():
+                    if ".cpython-" in item.filename and own not in item.filename:
+                        continue
+                    path = os.path.join(folder, item.filename)
+                    if not os.path.isdir(os.path.dirname(path)):
+                        os.makedirs(os.path.dirname(path))
+                    with open(path, "wb") as file:
+                        file.write(inner.read(item))
+                    if item.filename.startswith("bin/"):
+                        os.chmod(path, 0o755)
+
+
+def remove(folder):
+    """Remove a directory with all that is in it."""
+    import shutil
+
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_at_end(folder):
+    """Remove a directory when this process and its forks have ended, however they end: then nobody holds the pipe any more."""
+    import signal
+
+    ended, held = os.pipe()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        os.close(ended)
+        return
+    if os.fork() == 0:  # a child of nobody's, for which hangdoc does not wait
+        os.close(held)
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nowhere, descriptor)
+        os.chdir("/")
+        os.read(ended, 1)
+        remove(folder)
+    os._exit(0)
+
+
+def fail(problem):
+    """End with one sentence."""
+    sys.stderr.write("hangdoc: %s\n" % problem)
+    sys.exit(USAGE)
+
+
+def start():
+    """Start hangdoc."""
+    try:
+        unpacked, temporary = find_unpacked()
+        if temporary:
+            remove_at_end(unpacked)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.dont_write_bytecode, sys.pycache_prefix = temporary, None
+    sys.path[0] = unpacked
+    globals()["__file__"] = os.path.join(ARCHIVE, "__main__.py")  # hangdoc.portable reads it, wherever hangdoc has gone
+    from hangdoc.cli.main import main
+
+    main()
+
+
+if not suits():
+    # The archive begins with a shell script that looks for another one.
+    os.execv("/bin/sh", ["sh", ARCHIVE] + sys.argv[1:])
+start()

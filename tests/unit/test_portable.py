@@ -1,0 +1,308 @@
+"""hangdoc.pyz: which Python its shell script takes, what older Pythons do with it, and where it unpacks itself.
+
+The file under test has a small program in the place of hangdoc. Nothing is fetched.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoc import portable
+from hangdoc.observe.find.discover import _is_hangdoc
+from hangdoc.observe.stacks import pyspy
+from scripts.portable.build import MACHINES, assemble, merge
+from tests import pythons
+
+OWN = f"cpython-{sys.version_info[0]}{sys.version_info[1]}"
+PROGRAM = """
+def main():
+    import os, sys
+    from hangdoc.portable import find_portable
+    here = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    print("%d.%d" % sys.version_info[:2], here, find_portable(), *sys.argv[1:], flush=True)
+    os._exit(5)
+"""
+SHELLS = [shell for shell in ("sh", "bash", "busybox") if shutil.which(shell)]
+pytestmark = pytest.mark.skipif(os.uname().machine not in MACHINES, reason="the file is for other machines")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    shared = {
+        "hangdoc/__init__.py": b"", "hangdoc/cli/__init__.py": b"", "hangdoc/cli/main.py": textwrap.dedent(PROGRAM).encode(),
+        "hangdoc/portable.py": Path(portable.__file__).read_bytes(), f"other.{OWN}-x.so": b"", "other.cpython-39-x.so": b"",
+    }  # fmt: skip
+    binaries = {machine: {"bin/py-spy": b"#!/bin/sh\n"} for machine in MACHINES}
+    out = tmp_path / portable.NAME
+    out.write_bytes(assemble({"any": shared, **binaries}))
+    out.chmod(0o755)
+    return out
+
+
+def answer(*command: str | Path, path: str = "/usr/bin:/bin", **variables: str) -> "subprocess.CompletedProcess[str]":
+    home = str(variables.pop("HOME", "/nowhere"))
+    environment = {"PATH": path, "HOME": home, **variables}
+    return subprocess.run(
+        [*map(str, command)], env=environment, capture_output=True, text=True, timeout=100, check=False, cwd="/"
+    )
+
+
+def only(folder: Path, *programs: str) -> str:
+    """A PATH with what the script needs, and these Pythons."""
+    folder.mkdir()
+    for name in ("sh", "id", "stat", "ls", "sed", "grep", "timeout"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    for program in programs:
+        (folder / Path(program).name).symlink_to(program)
+    return str(folder)
+
+
+def test_two_builds_are_the_same(file: Path, tmp_path: Path) -> None:
+    files = {"b": b"2", "a": b"1"}
+    assert assemble({"any": files}) == assemble({"any": dict(reversed(files.items()))})
+    assert assemble({"any": files}) != assemble({"any": {"a": b"1"}})
+
+
+def test_it_is_unpacked_once_into_a_private_directory(file: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = answer(sys.executable, file, "a b", XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert done.returncode == 5, done.stderr
+        version, here, found, *rest = done.stdout.split()
+        assert (version, found, rest) == (f"{sys.version_info[0]}.{sys.version_info[1]}", str(file), ["a", "b"])
+    (unpacked,) = (tmp_path / "cache" / "hangdoc").iterdir()
+    assert Path(here) == unpacked
+    assert stat.S_IMODE(unpacked.stat().st_mode) == 0o700
+    assert stat.S_IMODE((unpacked / "bin/py-spy").stat().st_mode) == 0o755, "py-spy may run with fewer rights"
+    assert [path.name for path in unpacked.glob("other.*")] == [f"other.{OWN}-x.so"]
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user gets to. Those of pytest are closed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_a_directory_that_others_can_change_is_not_used(file: Path, reachable: Path) -> None:
+    open_to_all = reachable / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    cache = reachable / "home/.cache"
+    for _ in range(2):
+        done = answer(sys.executable, file, XDG_CACHE_HOME=str(open_to_all), HOME=str(cache.parent))
+        assert done.stdout.split()[1].startswith(f"{cache}/hangdoc/")
+        assert not list(open_to_all.iterdir())
+        (cache / "hangdoc").chmod(0o777)  # still, nobody else gets there
+    for folder in (cache.parent, cache):
+        folder.chmod(0o755)
+    done = answer(sys.executable, file, XDG_CACHE_HOME=str(open_to_all), HOME=str(cache.parent))
+    elsewhere = Path(done.stdout.split()[1])
+    shutil.rmtree(elsewhere, ignore_errors=True)
+    assert reachable not in elsewhere.parents
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_without_a_home_it_leaves_nothing(file: Path, reachable: Path) -> None:
+    """As a user without a home: the directory in /dev/shm or /tmp is removed when the process has ended."""
+    file = Path(shutil.copy(file, reachable))
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    shown = answer(*nobody, _system_python(), file, XDG_CACHE_HOME="/proc/1", HOME="/proc/1")
+    assert shown.returncode == 5, shown.stderr
+    unpacked = Path(shown.stdout.split()[1])
+    assert unpacked.parent in (Path("/dev/shm"), Path("/tmp"))
+    for _ in range(1000):
+        if not unpacked.exists():
+            break
+        subprocess.run(["sleep", "0.01"], check=True)
+    assert not unpacked.exists()
+
+
+def _system_python() -> str:
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("no Python that nobody may run")
+    return "/usr/bin/python3"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_takes_a_python_of_the_path(shell: str, file: Path, tmp_path: Path) -> None:
+    words = ["busybox", "sh"] if shell == "busybox" else [shell]
+    path = only(tmp_path / "bin", sys.executable) + ":/usr/bin:/bin"
+    done = answer(*words, file, "x", path=path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()[3:]) == (5, ["x"]), done.stderr
+    done = answer(file, "x", path=path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()[3:]) == (5, ["x"]), done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+def test_an_older_python_hands_over(version: str, file: Path, tmp_path: Path) -> None:
+    old = pythons.command(version)
+    if old is None:
+        pytest.skip(f"no Python {version} here")
+    newer = tmp_path / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    newer.symlink_to(sys.executable)
+    path = only(tmp_path / "bin", str(newer))
+    done = answer(*old, file, "x", path=path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()[3:]) == (5, ["x"]), done.stderr
+    assert done.stderr == f"hangdoc: runs with {path}/{newer.name}.\n"
+
+
+def run_apart(file: Path, path: str, prepare: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run the script where it sees no other processes than those that `prepare` starts."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    script = f"{prepare}\nPATH={path} {path}/sh {file} x"
+    return answer(
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+        path=os.environ["PATH"],
+        **variables,
+    )
+
+
+RANK = """
+import mmap, sys
+with open("{folder}/libtorch_cpu.so", "r+b") as file:
+    kept = mmap.mmap(file.fileno(), 0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def rank(folder: Path, python: str) -> str:
+    """Shell lines that start a process which has loaded torch, as far as /proc shows it, and wait until it has."""
+    (folder / "libtorch_cpu.so").write_bytes(b"x" * 4096)
+    (folder / "rank.py").write_text(RANK.format(folder=folder))
+    return f"""
+        mkfifo {folder}/keep {folder}/out
+        {python} {folder}/rank.py <{folder}/keep >{folder}/out &
+        exec 8>{folder}/keep
+        read line <{folder}/out
+    """
+
+
+def test_without_a_python_it_takes_that_of_a_rank(file: Path, tmp_path: Path) -> None:
+    real = os.path.realpath(sys.executable)
+    done = run_apart(file, only(tmp_path / "bin"), rank(tmp_path, real), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()[3:]) == (5, ["x"]), done.stderr
+    assert f"hangdoc: runs with {real}, the Python of process " in done.stderr
+
+
+def test_root_runs_no_python_that_others_can_change(file: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "env/bin/python3"
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys.executable), theirs)
+    os.chown(theirs.parent.parent, 65534, 65534)
+    home = Path(sys.base_prefix)
+    start = rank(tmp_path, f"env PYTHONHOME={home} LD_LIBRARY_PATH={home}/lib {theirs}")
+    done = run_apart(file, only(tmp_path / "bin"), start, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 2
+    assert (
+        f"root does not run {theirs}, which other users can change. Run hangdoc as the user of the ranks" in done.stderr
+    )
+
+
+def test_without_any_python_it_says_what_to_do(file: Path, tmp_path: Path) -> None:
+    done = run_apart(file, only(tmp_path / "bin"), "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hangdoc: needs CPython 3.10 to 3.14.")
+    assert done.stderr.count("\n") == 1
+
+
+def test_wheels_become_one_folder(tmp_path: Path) -> None:
+    import zipfile
+
+    def wheel(name: str, files: dict[str, str]) -> Path:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for path, text in files.items():
+                archive.writestr(path, text)
+        return tmp_path / name
+
+    both = {"a/__init__.py": "1", "a-1.dist-info/METADATA": "m"}
+    one = wheel(
+        "a-1-cp310-cp310-manylinux_2_17_x86_64.whl",
+        {**both, "a/c.cpython-310-x86_64.so": "x", "a-1.dist-info/RECORD": "1"},
+    )
+    two = wheel(
+        "a-1-cp311-cp311-manylinux_2_17_x86_64.whl",
+        {**both, "a/c.cpython-311-x86_64.so": "y", "a-1.dist-info/RECORD": "2"},
+    )
+    spy = wheel("py_spy-1-py3-none-manylinux_2_17_aarch64.whl", {"py_spy-1.data/scripts/py-spy": "spy"})
+    assert merge([one, two, spy]) == {
+        "any": {"a/__init__.py": b"1", "a-1.dist-info/METADATA": b"m"},
+        "x86_64": {"a/c.cpython-310-x86_64.so": b"x", "a/c.cpython-311-x86_64.so": b"y"},
+        "aarch64": {"bin/py-spy": b"spy"},
+    }
+    other = wheel("a-1-cp312-cp312-manylinux_2_17_x86_64.whl", {"a/__init__.py": "2"})
+    with pytest.raises(ValueError, match=r"has another a/__init__\.py"):
+        merge([one, other])
+
+
+def test_where_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, beside = tmp_path / "hangdoc", tmp_path / portable.NAME
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.delenv("HANGDOC_PYZ", raising=False)
+    assert portable.find_portable() is None
+    beside.touch()
+    assert portable.find_portable() == beside
+    monkeypatch.setenv("HANGDOC_PYZ", str(tmp_path / "none"))
+    assert portable.find_portable() is None
+    monkeypatch.setenv("HANGDOC_PYZ", str(command))
+    assert portable.find_portable() == command
+
+
+@pytest.mark.parametrize(
+    "start", ["python3 /x/hangdoc.pyz", "/usr/bin/python3.11 -I -S ./hangdoc.pyz", "python3 -m hangdoc"]
+)
+def test_its_process_is_no_rank(start: str) -> None:
+    assert _is_hangdoc((*start.split(), "run"))
+    assert not _is_hangdoc(("python3", "train.py", "hangdoc.pyz"))
+
+
+def test_py_spy_is_found_beside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `pip install --target` and hangdoc.pyz leave it, and nothing on the PATH."""
+    monkeypatch.setattr("hangdoc.observe.stacks.pyspy.untrusted.__file__", str(tmp_path / "hangdoc/untrusted.py"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.metadata.files", lambda name: None)
+    assert pyspy.executable() is None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/py-spy").touch()
+    assert pyspy.executable() == str(tmp_path / "bin/py-spy")
+
+
+def test_without_a_place_it_says_what_was_tried(file: Path) -> None:
+    """In a mount namespace in which every place is read-only or forbids to run programs."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    kept = "/run/hangdoc-test.pyz"
+    script = f"""
+        mount -t tmpfs none /run && cp {file} {kept}
+        for place in /dev/shm /tmp; do mount -t tmpfs -o noexec none $place; done
+        for place in /var/tmp /root; do mount -t tmpfs -o ro none $place; done
+        exec {_system_python()} {kept}
+    """
+    done = answer("unshare", "--mount", "sh", "-c", script, path="/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "hangdoc: can't unpack itself (/root/.cache/hangdoc: Read-only file system; /dev/shm is mounted noexec; /tmp is mounted "
+        "noexec; /var/tmp: Read-only file system). Name a directory of your own: XDG_CACHE_HOME=DIRECTORY\n"
+    )
