@@ -15,7 +15,7 @@ import click
 
 from hangdoc.cli.looking import look
 from hangdoc.cli.output import show, tell
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, suggest
 from hangdoc.diagnosis import exit_code
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.stacks.pyspy import executable
@@ -46,7 +46,9 @@ def command(name: str, list_them: bool, hold: bool) -> int:
             show(f"{scenario.name:24} {scenario.summary}")
         return 0
     if name not in SCENARIOS:
-        raise CommandError(f"there is no demo {name!r}. `hangdoc demo --list` lists them.", USAGE)
+        raise CommandError(
+            f"there is no demo {name!r}.{suggest(name, SCENARIOS)} `hangdoc demo --list` lists them.", USAGE
+        )
     if (missing := next((module for module in _NEEDED if find_spec(module) is None), None)) is not None:
         raise CommandError(f"the demo needs {missing}. In a checkout of hangdoc: pip install '.[trainer]'.", USAGE)
     scenario = SCENARIOS[name]

@@ -1,6 +1,7 @@
 """`hangdoc diagnose`: observe, diagnose, report."""
 
 import datetime
+import shlex
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, left, look
 from hangdoc.cli.options import observation_options, patience_option, refuse_look_options
-from hangdoc.cli.output import show
+from hangdoc.cli.output import show, tell
 from hangdoc.commands.bundles import check_saved_or_running, evidence
 from hangdoc.commands.errors import CommandError, no_such_job
 from hangdoc.commands.hosts import Hosts
@@ -69,8 +70,10 @@ def command(
         if as_json:  # scripts always get a document
             _print_json(_make_empty_diagnosis(str(error)))
         raise
+    written = []
     if save is not None:
         codec.write(snapshot, save)
+        written.append(f"{save}: the evidence, for `hangdoc diagnose {shlex.quote(str(save))}`")
     from hangdoc.reasoning.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
@@ -89,6 +92,9 @@ def command(
 
             drawn = page(diagnosis, details(diagnosis, runs), timelines(diagnosis, runs))
             codec.write_aside(html, drawn.encode())
+            written.append(f"{html}: the report as a page")
+        for line in () if as_json else written:
+            tell(f"wrote {line}")
     return exit_code(diagnosis)
 
 

@@ -9,7 +9,7 @@ import click
 from hangdoc.cli.interrupts import INTERRUPTED
 from hangdoc.cli.output import tell
 from hangdoc.codec import BundleError
-from hangdoc.commands.errors import CommandError
+from hangdoc.commands.errors import CommandError, suggest
 
 # name: module of hangdoc.cli, and the name of the click command in it
 _COMMANDS = {
@@ -36,6 +36,16 @@ class _Lazy(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            if args[0].startswith("-"):
+                raise  # of an option
+            raise click.UsageError(f"No such command {args[0]!r}.{suggest(args[0], _COMMANDS)}", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:

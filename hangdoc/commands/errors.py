@@ -1,6 +1,6 @@
 """Errors that end a command: one sentence with the remedy, and the contract's exit code."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 USAGE, NO_RANK, TOO_LITTLE_SEEN = 2, 3, 4
 _MOST_JOBS = 20
@@ -12,6 +12,14 @@ class CommandError(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def suggest(asked: str, known: Iterable[str]) -> str:
+    """` Did you mean shard-mismatch?`, of the known name that is most like this one; empty if none is like it."""
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(asked.lower(), known, n=1)
+    return f" Did you mean {nearest[0]}?" if nearest else ""
 
 
 def no_such_job(asked: str, jobs: Sequence[str]) -> CommandError:

@@ -3,7 +3,7 @@
 import msgspec
 
 from hangdoc.commands.documents import RulePage, Rules
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, suggest
 from hangdoc.reasoning.rules import Rule, all_rules
 
 
@@ -18,7 +18,8 @@ def page(name: str) -> RulePage:
     for rule in all_rules():
         if wanted in (rule.name, rule.code.lower()):
             return msgspec.structs.replace(_describe_rule(rule), page=rule.titled_page)
-    raise CommandError(f"there is no rule {name[:60]!r}. `hangdoc rules` lists them.", USAGE)
+    known = (called for rule in all_rules() for called in (rule.name, rule.code.lower()))
+    raise CommandError(f"there is no rule {name[:60]!r}.{suggest(wanted, known)} `hangdoc rules` lists them.", USAGE)
 
 
 def _describe_rule(rule: Rule) -> RulePage:

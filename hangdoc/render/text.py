@@ -13,6 +13,7 @@ from hangdoc.render import words
 
 _EVIDENCE_SHOWN = 6
 _UNSEEN_SHOWN = 4
+_MOST_OF_PIDS = 14
 _EVERYTHING = 1_000
 
 
@@ -42,11 +43,25 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
     if (brought := words.brought(diagnosis)) is not None:
         yield Text(brought)
         yield ""
+    if verbose and not any(map(_is_shortened, diagnosis.jobs)):
+        yield Text("--verbose shows nothing more here. --html has the stacks, --json all fields.", style="dim")
     yield Text(
         f"hangdoc {words.clean(diagnosis.hangdoc)} {words.looked(diagnosis)}, "
         f"{words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
+
+
+def _is_shortened(job: Job) -> bool:
+    """Whether the report of a job without `verbose` leaves something out."""
+    return len({rank.why for rank in job.unseen}) > _UNSEEN_SHOWN or any(
+        len(finding.evidence) > (_EVIDENCE_SHOWN if _is_whole(finding, job) else 0) for finding in job.findings
+    )
+
+
+def _is_whole(finding: Finding, job: Job) -> bool:
+    """Whether evidence and remedy of a finding are shown without `verbose`."""
+    return finding is job.findings[0] or finding.severity == "error"
 
 
 def _make_overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
@@ -75,8 +90,8 @@ def _describe_job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableT
         title.append(f" · {words.clean(job.backend)}", style="not bold default")
     yield title
     yield ""
-    for index, finding in enumerate(job.findings):
-        yield from _describe_finding(finding, job, whole=index == 0 or finding.severity == "error", verbose=verbose)
+    for finding in job.findings:
+        yield from _describe_finding(finding, job, whole=verbose or _is_whole(finding, job), verbose=verbose)
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
@@ -160,7 +175,7 @@ def _make_rank_table(job: Job) -> Table:
             Text(shorten(numbers(r.rank for r in group), 14), style="bold"),
             *([Text(shorten(words.roles(group), 16))] if roles else []),
             Text(shorten(words.hosts(group), 16)),
-            Text(f"{first.pid or '-'}{'…' if len(group) > 1 else ''}"),
+            Text(_name_pids(group)),
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             Text(words.cpu(group)),
             *([Text(words.gpu(group))] if gpus else []),
@@ -169,6 +184,13 @@ def _make_rank_table(job: Job) -> Table:
         )
         details += _describe_rank(first)
     return _add_details(table, details)
+
+
+def _name_pids(group: list[RankView]) -> str:
+    """`4666-4667, 4670`; of many, and of several hosts, the first."""
+    text = numbers(rank.pid for rank in group if rank.pid is not None)
+    fits = len(text) <= _MOST_OF_PIDS and len({rank.host for rank in group}) == 1
+    return (text if fits else f"{group[0].pid or '-'}…") or "-"
 
 
 def _add_details(table: Table, details: list[RenderableType]) -> Table:

@@ -81,7 +81,11 @@ def test_healthy_is_0_unknown_is_4(tmp_path: Path) -> None:
 
 def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
     page, copy = tmp_path / "report.html", tmp_path / "copy.hangdoc"
-    assert run("diagnose", bundle, "--html", str(page), "--save", str(copy)).returncode == 1
+    done = run("diagnose", bundle, "--html", str(page), "--save", str(copy))
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"wrote {copy}: the evidence, for `hangdoc diagnose {copy}`", f"wrote {page}: the report as a page",
+    ]  # fmt: skip
     text = page.read_text()
     assert "shard-mismatch" in text
     assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
@@ -134,7 +138,10 @@ def test_options_of_a_report_fit_saved_evidence(bundle: str, tmp_path: Path) -> 
         (["snapshot", "-o", "/"], 2, "cannot write"),
         (["run", "-o", "/dev/null/x", "--", "true"], 2, "cannot create /dev/null/x"),
         (["watch", "-o", "/dev/null/x"], 2, "cannot create /dev/null/x"),
-        (["rules", "nonsense"], 2, "no rule 'nonsense'"),
+        (["rules", "nonsense"], 2, "no rule 'nonsense'. `hangdoc rules`"),
+        (["rules", "shard-mismtch"], 2, "no rule 'shard-mismtch'. Did you mean shard-mismatch? `hangdoc rules`"),
+        (["rules", "HD20"], 2, "Did you mean hd20"),
+        (["demo", "uneven-batch"], 2, "Did you mean uneven-batches?"),
         (["demo", "nonsense"], 2, "no demo 'nonsense'"),
     ],
 )
@@ -143,6 +150,20 @@ def test_bad_input(arguments: list[str], code: int, words: str, tmp_path: Path) 
     assert result.returncode == code
     assert words in one_sentence(result)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["diagnos"], "No such command 'diagnos'. Did you mean diagnose?"),
+        (["zzz"], "No such command 'zzz'."),
+        (["diagnose", "--pdi", "3"], "No such option '--pdi'. (Did you mean one of: '--pid', '--via'?)"),
+    ],
+)
+def test_a_mistyped_command_or_option_names_the_nearest(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == f"Error: {message}"
 
 
 def test_run_creates_the_directory_for_its_evidence(tmp_path: Path) -> None:

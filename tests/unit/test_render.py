@@ -8,6 +8,7 @@ from rich.console import Console
 
 from docs.reports import FOLDER
 from hangdoc import codec
+from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import beginning, duration, numbers
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
@@ -86,6 +87,28 @@ def test_six_lines_of_evidence_unless_verbose() -> None:
     assert "... 1 more (--verbose)" in short.getvalue()
     assert all(one.text in long.getvalue() for one in evidence)
     assert "more (--verbose)" not in long.getvalue()
+    assert "--verbose shows nothing more here" not in long.getvalue()
+
+
+def test_verbose_shows_all_findings_whole_or_says_that_there_is_no_more() -> None:
+    whole = io.StringIO()
+    report(diagnose(fires("HD203")), Console(file=whole, width=200), verbose=True)
+    assert "--verbose shows nothing more here" in whole.getvalue()
+    found = diagnose(many())
+    first = found.jobs[0].findings[0]
+    fact = replace(first, severity="info", evidence=(Evidence(0, "cpu", "a fact of its own"),))
+    found = replace(found, jobs=(replace(found.jobs[0], findings=(first, fact)),))
+    for verbose in (False, True):
+        out = io.StringIO()
+        report(found, Console(file=out, width=200), verbose=verbose)
+        assert ("a fact of its own" in out.getvalue()) == verbose
+
+
+def test_the_pids_of_a_row_are_shown_as_far_as_they_fit() -> None:
+    two = lines(snapshot(*(rank(n, *c10d("all_reduce"), frame("main", 5)) for n in (0, 1))))
+    assert any(" 100-101  " in line for line in two)
+    apart = [rank(n, *c10d("all_reduce"), frame("main", 5), pid=1000 * (n + 2), world=8) for n in range(8)]
+    assert any(" 2000…  " in line for line in lines(snapshot(*apart, silence=None)))
 
 
 def test_unobserved_ranks_with_the_same_reason_are_one_line() -> None:
