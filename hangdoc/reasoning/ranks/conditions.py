@@ -2,8 +2,10 @@
 branch, and which sends and receives a rank may have left out."""
 
 import ast
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import contextlib
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed, was_removed
 from hangdoc.reasoning.evidence import observed
@@ -27,6 +29,10 @@ _ABOUT_ALL = regex(
 _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
@@ -71,14 +77,46 @@ def _tells_apart(test: str, rank: Rank, other: Rank) -> bool:
 
 
 def _holds_on_both(part: str, rank: Rank, other: Rank) -> bool:
-    """Whether a condition that is true on `rank` is true on `other` too: it is a number that is not 0 there, its variables
-    have the same values, or it only asks whether the run is distributed."""
+    """Whether a condition that is true on `rank` is true on `other` too: by its values there, because its variables have the same
+    values, or because it only asks whether the run is distributed."""
     if part.isidentifier() and _read_value(other, part):
+        return True
+    if (node := parsed_expression(part)) is not None and _find_truth(node, other):
         return True
     values = _values_of(part, rank, other).values()
     if any(None not in pair and pair[0] != pair[1] for pair in values):
         return False
     return not any(None in pair for pair in values) or _ABOUT_ALL.fullmatch(part) is not None
+
+
+def _find_truth(node: ast.expr, rank: Rank) -> bool | None:
+    """Whether a condition holds on a rank, by the values of its variables there; None if they do not decide it."""
+    match node:
+        case ast.BoolOp(op=joined, values=operands):
+            decides = isinstance(joined, ast.Or)  # one operand with this value decides
+            truths = [_find_truth(operand, rank) for operand in operands]
+            return decides if decides in truths else None if None in truths else not decides
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            truth = _find_truth(operand, rank)
+            return None if truth is None else not truth
+        case ast.Compare(left=left, ops=[compares], comparators=[right]) if type(compares) in _COMPARISONS:
+            sides = (_find_value(left, rank), _find_value(right, rank))
+            if None in sides:
+                return None
+            with contextlib.suppress(TypeError):
+                return _COMPARISONS[type(compares)](sides[0][0], sides[1][0])  # type: ignore[index]
+            return None
+        case _:
+            value = _find_value(node, rank)
+            return bool(value[0]) if value is not None else None
+
+
+def _find_value(node: ast.expr, rank: Rank) -> tuple[Any] | None:
+    """The value of a constant or a variable on a rank; None if it is not known."""
+    if isinstance(node, ast.Constant):
+        return (node.value,)
+    text = _read_text(rank, ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
+    return (ast.literal_eval(text),) if text is not None else None
 
 
 def _values_of(test: str, rank: Rank, other: Rank) -> dict[str, tuple[str | None, str | None]]:
