@@ -115,9 +115,13 @@ def test_a_frozen_control_group_is_told_and_left_frozen(run: Started, name: str)
 
 
 AS_NOBODY = """
-import encodings.utf_16_be, os, sys
-from hangdoc.cli import diagnose, doctor, group, looking
+import encodings.utf_16_be, importlib, os, pkgutil, sys
+import hangdoc
 import psutil
+for module in pkgutil.walk_packages(hangdoc.__path__, "hangdoc."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from hangdoc.cli import group, looking
 looking._preload()
 os.setgroups([])
 os.setgid(65534)
