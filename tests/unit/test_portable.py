@@ -85,6 +85,20 @@ def test_it_is_unpacked_once_into_a_private_directory(file: Path, tmp_path: Path
     assert [path.name for path in unpacked.glob("other.*")] == [f"other.{OWN}-x.so"]
 
 
+def test_files_that_were_removed_are_unpacked_again(file: Path, tmp_path: Path) -> None:
+    first = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    unpacked = Path(first.stdout.split()[1])
+    (unpacked / "hangdoc/__init__.py").write_text("kept = 1")
+    for removed in ("hangdoc/cli/main.py", "hangdoc/cli", "bin/py-spy", "CONTENTS"):
+        path = unpacked / removed
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        done = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert (done.returncode, done.stdout) == (5, first.stdout), done.stderr
+        assert path.exists()
+    assert stat.S_IMODE((unpacked / "bin/py-spy").stat().st_mode) == 0o755
+    assert (unpacked / "hangdoc/__init__.py").read_text() == "kept = 1", "another hangdoc may use it"
+
+
 @pytest.fixture
 def reachable() -> Iterator[Path]:
     """A folder that every user gets to. Those of pytest are closed."""
