@@ -11,6 +11,7 @@ OLDEST, NEWEST = [tuple(int(part) for part in version.split(",")) for version in
 DIGEST = "@DIGEST@"
 ARCHIVE = os.path.dirname(os.path.abspath(__file__))
 USAGE = 2
+PREFIX = "hangdoc-unpacked-"
 CONTENTS = "CONTENTS"  # in what is unpacked: for each directory a line with its name and those of its files
 
 
@@ -132,7 +133,9 @@ def unpack_below(place, problems):
         if os.statvfs(place).f_flag & os.ST_NOEXEC:
             problems.append("%s is mounted noexec" % place)
             return None
-        folder = tempfile.mkdtemp(prefix="hangdoc-", dir=place)
+        remove_leftovers(place)
+        folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+        hold(folder)
         unpack(folder)
     except OSError as error:
         problems.append("%s: %s" % (place, error.strerror or error))
@@ -142,6 +145,34 @@ def unpack_below(place, problems):
         remove(folder)
         raise
     return folder
+
+
+def hold(folder):
+    """Lock a directory until this process and its forks have ended. False if another process holds it or it can't be locked."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+def remove_leftovers(place):
+    """Remove what processes of this user left that were killed, if it is older than an hour and nobody holds it."""
+    import time
+
+    for entry in os.listdir(place):
+        path = os.path.join(place, entry)
+        try:
+            if entry.startswith(PREFIX):
+                about = os.lstat(path)
+                if about.st_uid == os.geteuid() and about.st_mtime < time.time() - 3600 and hold(path):
+                    remove(path)
+        except OSError:
+            pass
 
 
 def unpack(folder):
@@ -218,14 +249,31 @@ def fail(problem):
     sys.exit(USAGE)
 
 
+def leave(number, frame):
+    """End, and remove what was begun."""
+    sys.exit(128 + number)
+
+
 def start():
     """Start hangdoc."""
+    import signal
+
+    ended = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ended:
+        signal.signal(number, leave)
+    unpacked, temporary = None, False
     try:
         unpacked, temporary = find_unpacked()
         if temporary:
             remove_at_end(unpacked)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except BaseException as error:
+        if temporary:
+            remove(unpacked)
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(130)
+        raise
+    for number in ended:
+        signal.signal(number, signal.SIG_DFL)
     sys.dont_write_bytecode, sys.pycache_prefix = temporary, None
     sys.path[0] = unpacked
     globals()["__file__"] = os.path.join(ARCHIVE, "__main__.py")  # hangdoc.portable reads it, wherever hangdoc has gone

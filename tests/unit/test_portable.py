@@ -3,8 +3,10 @@
 The file under test has a small program in the place of hangdoc. Nothing is fetched.
 """
 
+import fcntl
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from hangdoc import portable
 from hangdoc.fleet.find_python import CLOSED
 from hangdoc.observe.find.discover import _is_hangdoc
 from hangdoc.observe.stacks import pyspy
-from scripts.portable.build import MACHINES, assemble, merge
+from scripts.portable.build import HERE, MACHINES, assemble, merge
 from tests import pythons
 
 OWN = f"cpython-{sys.version_info[0]}{sys.version_info[1]}"
@@ -97,6 +99,40 @@ def test_files_that_were_removed_are_unpacked_again(file: Path, tmp_path: Path) 
         assert path.exists()
     assert stat.S_IMODE((unpacked / "bin/py-spy").stat().st_mode) == 0o755
     assert (unpacked / "hangdoc/__init__.py").read_text() == "kept = 1", "another hangdoc may use it"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_during_the_first_start_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """The signal arrives when the first file has been written."""
+    (tmp_path / "main.py").write_text(
+        f"import os, signal\nwrite = open\ndef open(*arguments):\n    os.kill(os.getpid(), {number:d})\n"
+        "    return write(*arguments)\n" + (HERE / "main.py").read_text()
+    )
+    archives = {"any": {"x": b"1"}, **{machine: {"bin/py-spy": b""} for machine in MACHINES}}
+    out = tmp_path / portable.NAME
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.portable.build.HERE", tmp_path)
+        shutil.copy(HERE / "header.sh", tmp_path)
+        out.write_bytes(assemble(archives))
+    done = answer(sys.executable, out, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stderr) == (128 + number, "")
+    assert list((tmp_path / "cache/hangdoc").iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed(file: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache/hangdoc"
+    for name in ("hangdoc-unpacked-old/x", "hangdoc-unpacked-held/x", "hangdoc-unpacked-new/x", "hangdoc-other/x"):
+        (cache / name).mkdir(parents=True)
+    for folder in cache.iterdir():
+        if folder.name != "hangdoc-unpacked-new":
+            os.utime(folder, (1, 1))
+    held = os.open(cache / "hangdoc-unpacked-held", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    done = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    os.close(held)
+    unpacked = Path(done.stdout.split()[1]).name
+    left = {folder.name for folder in cache.iterdir()}
+    assert left == {"hangdoc-unpacked-held", "hangdoc-unpacked-new", "hangdoc-other", unpacked}
 
 
 @pytest.fixture
