@@ -14,6 +14,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from hangdoc.fleet.find_python import CLOSED
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PYTHONS = ((3, 10), (3, 11), (3, 12), (3, 13), (3, 14))
@@ -103,7 +105,7 @@ def assemble(archives: Mapping[str, Mapping[str, bytes]]) -> bytes:
     oldest, newest = PYTHONS[0], PYTHONS[-1]
     values = {
         "OLDEST": "{}, {}".format(*oldest), "NEWEST": "{}, {}".format(*newest),
-        "DIGEST": digest, "MACHINES": " and ".join(MACHINES),
+        "DIGEST": digest, "CLOSED": CLOSED.rstrip("; "), "MACHINES": " and ".join(MACHINES),
         "RANGE": f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}",
         "NAMES": " ".join(["python3", *(f"python{major}.{minor}" for major, minor in reversed(PYTHONS)), "python"]),
     }  # fmt: skip

@@ -17,21 +17,8 @@ sys.exit(not ((@OLDEST@) <= sys.version_info[:2] <= (@NEWEST@) and sys.implement
         </dev/null >/dev/null 2>&1
 }
 
-# trusted FILE: whether nobody but root and this user can have changed it or a directory above it.
-trusted() {
-    place=$1
-    while :; do
-        state=$(stat -c '%u %a' "$place" 2>/dev/null) || return 1
-        case ${state%% *} in 0 | "$me") ;; *) return 1 ;; esac
-        case ${state#* } in
-            1???) ;; # in such a directory nobody renames what belongs to others
-            *[2367]? | *[2367]) return 1 ;;
-        esac
-        [ "$place" != / ] || return 0
-        place=${place%/*}
-        place=${place:-/}
-    done
-}
+# closed FILE: whether nobody but root can have changed the Python with this executable (hangdoc/fleet/find_python.py).
+@CLOSED@
 
 # own PID FILE: whether a process of this user runs this file. root runs nothing only because a process of root does.
 own() { [ "$me" != 0 ] && [ "$(stat -c %u "/proc/$1" 2>/dev/null)" = "$me" ] && [ "/proc/$1/exe" -ef "$2" ]; }
@@ -56,7 +43,7 @@ for each in $(
     case $seen in *"|$path|"*) continue ;; esac
     $limit grep -q libtorch "/proc/$pid/maps" 2>/dev/null || continue
     seen="$seen|$path|"
-    if trusted "$path" || own "$pid" "$path"; then
+    if closed "$path" || own "$pid" "$path"; then
         suits "$path" -I -S || continue
         tell "runs with $path, the Python of process $pid."
         exec "$path" -I -S "$file" "$@" # without site-packages, which others may be able to change

@@ -11,6 +11,8 @@ OLDEST, NEWEST = [tuple(int(part) for part in version.split(",")) for version in
 DIGEST = "@DIGEST@"
 ARCHIVE = os.path.dirname(os.path.abspath(__file__))
 USAGE = 2
+PREFIX = "hangdoc-unpacked-"
+CONTENTS = "CONTENTS"  # in what is unpacked: for each directory a line with its name and those of its files
 
 
 def suits():
@@ -54,12 +56,13 @@ def find_unpacked():
     machine = os.uname()[4]
     name = "%s-cp%d%d-%s" % (DIGEST, sys.version_info[0], sys.version_info[1], machine)
     caches = list_caches()
-    for cache in caches:
-        if is_private(os.path.join(cache, name)):
-            return os.path.join(cache, name), False
     problems = []
     umask = os.umask(0o077)
     try:
+        for cache in caches:
+            final = os.path.join(cache, name)
+            if is_private(final) and (is_whole(final) or mend(final, problems)):
+                return final, False
         for cache in caches:
             unpacked = keep_unpacked(cache, name, problems)
             if unpacked is not None:
@@ -72,6 +75,29 @@ def find_unpacked():
         os.umask(umask)
     problem = "; ".join(problems)
     return fail("can't unpack itself (%s). Name a directory of your own: XDG_CACHE_HOME=DIRECTORY" % problem)
+
+
+def is_whole(folder):
+    """Whether no file is missing: programs that clean caches remove single old files."""
+    try:
+        with open(os.path.join(folder, CONTENTS)) as lines:
+            for line in lines:
+                names = line.rstrip("\n").split("\t")
+                if not set(names[1:]).issubset(os.listdir(os.path.join(folder, names[0]))):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def mend(folder, problems):
+    """Unpack what is missing. What is there stays as it is, because another hangdoc may use it."""
+    try:
+        unpack(folder)
+    except OSError as error:
+        problems.append("%s lacks files: %s" % (folder, error.strerror or error))
+        return False
+    return True
 
 
 def keep_unpacked(cache, name, problems):
@@ -107,7 +133,9 @@ def unpack_below(place, problems):
         if os.statvfs(place).f_flag & os.ST_NOEXEC:
             problems.append("%s is mounted noexec" % place)
             return None
-        folder = tempfile.mkdtemp(prefix="hangdoc-", dir=place)
+        remove_leftovers(place)
+        folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+        hold(folder)
         unpack(folder)
     except OSError as error:
         problems.append("%s: %s" % (place, error.strerror or error))
@@ -119,6 +147,34 @@ def unpack_below(place, problems):
     return folder
 
 
+def hold(folder):
+    """Lock a directory until this process and its forks have ended. False if another process holds it or it can't be locked."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+def remove_leftovers(place):
+    """Remove what processes of this user left that were killed, if it is older than an hour and nobody holds it."""
+    import time
+
+    for entry in os.listdir(place):
+        path = os.path.join(place, entry)
+        try:
+            if entry.startswith(PREFIX):
+                about = os.lstat(path)
+                if about.st_uid == os.geteuid() and about.st_mtime < time.time() - 3600 and hold(path):
+                    remove(path)
+        except OSError:
+            pass
+
+
 def unpack(folder):
     """Unpack what this interpreter and machine need."""
     import io
@@ -127,6 +183,7 @@ def unpack(folder):
     machine = os.uname()[4]
     own = ".cpython-%d%d-" % sys.version_info[:2]
     os.umask(0o022)  # the directory is closed; py-spy may be run with fewer rights
+    contents = {}
     with zipfile.ZipFile(ARCHIVE) as archive:
         if machine + ".zip" not in archive.namelist() or not os.confstr("CS_GNU_LIBC_VERSION"):
             fail("this file is for Linux with glibc on @MACHINES@, and this is %s." % machine)
@@ -135,13 +192,23 @@ def unpack(folder):
                 for item in inner.infolist():
                     if ".cpython-" in item.filename and own not in item.filename:
                         continue
+                    directory, base = os.path.split(item.filename)
+                    contents.setdefault(directory, []).append(base)
                     path = os.path.join(folder, item.filename)
-                    if not os.path.isdir(os.path.dirname(path)):
-                        os.makedirs(os.path.dirname(path))
-                    with open(path, "wb") as file:
-                        file.write(inner.read(item))
-                    if item.filename.startswith("bin/"):
-                        os.chmod(path, 0o755)
+                    if not os.path.exists(path):
+                        os.makedirs(os.path.join(folder, directory), exist_ok=True)
+                        put(path, inner.read(item), 0o755 if directory == "bin" else 0o644)
+    lines = ["\t".join([directory] + names) + "\n" for directory, names in sorted(contents.items())]
+    put(os.path.join(folder, CONTENTS), "".join(lines).encode(), 0o644)
+
+
+def put(path, content, mode):
+    """Write a file that is there completely or not at all."""
+    part = "%s.%d" % (path, os.getpid())
+    with open(part, "wb") as file:
+        file.write(content)
+    os.chmod(part, mode)
+    os.rename(part, path)
 
 
 def remove(folder):
@@ -182,14 +249,31 @@ def fail(problem):
     sys.exit(USAGE)
 
 
+def leave(number, frame):
+    """End, and remove what was begun."""
+    sys.exit(128 + number)
+
+
 def start():
     """Start hangdoc."""
+    import signal
+
+    ended = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ended:
+        signal.signal(number, leave)
+    unpacked, temporary = None, False
     try:
         unpacked, temporary = find_unpacked()
         if temporary:
             remove_at_end(unpacked)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except BaseException as error:
+        if temporary:
+            remove(unpacked)
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(130)
+        raise
+    for number in ended:
+        signal.signal(number, signal.SIG_DFL)
     sys.dont_write_bytecode, sys.pycache_prefix = temporary, None
     sys.path[0] = unpacked
     globals()["__file__"] = os.path.join(ARCHIVE, "__main__.py")  # hangdoc.portable reads it, wherever hangdoc has gone

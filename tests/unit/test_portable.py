@@ -3,22 +3,25 @@
 The file under test has a small program in the place of hangdoc. Nothing is fetched.
 """
 
+import fcntl
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hangdoc import portable
+from hangdoc.fleet.find_python import CLOSED
 from hangdoc.observe.find.discover import _is_hangdoc
 from hangdoc.observe.stacks import pyspy
-from scripts.portable.build import MACHINES, assemble, merge
+from scripts.portable.build import HERE, MACHINES, assemble, merge
 from tests import pythons
 
 OWN = f"cpython-{sys.version_info[0]}{sys.version_info[1]}"
@@ -58,7 +61,7 @@ def answer(*command: str | Path, path: str = "/usr/bin:/bin", **variables: str) 
 def only(folder: Path, *programs: str) -> str:
     """A PATH with what the script needs, and these Pythons."""
     folder.mkdir()
-    for name in ("sh", "id", "stat", "ls", "sed", "grep", "timeout"):
+    for name in ("sh", "id", "stat", "ls", "sed", "grep", "timeout", "find", "readlink"):
         (folder / name).symlink_to(shutil.which(name) or name)
     for program in programs:
         (folder / Path(program).name).symlink_to(program)
@@ -82,6 +85,54 @@ def test_it_is_unpacked_once_into_a_private_directory(file: Path, tmp_path: Path
     assert stat.S_IMODE(unpacked.stat().st_mode) == 0o700
     assert stat.S_IMODE((unpacked / "bin/py-spy").stat().st_mode) == 0o755, "py-spy may run with fewer rights"
     assert [path.name for path in unpacked.glob("other.*")] == [f"other.{OWN}-x.so"]
+
+
+def test_files_that_were_removed_are_unpacked_again(file: Path, tmp_path: Path) -> None:
+    first = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    unpacked = Path(first.stdout.split()[1])
+    (unpacked / "hangdoc/__init__.py").write_text("kept = 1")
+    for removed in ("hangdoc/cli/main.py", "hangdoc/cli", "bin/py-spy", "CONTENTS"):
+        path = unpacked / removed
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        done = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
+        assert (done.returncode, done.stdout) == (5, first.stdout), done.stderr
+        assert path.exists()
+    assert stat.S_IMODE((unpacked / "bin/py-spy").stat().st_mode) == 0o755
+    assert (unpacked / "hangdoc/__init__.py").read_text() == "kept = 1", "another hangdoc may use it"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_during_the_first_start_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """The signal arrives when the first file has been written."""
+    (tmp_path / "main.py").write_text(
+        f"import os, signal\nwrite = open\ndef open(*arguments):\n    os.kill(os.getpid(), {number:d})\n"
+        "    return write(*arguments)\n" + (HERE / "main.py").read_text()
+    )
+    archives = {"any": {"x": b"1"}, **{machine: {"bin/py-spy": b""} for machine in MACHINES}}
+    out = tmp_path / portable.NAME
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.portable.build.HERE", tmp_path)
+        shutil.copy(HERE / "header.sh", tmp_path)
+        out.write_bytes(assemble(archives))
+    done = answer(sys.executable, out, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stderr) == (128 + number, "")
+    assert list((tmp_path / "cache/hangdoc").iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed(file: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache/hangdoc"
+    for name in ("hangdoc-unpacked-old/x", "hangdoc-unpacked-held/x", "hangdoc-unpacked-new/x", "hangdoc-other/x"):
+        (cache / name).mkdir(parents=True)
+    for folder in cache.iterdir():
+        if folder.name != "hangdoc-unpacked-new":
+            os.utime(folder, (1, 1))
+    held = os.open(cache / "hangdoc-unpacked-held", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    done = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    os.close(held)
+    unpacked = Path(done.stdout.split()[1]).name
+    left = {folder.name for folder in cache.iterdir()}
+    assert left == {"hangdoc-unpacked-held", "hangdoc-unpacked-new", "hangdoc-other", unpacked}
 
 
 @pytest.fixture
@@ -215,6 +266,75 @@ def test_root_runs_no_python_that_others_can_change(file: Path, tmp_path: Path) 
     assert (
         f"root does not run {theirs}, which other users can change. Run hangdoc as the user of the ranks" in done.stderr
     )
+
+
+def _give_away(name: str) -> Callable[[Path], object]:
+    return lambda home: os.chown(home / name, 65534, 65534)
+
+
+def _link(home: Path) -> None:
+    (home / "theirs").mkdir()
+    os.chown(home / "theirs", 65534, 65534)
+    (home / "theirs/x.py").touch()
+    (home / "lib/python3.11/x.py").symlink_to(home / "theirs/x.py")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("change", "closed"),
+    [
+        (lambda home: None, True),
+        (lambda home: os.chown(home / "lib/python3.11/site-packages", 65534, 65534), True),  # not imported with -S
+        (_give_away("bin/python3.11"), False),
+        (_give_away("lib"), False),
+        (_give_away("lib/python3.11"), False),
+        (_give_away("lib/python3.11/encodings/__init__.py"), False),
+        (_give_away("lib/libz.so"), False),
+        (lambda home: (home / "lib/python3.11/encodings").chmod(0o777), False),
+        (lambda home: home.chmod(0o775), False),
+        (lambda home: shutil.rmtree(home / "lib/python3.11"), False),
+        (lambda home: (home / "bin/python3._pth").touch(), False),
+        (lambda home: (home / "pyvenv.cfg").symlink_to("/nowhere"), False),
+        (_link, False),
+    ],
+)
+def test_which_python_only_root_can_change(
+    change: Callable[[Path], object], closed: bool, shell: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "a b"
+    for name in (
+        "bin/python3.11",
+        "lib/libz.so",
+        "lib/python3.11/encodings/__init__.py",
+        "lib/python3.11/site-packages/x.py",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    (home / "lib/libpython3.so").symlink_to("libz.so")
+    (home / "lib/python3.11/os.py").symlink_to("encodings/__init__.py")
+    change(home)
+    words = ["busybox", "sh"] if shell == "busybox" else [shell]
+    done = answer(*words, "-fuc", f'{CLOSED}closed "$1"', "sh", home / "bin/python3.11")
+    assert ((done.returncode == 0), done.stderr) == (closed, "")
+
+
+def test_root_runs_no_python_whose_library_others_can_change(file: Path, tmp_path: Path) -> None:
+    real = Path(os.path.realpath(sys.executable))
+    library = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
+    theirs = tmp_path / "env"
+    (theirs / "bin").mkdir(parents=True)
+    shutil.copy(real, theirs / "bin/python3")
+    (theirs / library).parent.mkdir(parents=True)
+    (theirs / library).symlink_to(Path(sys.base_prefix, library))
+    ran = rank(tmp_path, f"env LD_LIBRARY_PATH={sys.base_prefix}/lib {theirs}/bin/python3")
+    spoil = f"rm {theirs / library}; mkdir -p {theirs / library}/encodings; chown 65534 {theirs / library}\n"
+    spoil += f'echo \'open("{tmp_path}/ran", "w")\' > {theirs / library}/encodings/__init__.py'
+    done = run_apart(file, only(tmp_path / "tools"), f"{ran}\n{spoil}", XDG_CACHE_HOME=str(tmp_path / "cache"),
+                     LD_LIBRARY_PATH=f"{sys.base_prefix}/lib")  # fmt: skip
+    assert not (tmp_path / "ran").exists()
+    assert done.returncode == 2
+    assert f"root does not run {theirs}/bin/python3, which other users can change" in done.stderr
 
 
 def test_without_any_python_it_says_what_to_do(file: Path, tmp_path: Path) -> None:
