@@ -207,13 +207,16 @@ def test_an_older_python_hands_over(version: str, file: Path, tmp_path: Path) ->
     assert done.stderr == f"hangdoc: runs with {path}/{newer.name}.\n"
 
 
-def run_apart(file: Path, path: str, prepare: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def run_apart(
+    file: Path, path: str, prepare: str, *, reader: str = "", **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """Run the script where it sees no other processes than those that `prepare` starts."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    script = f"{prepare}\nPATH={path} {path}/sh {file} x"
+    script = f"{prepare}\nPATH={path} {reader or path + '/sh'} {file} x"
     return answer(
         "unshare",
+        "--mount",
         "--pid",
         "--fork",
         "--kill-child",
@@ -266,6 +269,28 @@ def test_root_runs_no_python_that_others_can_change(file: Path, tmp_path: Path) 
     assert (
         f"root does not run {theirs}, which other users can change. Run hangdoc as the user of the ranks" in done.stderr
     )
+
+
+@pytest.mark.parametrize("path", ["", "/nowhere"])
+def test_its_own_programs_are_found_without_a_path(path: str, file: Path, tmp_path: Path) -> None:
+    """An empty PATH is that of the system. Another one decides which Python is taken, not where `id` and `sed` are."""
+    real = os.path.realpath(sys.executable)
+    prepare = rank(tmp_path, real)
+    if not path:
+        prepare += "\nmount -t tmpfs none /usr/sbin; ln -s /bin/true /usr/sbin/python3"
+    done = run_apart(file, f"'{path}'", prepare, reader="/bin/sh", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == (0 if not path else 5), done.stderr
+
+
+def test_what_root_is_told_can_be_copied(file: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "env/bin/python3"
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys.executable), theirs)
+    os.chown(theirs, 65534, 65534)
+    start = rank(tmp_path, f"env PYTHONHOME={sys.base_prefix} LD_LIBRARY_PATH={sys.base_prefix}/lib {theirs}")
+    words = f"{file.name} 'a b' \"it's\" --pid=3"
+    done = run_apart(words, only(tmp_path / "bin"), f"{start}\ncd {file.parent}")
+    assert f"sudo -u '#0' sh {file} 'a b' 'it'\\''s' --pid=3 x\n" in done.stderr
 
 
 def _give_away(name: str) -> Callable[[Path], object]:

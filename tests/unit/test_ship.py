@@ -1,5 +1,6 @@
 """Hosts without hangdoc, to which its file is brought. A host is a local process with an environment of its own."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -123,7 +124,8 @@ def test_never_asks_only_the_installed_one(world: World) -> None:
     assert "bring it along: name a hangdoc.pyz with HANGDOC_PYZ" in found.unreached[0].why
 
 
-def test_an_older_hangdoc_answers_where_it_cannot_be_brought(world: World) -> None:
+def test_an_older_hangdoc_answers_where_it_cannot_be_brought(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_python, "_OF_A_RANK", "")  # this machine may have ranks
     (world.folder / "bin/python3").unlink()
     found = gather(("older", "bare"), Options(), world.transport())
     (host,), (gone,) = found.hosts, found.unreached
@@ -259,6 +261,17 @@ def test_a_directory_that_others_can_change_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert loader._reason_against(str(tmp_path), 1) == "can be changed by other users"
     assert loader._reason_against(str(tmp_path / "none"), 1) == "is missing"
+
+
+def test_without_a_path_the_one_of_the_system_is_used() -> None:
+    """Then `python3` and the programs that look at ranks are found."""
+    *_, script, _ = find_python.command()
+    for given, expected in (("", "/usr/sbin:/usr/bin:/sbin:/bin"), ("/x", "/x")):
+        said = subprocess.run(["/bin/sh", "-c", script.partition("; ")[0] + '; echo "$PATH"'], env={"PATH": given}, text=True,
+                              capture_output=True, check=True).stdout  # fmt: skip
+        assert said == expected + "\n"
+    program = script.partition("PATH=$PATH:")[2].partition("; ")[0]
+    assert all(shutil.which(tool, path=program) for tool in ("id", "stat", "find", "grep", "readlink"))
 
 
 def test_login_shells_pass_the_command_on_unchanged() -> None:
