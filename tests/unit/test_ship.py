@@ -118,6 +118,15 @@ def test_the_plan_for_one_host(world: World, host: str, always: bool, expected: 
     assert world.left() == []
 
 
+def test_ssh_as_the_way_to_a_host(world: World) -> None:
+    """It joins its words for a shell of the host; other ways pass them on as they are."""
+    ssh = world._script("bin/ssh", f'shift 2; name=$1; shift; exec {world.folder}/host "$name" sh -c "$*"')
+    transport = replace(world.transport(), via=(str(ssh), "-p", "2222", "{host}"))
+    found = gather(("bare",), Options(), transport)
+    assert brought(found) == [("bare", True)], found.unreached
+    assert world.left() == []
+
+
 def test_never_asks_only_the_installed_one(world: World) -> None:
     found = gather(("bare",), Options(), replace(world.transport(), shipment=None))
     assert world.calls() == ["bare hangdoc"]
