@@ -5,6 +5,7 @@ The file under test has a small program in the place of hangdoc. Nothing is fetc
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import stat
@@ -15,9 +16,12 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from hangdoc import portable
+from hangdoc.cli import demo, mcp
+from hangdoc.commands.errors import CommandError
 from hangdoc.fleet.find_python import CLOSED
 from hangdoc.observe.find.discover import _is_hangdoc
 from hangdoc.observe.stacks import pyspy
@@ -451,3 +455,45 @@ def test_without_a_place_it_says_what_was_tried(file: Path) -> None:
         "hangdoc: can't unpack itself (/root/.cache/hangdoc: Read-only file system; /dev/shm is mounted noexec; /tmp is mounted "
         "noexec; /var/tmp: Read-only file system). Name a directory of your own: XDG_CACHE_HOME=DIRECTORY\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "python"),
+    [
+        ("#!/opt/a b/bin/python3.11\n", "/opt/a b/bin/python3.11"),
+        ("#!/usr/bin/env python3\n", None),
+        ("#!/bin/sh\n", None),
+        ("\x7fELF\xff", None),
+    ],
+)
+def test_the_python_of_a_launcher(
+    first: str, python: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert portable.find_launcher_python("torchrun") is None
+    (tmp_path / "torchrun").write_text(first + "import x\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    assert portable.find_launcher_python("torchrun") == python
+
+
+@pytest.mark.parametrize(
+    ("command", "lacking", "advice"),
+    [
+        (
+            mcp.command,
+            "hangdoc.agents.server",
+            "hangdoc.pyz does not contain it. Install hangdoc: pip install 'hangdoc[mcp]'.",
+        ),
+        (demo.command, "torch", "Run this file with a Python that has it: PYTHON /x/hangdoc.pyz demo."),
+    ],
+)
+def test_what_the_file_does_not_contain(
+    command: click.Command, lacking: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hangdoc.cli.mcp.running_from", lambda: Path("/x/hangdoc.pyz"))
+    monkeypatch.setattr("hangdoc.cli.demo.running_from", lambda: Path("/x/hangdoc.pyz"))
+    monkeypatch.setattr("hangdoc.cli.mcp.end_at_once", lambda: None)
+    monkeypatch.setattr("hangdoc.cli.demo.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, lacking, None)
+    with pytest.raises(CommandError, match=re.escape(advice)):
+        command([], standalone_mode=False)
