@@ -1,4 +1,6 @@
 #!/bin/sh
+: \  If Python shows this line, this hangdoc.pyz is damaged. Copy it again.
+# (Python reads this script only if the archive behind it is cut off.)
 # hangdoc in one file: this script, and behind it the archive that Python runs (`python3 hangdoc.pyz`). `sh hangdoc.pyz` and
 # `./hangdoc.pyz` look for a Python that can run it: on the PATH, then that of a running process that has loaded torch.
 set -uf

@@ -91,6 +91,22 @@ def test_it_is_unpacked_once_into_a_private_directory(file: Path, tmp_path: Path
     assert [path.name for path in unpacked.glob("other.*")] == [f"other.{OWN}-x.so"]
 
 
+@pytest.mark.parametrize("start", [(sys.executable,), ("sh",)])
+def test_a_part_of_the_file_says_that_it_is_damaged(start: tuple[str, ...], file: Path, tmp_path: Path) -> None:
+    whole = file.read_bytes()
+    file.write_bytes(whole[: whole.index(b"PK") + 40])
+    done = answer(*start, file, path=only(tmp_path / "bin", sys.executable))
+    assert done.returncode == 1
+    assert "If Python shows this line, this hangdoc.pyz is damaged. Copy it again.\n" in done.stderr
+
+
+def test_a_link_on_the_path_is_the_command(file: Path, tmp_path: Path) -> None:
+    tools = only(tmp_path / "bin", sys.executable)
+    (tmp_path / "bin/hangdoc").symlink_to(file)
+    done = answer("sh", "-c", "hangdoc x", path=tools, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()[3:]) == (5, ["x"]), done.stderr
+
+
 def test_files_that_were_removed_are_unpacked_again(file: Path, tmp_path: Path) -> None:
     first = answer(sys.executable, file, XDG_CACHE_HOME=str(tmp_path / "cache"))
     unpacked = Path(first.stdout.split()[1])
