@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 NAME = "hangdoc.pyz"
+_MOST_LINE = 4096
 
 
 def find_portable() -> Path | None:
@@ -24,3 +25,16 @@ def running_from() -> Path | None:
     """The file that this process runs from; None for an installed hangdoc."""
     main = Path(getattr(sys.modules["__main__"], "__file__", None) or "/")
     return main.parent if main.name == "__main__.py" and main.parent.is_file() else None
+
+
+def find_launcher_python(launcher: str) -> str | None:
+    """The interpreter in the first line of a launcher on the PATH (torchrun); None if it names none by an absolute path."""
+    import shutil
+
+    try:
+        with open(shutil.which(launcher) or "", "rb") as file:
+            line = os.fsdecode(file.readline(_MOST_LINE)).rstrip("\n")
+    except OSError:
+        return None
+    python = line.removeprefix("#!").strip()
+    return python if line.startswith("#!/") and os.path.basename(python).startswith("python") else None

@@ -50,7 +50,10 @@ def command(name: str, list_them: bool, hold: bool) -> int:
             f"there is no demo {name!r}.{suggest(name, SCENARIOS)} `hangdoc demo --list` lists them.", USAGE
         )
     if (missing := next((module for module in _NEEDED if find_spec(module) is None), None)) is not None:
-        raise CommandError(f"the demo needs {missing}. In a checkout of hangdoc: pip install '.[trainer]'.", USAGE)
+        remedy = "In a checkout of hangdoc: pip install '.[trainer]'."
+        if (file := running_from()) is not None:
+            remedy = f"Run this file with a Python that has it: PYTHON {shlex.quote(str(file))} demo."
+        raise CommandError(f"the demo needs {missing}. {remedy}", USAGE)
     scenario = SCENARIOS[name]
     tell(f"{name}: {scenario.summary}")
     tell(f"starting torchrun and waiting until the run {_describe_state(scenario.frozen)} ...")

@@ -8,7 +8,9 @@ import json
 import pkgutil
 
 _FITS = "import ctypes, hashlib, json, sys, zlib; sys.exit(sys.version_info < (3, 10) or sys.version_info >= (3, 15))"
+_STANDARD = "/usr/sbin:/usr/bin:/sbin:/bin"
 _ON_PATH = (
+    f"PATH=${{PATH:-{_STANDARD}}}; "
     f'fits() {{ "$@" -c "{_FITS}" 2>/dev/null; }}; '
     "for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do "
     'if fits "$p" -IB; then exec "$p" -IBc "$0" "$@"; fi; done; '
@@ -30,7 +32,7 @@ CLOSED = (
     'clean "$b"/lib*/python3* -name site-packages -prune -o -name dist-packages -prune -o ); '
 )
 _OF_A_RANK = (
-    CLOSED + "u=$(id -u); "
+    f"PATH=$PATH:{_STANDARD}; {CLOSED}u=$(id -u); "
     'for d in /proc/[0-9]*; do e=$(readlink "$d/exe" 2>/dev/null) || continue; '
     'case "${e##*/}" in python3*) ;; *) continue;; esac; '
     'grep -q libtorch "$d/maps" 2>/dev/null || continue; '

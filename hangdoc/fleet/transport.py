@@ -231,6 +231,8 @@ def schedule(
 def _local(via: tuple[str, ...], remote: tuple[str, ...]) -> str:
     """The shell command for ClusterShell's local worker. Every word is quoted, and ClusterShell's placeholders are escaped.
     `setsid` prevents password prompts on our terminal. `exec` replaces the shell, so that a timeout ends the command itself."""
+    if os.path.basename(via[0]) == "ssh":
+        remote = (shlex.join(remote),)  # ssh gives its words to a shell on the host
     words = [shlex.quote(word.replace("%", "%%")).replace("{host}", "%host") for word in (*via, *remote)]
     return "exec setsid " + " ".join(words)
 

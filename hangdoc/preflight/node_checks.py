@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from hangdoc import settings
 from hangdoc.parse import natural
 from hangdoc.phrases import amount
+from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.snapshot import Machine
@@ -23,12 +24,23 @@ def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -
     for name in ("torch", "Python", "hangdoc"):
         values = {report.node: report.versions.get(name) for report in reports}
         if name == "torch" and None in values.values():
-            without = [node for node, value in values.items() if value is None]
-            yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {shorten(without)}",
-                        remedy="Install torch in the environment that the launch will use.")  # fmt: skip
+            yield from _torch(reports)
         else:
             status = "fail" if name == "torch" else "warn"
             yield agree(name, values, f"Install the same {name} on all nodes (HD503).", status)
+
+
+def _torch(reports: Sequence[NodeReport]) -> Iterator[Check]:
+    """The nodes without torch. hangdoc.pyz may run with another Python than the launch will."""
+    without = [report for report in reports if report.versions.get("torch") is None]
+    if missing := [report.node for report in without if report.portable is None]:
+        yield Check(name="torch", status="fail", nodes=tuple(missing), text=f"not installed on {shorten(missing)}",
+                    remedy="Install torch in the environment that the launch will use.")  # fmt: skip
+    if elsewhere := [report for report in without if report.portable is not None]:
+        nodes, first = [report.node for report in elsewhere], elsewhere[0]
+        text = f"not checked on {shorten(nodes)}: {NAME} runs with {first.portable}, which has no torch"
+        remedy = f"Run {NAME} with the Python of the launch: {first.launcher_python or 'PYTHON'} {NAME} preflight."
+        yield Check(name="torch", status="warn", nodes=tuple(nodes), text=text, remedy=remedy)
 
 
 def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

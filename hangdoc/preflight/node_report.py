@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -23,6 +24,7 @@ from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener
 from hangdoc.observe.look.abilities import check_all
 from hangdoc.phrases import duration, ranks, shorten
+from hangdoc.portable import find_launcher_python, running_from
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.observed import loopback
@@ -50,6 +52,8 @@ def gather(plan: Plan) -> NodeReport:
         machine=host,
         cards=tuple(_list_cards()),
         versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _read_torch_version()},
+        portable=sys.executable if running_from() is not None else None,
+        launcher_python=find_launcher_python(plan.launcher or "torchrun") if running_from() is not None else None,
         resolved=resolved,
         is_master=is_master,
         holder=holder,

@@ -59,6 +59,10 @@ class NodeReport(Value, frozen=True, kw_only=True):
     cards: tuple[Card, ...]
     versions: dict[str, str | None]
     """Versions of hangdoc, Python and torch; None if not installed."""
+    portable: str | None = None
+    """The Python that runs hangdoc.pyz; None for an installed hangdoc, which is in the environment of the launch."""
+    launcher_python: str | None = None
+    """The Python of the launcher on the PATH, if hangdoc.pyz runs."""
     resolved: dict[str, tuple[str, ...] | Unavailable]
     """Addresses of the master's name and of the node's own name, as resolved on this node."""
     is_master: bool

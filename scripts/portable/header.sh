@@ -1,14 +1,29 @@
 #!/bin/sh
+: \  If Python shows this line, this hangdoc.pyz is damaged. Copy it again.
+# (Python reads this script only if the archive behind it is cut off.)
 # hangdoc in one file: this script, and behind it the archive that Python runs (`python3 hangdoc.pyz`). `sh hangdoc.pyz` and
 # `./hangdoc.pyz` look for a Python that can run it: on the PATH, then that of a running process that has loaded torch.
 set -uf
 case $0 in */*) file=$0 ;; *) file=./$0 ;; esac
 [ -f "$file" ] || file=$(command -v -- "$0")
-me=$(id -u)
-limit=
-command -v timeout >/dev/null && limit='timeout 10' # a file system may not answer
+standard=/usr/sbin:/usr/bin:/sbin:/bin
+PATH=${PATH:-$standard}
+limit=$(
+    PATH=$PATH:$standard
+    command -v timeout
+) && limit="$limit 10" # a file system may not answer
 
 tell() { echo "hangdoc: $*" >&2; }
+
+# quote WORD...: the words for a shell, each after a space.
+quote() {
+    for word; do
+        case $word in
+            *[!A-Za-z0-9_./=:,@%+-]* | '') printf " '%s'" "$(printf %s "$word" | sed "s/'/'\\\\''/g")" ;;
+            *) printf ' %s' "$word" ;;
+        esac
+    done
+}
 
 # suits COMMAND...: whether it is a Python that can run hangdoc.
 suits() {
@@ -29,6 +44,8 @@ for name in @NAMES@; do
     exec "$name" "$file" "$@"
 done
 
+PATH=$PATH:$standard # for the programs below: only the user's PATH says which Python to take
+me=$(id -u)
 seen=
 refused=
 IFS='
@@ -49,15 +66,16 @@ for each in $(
         exec "$path" -I -S "$file" "$@" # without site-packages, which others may be able to change
     elif [ -e "$path" ]; then
         refused=$path
-        user=$(stat -c %U "/proc/$pid" 2>/dev/null)
+        user=$(stat -c "#%u" "/proc/$pid" 2>/dev/null)
     fi
 done
 IFS=' '
+case $file in /*) ;; *) file=$PWD/${file#./} ;; esac
 if [ -n "$refused" ]; then
     tell "no Python @RANGE@ is on the PATH, and root does not run $refused, which other users can change." \
-        "Run hangdoc as the user of the ranks: sudo -u ${user:-USER} sh $file"
+        "Run hangdoc as the user of the ranks: sudo -u$(quote "${user:-USER}") sh$(quote "$file" "$@")"
 else
     tell "needs CPython @RANGE@. None is on the PATH, and none runs a process that has loaded torch and is readable." \
-        "Name one: PATH=/path/to/env/bin:\$PATH sh $file"
+        "Name one: PATH=/path/to/env/bin:\$PATH sh$(quote "$file" "$@")"
 fi
 exit 2

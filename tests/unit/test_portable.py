@@ -5,6 +5,7 @@ The file under test has a small program in the place of hangdoc. Nothing is fetc
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import stat
@@ -15,9 +16,12 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from hangdoc import portable
+from hangdoc.cli import demo, mcp
+from hangdoc.commands.errors import CommandError
 from hangdoc.fleet.find_python import CLOSED
 from hangdoc.observe.find.discover import _is_hangdoc
 from hangdoc.observe.stacks import pyspy
@@ -85,6 +89,22 @@ def test_it_is_unpacked_once_into_a_private_directory(file: Path, tmp_path: Path
     assert stat.S_IMODE(unpacked.stat().st_mode) == 0o700
     assert stat.S_IMODE((unpacked / "bin/py-spy").stat().st_mode) == 0o755, "py-spy may run with fewer rights"
     assert [path.name for path in unpacked.glob("other.*")] == [f"other.{OWN}-x.so"]
+
+
+@pytest.mark.parametrize("start", [(sys.executable,), ("sh",)])
+def test_a_part_of_the_file_says_that_it_is_damaged(start: tuple[str, ...], file: Path, tmp_path: Path) -> None:
+    whole = file.read_bytes()
+    file.write_bytes(whole[: whole.index(b"PK") + 40])
+    done = answer(*start, file, path=only(tmp_path / "bin", sys.executable))
+    assert done.returncode == 1
+    assert "If Python shows this line, this hangdoc.pyz is damaged. Copy it again.\n" in done.stderr
+
+
+def test_a_link_on_the_path_is_the_command(file: Path, tmp_path: Path) -> None:
+    tools = only(tmp_path / "bin", sys.executable)
+    (tmp_path / "bin/hangdoc").symlink_to(file)
+    done = answer("sh", "-c", "hangdoc x", path=tools, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout.split()[3:]) == (5, ["x"]), done.stderr
 
 
 def test_files_that_were_removed_are_unpacked_again(file: Path, tmp_path: Path) -> None:
@@ -207,13 +227,16 @@ def test_an_older_python_hands_over(version: str, file: Path, tmp_path: Path) ->
     assert done.stderr == f"hangdoc: runs with {path}/{newer.name}.\n"
 
 
-def run_apart(file: Path, path: str, prepare: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def run_apart(
+    file: Path, path: str, prepare: str, *, reader: str = "", **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """Run the script where it sees no other processes than those that `prepare` starts."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    script = f"{prepare}\nPATH={path} {path}/sh {file} x"
+    script = f"{prepare}\nPATH={path} {reader or path + '/sh'} {file} x"
     return answer(
         "unshare",
+        "--mount",
         "--pid",
         "--fork",
         "--kill-child",
@@ -266,6 +289,28 @@ def test_root_runs_no_python_that_others_can_change(file: Path, tmp_path: Path) 
     assert (
         f"root does not run {theirs}, which other users can change. Run hangdoc as the user of the ranks" in done.stderr
     )
+
+
+@pytest.mark.parametrize("path", ["", "/nowhere"])
+def test_its_own_programs_are_found_without_a_path(path: str, file: Path, tmp_path: Path) -> None:
+    """An empty PATH is that of the system. Another one decides which Python is taken, not where `id` and `sed` are."""
+    real = os.path.realpath(sys.executable)
+    prepare = rank(tmp_path, real)
+    if not path:
+        prepare += "\nmount -t tmpfs none /usr/sbin; ln -s /bin/true /usr/sbin/python3"
+    done = run_apart(file, f"'{path}'", prepare, reader="/bin/sh", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == (0 if not path else 5), done.stderr
+
+
+def test_what_root_is_told_can_be_copied(file: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "env/bin/python3"
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys.executable), theirs)
+    os.chown(theirs, 65534, 65534)
+    start = rank(tmp_path, f"env PYTHONHOME={sys.base_prefix} LD_LIBRARY_PATH={sys.base_prefix}/lib {theirs}")
+    words = f"{file.name} 'a b' \"it's\" --pid=3"
+    done = run_apart(words, only(tmp_path / "bin"), f"{start}\ncd {file.parent}")
+    assert f"sudo -u '#0' sh {file} 'a b' 'it'\\''s' --pid=3 x\n" in done.stderr
 
 
 def _give_away(name: str) -> Callable[[Path], object]:
@@ -426,3 +471,45 @@ def test_without_a_place_it_says_what_was_tried(file: Path) -> None:
         "hangdoc: can't unpack itself (/root/.cache/hangdoc: Read-only file system; /dev/shm is mounted noexec; /tmp is mounted "
         "noexec; /var/tmp: Read-only file system). Name a directory of your own: XDG_CACHE_HOME=DIRECTORY\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "python"),
+    [
+        ("#!/opt/a b/bin/python3.11\n", "/opt/a b/bin/python3.11"),
+        ("#!/usr/bin/env python3\n", None),
+        ("#!/bin/sh\n", None),
+        ("\x7fELF\xff", None),
+    ],
+)
+def test_the_python_of_a_launcher(
+    first: str, python: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert portable.find_launcher_python("torchrun") is None
+    (tmp_path / "torchrun").write_text(first + "import x\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    assert portable.find_launcher_python("torchrun") == python
+
+
+@pytest.mark.parametrize(
+    ("command", "lacking", "advice"),
+    [
+        (
+            mcp.command,
+            "hangdoc.agents.server",
+            "hangdoc.pyz does not contain it. Install hangdoc: pip install 'hangdoc[mcp]'.",
+        ),
+        (demo.command, "torch", "Run this file with a Python that has it: PYTHON /x/hangdoc.pyz demo."),
+    ],
+)
+def test_what_the_file_does_not_contain(
+    command: click.Command, lacking: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hangdoc.cli.mcp.running_from", lambda: Path("/x/hangdoc.pyz"))
+    monkeypatch.setattr("hangdoc.cli.demo.running_from", lambda: Path("/x/hangdoc.pyz"))
+    monkeypatch.setattr("hangdoc.cli.mcp.end_at_once", lambda: None)
+    monkeypatch.setattr("hangdoc.cli.demo.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, lacking, None)
+    with pytest.raises(CommandError, match=re.escape(advice)):
+        command([], standalone_mode=False)

@@ -82,6 +82,20 @@ def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
         assert set(failing(reports, links)) == {name}
 
 
+def test_the_python_of_the_one_file_may_lack_torch() -> None:
+    """The launch may use another one, so this is no failure."""
+    versions = {"hangdoc": "1", "Python": "3.11", "torch": None}
+    there = node(2, versions=versions, portable="/usr/bin/python3", launcher_python="/opt/conda/bin/python3")
+    (check,) = failing([node(1), there]).values()
+    assert (check.status, check.nodes) == ("warn", ("n2",))
+    assert check.text == "not checked on n2: hangdoc.pyz runs with /usr/bin/python3, which has no torch"
+    assert (
+        check.remedy == "Run hangdoc.pyz with the Python of the launch: /opt/conda/bin/python3 hangdoc.pyz preflight."
+    )
+    found = [check for check in all_checks([node(1, versions=versions), there], LINKS, PLAN) if check.name == "torch"]
+    assert [(check.status, check.nodes) for check in found] == [("fail", ("n1",)), ("warn", ("n2",))]
+
+
 @pytest.mark.parametrize(
     ("line", "nodes", "ranks", "master", "script", "launch"),
     [

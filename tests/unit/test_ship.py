@@ -1,5 +1,6 @@
 """Hosts without hangdoc, to which its file is brought. A host is a local process with an environment of its own."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -117,13 +118,23 @@ def test_the_plan_for_one_host(world: World, host: str, always: bool, expected: 
     assert world.left() == []
 
 
+def test_ssh_as_the_way_to_a_host(world: World) -> None:
+    """It joins its words for a shell of the host; other ways pass them on as they are."""
+    ssh = world._script("bin/ssh", f'shift 2; name=$1; shift; exec {world.folder}/host "$name" sh -c "$*"')
+    transport = replace(world.transport(), via=(str(ssh), "-p", "2222", "{host}"))
+    found = gather(("bare",), Options(), transport)
+    assert brought(found) == [("bare", True)], found.unreached
+    assert world.left() == []
+
+
 def test_never_asks_only_the_installed_one(world: World) -> None:
     found = gather(("bare",), Options(), replace(world.transport(), shipment=None))
     assert world.calls() == ["bare hangdoc"]
     assert "bring it along: name a hangdoc.pyz with HANGDOC_PYZ" in found.unreached[0].why
 
 
-def test_an_older_hangdoc_answers_where_it_cannot_be_brought(world: World) -> None:
+def test_an_older_hangdoc_answers_where_it_cannot_be_brought(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_python, "_OF_A_RANK", "")  # this machine may have ranks
     (world.folder / "bin/python3").unlink()
     found = gather(("older", "bare"), Options(), world.transport())
     (host,), (gone,) = found.hosts, found.unreached
@@ -259,6 +270,17 @@ def test_a_directory_that_others_can_change_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert loader._reason_against(str(tmp_path), 1) == "can be changed by other users"
     assert loader._reason_against(str(tmp_path / "none"), 1) == "is missing"
+
+
+def test_without_a_path_the_one_of_the_system_is_used() -> None:
+    """Then `python3` and the programs that look at ranks are found."""
+    *_, script, _ = find_python.command()
+    for given, expected in (("", "/usr/sbin:/usr/bin:/sbin:/bin"), ("/x", "/x")):
+        said = subprocess.run(["/bin/sh", "-c", script.partition("; ")[0] + '; echo "$PATH"'], env={"PATH": given}, text=True,
+                              capture_output=True, check=True).stdout  # fmt: skip
+        assert said == expected + "\n"
+    program = script.partition("PATH=$PATH:")[2].partition("; ")[0]
+    assert all(shutil.which(tool, path=program) for tool in ("id", "stat", "find", "grep", "readlink"))
 
 
 def test_login_shells_pass_the_command_on_unchanged() -> None:
