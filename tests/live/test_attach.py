@@ -141,10 +141,10 @@ def test_a_slow_py_spy_takes_no_longer_than_the_timeout(
     assert (
         time.monotonic() - began < 100
     )  # a third of what the slow one takes: on a crowded machine each step may be late
-    assert isinstance(process_of(seen, slow_for).stack, Unavailable)
     assert isinstance(process_of(seen, run.rank_pids()[0]).stack, Stack)
-    said = [text for text in seen.hosts[0].problems if text.startswith("the stack of")]
-    assert str(slow_for) in said[0], seen.hosts[0].problems
+    if isinstance(process_of(seen, slow_for).stack, Unavailable):  # else it rested, so that memory showed its stack
+        said = [text for text in seen.hosts[0].problems if text.startswith("the stack of")]
+        assert str(slow_for) in said[0], seen.hosts[0].problems
     found = diagnose(seen).jobs[0]
     assert found.verdict != "hung"
     assert len(found.ranks) == 2

@@ -1,7 +1,10 @@
 """Stacks from the memory of real processes, in every Python at hand: the same lines as py-spy's, where that is missing."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -62,10 +65,22 @@ def test_a_stack_without_py_spy_has_the_same_lines(victim: tuple[int, Image], mo
         assert lines(by_memory) == lines(by_py_spy)
 
 
-def test_a_thread_that_runs_has_no_stack_in_memory(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> None:
-    """Its frames change while they are read. That py-spy is missing is said."""
+@pytest.mark.parametrize("starved", [False, True])
+def test_a_thread_that_runs_has_no_stack_in_memory(
+    starved: bool, monkeypatch: pytest.MonkeyPatch, can_attach: None
+) -> None:
+    """Its frames change while they are read, or it waits only for a processor. That py-spy is missing is said."""
     monkeypatch.setattr(pyspy, "executable", lambda: None)
-    with located("3.11", BUSY) as (pid, _):
+    with located("3.11", BUSY) as (pid, _), ExitStack() as others:
+        if starved:
+            only = min(os.sched_getaffinity(0))
+            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setaffinity(pid, {only})
+            first = subprocess.Popen(
+                [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{only}}})\nwhile True: pass"]
+            )
+            others.callback(first.wait)
+            others.callback(first.kill)
         refused = read(pid)
     assert isinstance(refused, Unavailable)
     assert "not installed" in refused.reason

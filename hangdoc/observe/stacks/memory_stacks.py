@@ -55,10 +55,18 @@ def _read_once(observation: Observation, pid: int) -> tuple[Stack | None, bool]:
             if sum(len(thread.frames) for thread in found) < _MAX_FRAMES:
                 found.append(_read_thread(memory, frames, state, pid, own))
     after = threads_of(observation.proc, pid, before)
-    at_rest = {tid for tid, reading in before.items() if isinstance(after, dict) and after.get(tid) is reading}
+    same = {tid for tid, reading in before.items() if isinstance(after, dict) and after.get(tid) is reading}
+    at_rest = {tid for tid in same if _waits(observation, pid, tid)}
     threads = tuple(thread for thread in found if thread.tid is None or thread.tid in at_rest)
     stack = Stack(at_seconds=observation.deadline.elapsed(), threads=threads) if pid in at_rest else None
     return stack, len(threads) == len(found)
+
+
+def _waits(observation: Observation, pid: int, tid: int) -> bool:
+    """Whether a thread waits. On a busy host, one that computes may not run for a while either."""
+    with contextlib.suppress(ProcError):
+        return observation.proc.stat(f"{pid}/task/{tid}").state != "R"
+    return False
 
 
 def _read_thread(memory: Memory, frames: Frames, state: ThreadState, pid: int, own: int) -> PythonThread:
