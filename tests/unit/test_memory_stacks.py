@@ -1,18 +1,16 @@
 """Stacks from the memory of real processes, in every Python at hand: the same lines as py-spy's, where that is missing."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel.clocks import Threads, threads_of
 from hangdoc.observe.memory.frame_layout import LAYOUTS
 from hangdoc.observe.memory.locate import Image
-from hangdoc.observe.stacks import pyspy
+from hangdoc.observe.stacks import memory_stacks, pyspy
 from hangdoc.observe.stacks.python_stacks import dump_each
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Stack, Unavailable
@@ -71,16 +69,13 @@ def test_a_thread_that_runs_has_no_stack_in_memory(
 ) -> None:
     """Its frames change while they are read, or it waits only for a processor. That py-spy is missing is said."""
     monkeypatch.setattr(pyspy, "executable", lambda: None)
-    with located("3.11", BUSY) as (pid, _), ExitStack() as others:
-        if starved:
-            only = min(os.sched_getaffinity(0))
-            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
-            os.sched_setaffinity(pid, {only})
-            first = subprocess.Popen(
-                [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{only}}})\nwhile True: pass"]
-            )
-            others.callback(first.wait)
-            others.callback(first.kill)
+    if starved:  # for as long as its stack is read
+
+        def none_ran(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads | Unavailable:
+            return before or threads_of(proc, pid)
+
+        monkeypatch.setattr(memory_stacks, "threads_of", none_ran)
+    with located("3.11", BUSY) as (pid, _):
         refused = read(pid)
     assert isinstance(refused, Unavailable)
     assert "not installed" in refused.reason
