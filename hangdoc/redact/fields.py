@@ -8,6 +8,7 @@ from hangdoc.snapshot import (
     AwaitedFile,
     AwaitedKey,
     BeaconReading,
+    Brought,
     CallForm,
     Card,
     CardEvent,
@@ -118,6 +119,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     },
     Unavailable: {"reason": "sentence"},
     Unreached: {"host": "name", "why": "sentence"},
+    Brought: {"host": "name", "python": "path"},
     Snapshot: {"hangdoc": "name", "schema": "name"},
 }  # fmt: skip
 """The kind of each field with text. Of a field that is not here, as a new one, only words of the field are kept (`words`)."""
