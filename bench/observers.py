@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
 from bench.table import HANGDOC, PY_SPY
 from hangdoc import codec
@@ -40,7 +39,7 @@ class IdleServer:
         self._ready = folder / "ready.json"
         self._log = folder / "server.log"
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "IdleServer":
         command = [sys.executable, str(_SERVER), "--port", str(free_port()), "--ready", str(self._ready)]
         with self._log.open("w") as log:
             self._server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
