@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from tests.live.needs import needs
+from tests.live.needs import as_machine, needs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
@@ -50,7 +50,7 @@ class Node:
             f"exec /usr/sbin/sshd -D -e -f {cluster.folder}/sshd_config"
         )
         self._process = subprocess.Popen(
-            ["unshare", "--net", "--uts", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", "-c", script],
+            as_machine(script, "--net"),
             stdout=subprocess.PIPE, stderr=(cluster.folder / f"{self.name}.log").open("w"), text=True,
         )  # fmt: skip
         assert self._process.stdout is not None

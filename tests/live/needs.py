@@ -48,3 +48,8 @@ def apart(*command: str) -> list[str]:
 
 def _has(name: str) -> bool:
     return os.geteuid() == 0 if name == "root" else shutil.which(name, path=_PATH) is not None
+
+
+def as_machine(script: str, *more: str) -> list[str]:
+    """The words that run a shell script with processes, mounts and a host name of its own, and with `more` options of unshare."""
+    return ["unshare", *more, "--uts", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", "-c", script]

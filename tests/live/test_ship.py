@@ -15,7 +15,7 @@ import pytest
 
 from tests import portable
 from tests.live.cluster import HANGDOC, REPOSITORY, Cluster
-from tests.live.needs import needs
+from tests.live.needs import as_machine, needs
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 _PATH = "/run/path"
@@ -142,19 +142,7 @@ def answers() -> Iterator[dict[str, str]]:
                 "mount -t tmpfs tmpfs /dev/shm; mount -t tmpfs tmpfs /tmp; "
                 + special.format(python=python, prefix=sys.base_prefix, rank=shlex.quote(_RANK))
             )
-            words = [
-                "unshare",
-                "--uts",
-                "--pid",
-                "--fork",
-                "--mount",
-                "--mount-proc",
-                "--kill-child",
-                "sh",
-                "-c",
-                script,
-            ]
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen(as_machine(script), stdout=subprocess.PIPE, text=True)
             stack.callback(process.wait)
             stack.callback(process.kill)
             assert process.stdout is not None

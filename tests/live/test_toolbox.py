@@ -17,7 +17,7 @@ import pytest
 
 from tests import portable
 from tests.live.cluster import REPOSITORY
-from tests.live.needs import needs
+from tests.live.needs import as_machine, needs
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 _DEFAULT = (
@@ -32,22 +32,9 @@ def start_container(stack: ExitStack, folder: Path) -> str:
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29500",
            f"{REPOSITORY}/tests/live/programs/stalls.py", "/never"]  # fmt: skip
     script = f"hostname trainer; ip link set lo up; mount -t tmpfs tmpfs /tmp; OMP_NUM_THREADS=1 exec {shlex.join(run)}"
-    words = [
-        "unshare",
-        "--net",
-        "--uts",
-        "--pid",
-        "--fork",
-        "--mount",
-        "--mount-proc",
-        "--kill-child",
-        "sh",
-        "-c",
-        script,
-    ]
     log = folder / "log"
     with log.open("w") as output:
-        container = subprocess.Popen(words, stdout=output, stderr=output)
+        container = subprocess.Popen(as_machine(script, "--net"), stdout=output, stderr=output)
     stack.callback(container.wait)
     stack.callback(container.kill)
     end = time.monotonic() + 200
