@@ -23,6 +23,7 @@ from hangdoc.snapshot import (
     Progress,
     PythonThread,
     Stack,
+    Unavailable,
 )
 from hangdoc.torch_facts.thread_names import is_of_rpc, uses_card
 
@@ -187,3 +188,9 @@ def loopback(address: str) -> bool:
         return ipaddress.ip_address(address.partition("/")[0]).is_loopback
     except ValueError:
         return False
+
+
+def why_stack_is_missing(process: Process) -> str | None:
+    """Why its stack could not be read; None if it was, or if it was not to be read: a poll leaves out what may come later."""
+    stack = process.stack
+    return stack.reason if isinstance(stack, Unavailable) and stack.was_tried else None

@@ -28,7 +28,6 @@ from hangdoc.snapshot import (
     PythonThread,
     Recorded,
     RecordedGroup,
-    Unavailable,
 )
 from hangdoc.torch_facts import call_names, cpp_names
 
@@ -72,7 +71,7 @@ def _find_call_of_gloo(process: Process) -> CardCall | None:
     oldest = _find_oldest_call(process, on_card=False)
     if oldest is None or kernel is None or not movement.rests(process, kernel):
         return None
-    if not isinstance(process.stack, Unavailable) or not process.stack.was_tried:
+    if observed.why_stack_is_missing(process) is None:
         return None
     if kernel.syscall != system_calls.FUTEX or kernel.timed is not False:
         return None

@@ -32,7 +32,7 @@ from hangdoc.reasoning.model.rank import Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.thread_waits import Surroundings, ThreadWait, Waiter, find_wait
-from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread, Unavailable
+from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import thread_names
 
 _SHOWN_BY_KERNEL = (AtFileLock, AtSharedLock, ChildStopped, InFile, ReadsPipe, WaitsForInput)
@@ -55,13 +55,13 @@ def find_rest(process: Process, kernel: KernelThread, around: Surroundings) -> R
     """What a rank waits for whose stack could not be read; None if it does anything: it used a processor or woke up in the
     window, or another thread or process of it works. `kernel` is its main thread."""
     helpers = around.helpers
-    if not isinstance(process.stack, Unavailable) or not process.stack.was_tried:
+    if (why := observed.why_stack_is_missing(process)) is None:
         return None
     if not movement.rests(process, kernel) or movement.children_at_work(process, helpers):
         return None
     if movement.describe_moved_bytes(process, helpers, around.others) is not None:
         return None
-    unread = f"its stack could not be read: {process.stack.reason}"
+    unread = f"its stack could not be read: {why}"
     if _asks_store(kernel, around.stores) and _is_between_calls(process):
         wait = Wait("store", Operation(op="wait", origin="store"), sure=False)
         return Rest("in-store", f"its main thread waits at a socket to a store; {unread}", wait=wait)
