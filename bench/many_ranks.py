@@ -14,7 +14,7 @@ from pathlib import Path
 STEPS = 10
 _PAUSE_SECONDS = 0.01
 """For each rank of the run, in each step."""
-_STARTING = 4
+STARTING = 4
 """How many ranks import torch at the same time."""
 
 
@@ -42,7 +42,7 @@ def main() -> None:
     ranks, state, folder, port = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4]
     children = []
     for number in range(ranks):
-        while number - len(list(folder.glob("*.started"))) >= _STARTING:
+        while number - len(list(folder.glob("*.started"))) >= STARTING:
             time.sleep(0.05)
         children.append(
             subprocess.Popen(

@@ -45,7 +45,7 @@ from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, tr
 
 _PER_HOST = 8
 _NONCE = "bench"
-_WITH_NONCE = f"import secrets; secrets.token_hex = lambda size: '{_NONCE}'; from hangdoc.cli.main import main; main()"
+WITH_NONCE = f"import secrets; secrets.token_hex = lambda size: '{_NONCE}'; from hangdoc.cli.main import main; main()"
 """hangdoc, whose requests have the nonce of the recorded bundles."""
 _AT_ONCE = 64
 """Hosts of which one snapshot is made."""
@@ -183,7 +183,7 @@ def hosts(number: int = 1000) -> None:
         for fanout in (16, 64, 256):
             began = time.perf_counter()
             done = subprocess.run(
-                ["/usr/bin/env", "time", "-f", "%M", sys.executable, "-c", _WITH_NONCE, "diagnose",
+                ["/usr/bin/env", "time", "-f", "%M", sys.executable, "-c", WITH_NONCE, "diagnose",
                  "--hosts", f"h[0-{number - 1}]", "--via", f"cat {folder}/{{host}} --", "--remote-command", "/dev/null",
                  "--fanout", str(fanout), "--timeout", "120", "--json"],
                 capture_output=True, text=True, check=False,

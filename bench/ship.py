@@ -6,29 +6,16 @@ the controller. Its memory must not grow with the hosts times the size of the fi
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 import zipfile
 from pathlib import Path
 
-from bench.scale import _PER_HOST, _WITH_NONCE, bundles
+from bench.controller import measure_controller
+from bench.scale import _PER_HOST, bundles
 from hangdoc import bundle_text
 
 _HOSTS = 64
-_CONTROLLER = f"""
-import os, re, sys
-end = os._exit
-def tell(code):
-    used = os.times()
-    most = re.search("VmHWM:.* (.*) kB", open("/proc/self/status").read())  # ru_maxrss has what the parent had
-    print(used.user + used.system, int(most[1]) / 1024, file=sys.stderr)
-    end(code)
-os._exit = tell
-{_WITH_NONCE}
-"""
-"""hangdoc, which says at its end what it alone has used: seconds of CPU and MiB."""
 _PRINT = "import os, sys; sys.stdout.write(open(os.environ['BUNDLE']).read())"
 
 
@@ -55,16 +42,14 @@ def ship(mebibytes: tuple[int, ...] = (1, 30)) -> None:
 
 
 def _measure(what: str, folder: str, *options: str, **variables: str) -> None:
-    command = [
-        sys.executable, "-c", _CONTROLLER, "diagnose", "--hosts", f"h[0-{_HOSTS - 1}]", "--via", f"{folder}/host {{host}}",
-        "--timeout", "300", "--host-timeout", "300", "--json", *options,
-    ]  # fmt: skip
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
-    answer, (cpu, memory) = json.loads(done.stdout), map(float, done.stderr.split()[-2:])
+    used = measure_controller(
+        "diagnose", "--hosts", f"h[0-{_HOSTS - 1}]", "--via", f"{folder}/host {{host}}",
+        "--timeout", "300", "--host-timeout", "300", "--json", *options, **variables,
+    )  # fmt: skip
+    answer = json.loads(used.output)
     removed = sum(one["removed"] is True for one in answer["brought"])
     print(
-        f"{_HOSTS} hosts, {what:16}: {time.perf_counter() - began:5.1f} s, {cpu:5.2f} s of CPU, {memory:.0f} MiB, "
+        f"{_HOSTS} hosts, {what:16}: {used.seconds:5.1f} s, {used.cpu:5.2f} s of CPU, {used.mebibytes:.0f} MiB, "
         f"{len(answer['jobs'][0]['ranks'])} ranks, "
         f"brought to {len(answer['brought'])} and removed from {removed}, {len(answer['problems'])} problems",
         flush=True,

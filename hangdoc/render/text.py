@@ -9,24 +9,28 @@ from rich.text import Text
 
 from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
 from hangdoc.phrases import duration, numbers, ranks, shorten
+from hangdoc.regex import regex
 from hangdoc.render import words
 
+PROGRAM = "hangdoc"
+_BY_NAME = regex(rf"^(sudo )?{PROGRAM} ")
 _EVIDENCE_SHOWN = 6
 _UNSEEN_SHOWN = 4
 _MOST_OF_PIDS = 14
 _EVERYTHING = 1_000
 
 
-def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> None:
-    """Print the report. `verbose` adds all evidence and every rank that was not observed."""
+def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False, program: str = PROGRAM) -> None:
+    """Print the report. `verbose` adds all evidence and every rank that was not observed. `program`: how the reader starts
+    hangdoc."""
     with console.capture() as captured:
-        for block in blocks(diagnosis, verbose=verbose):
+        for block in blocks(diagnosis, verbose=verbose, program=program):
             console.print(block, highlight=False, markup=False, emoji=False)
     # Tables pad their cells with blanks, which a pasted report should not have.
     console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
 
-def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
+def blocks(diagnosis: Diagnosis, *, verbose: bool = False, program: str = PROGRAM) -> Iterator[RenderableType]:
     """The parts of the report."""
     names = words.job_names(diagnosis.jobs)
     if len(names) > 1:
@@ -34,7 +38,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
         yield _indent(_make_overview(diagnosis, names), 2)
         yield ""
     for job in words.worst_first(diagnosis.jobs):
-        yield from _describe_job(job, names[job.id], verbose=verbose)
+        yield from _describe_job(job, names[job.id], verbose=verbose, program=program)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
@@ -81,7 +85,7 @@ def _make_overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
     return table
 
 
-def _describe_job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
+def _describe_job(job: Job, name: str, *, verbose: bool, program: str) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
@@ -91,7 +95,8 @@ def _describe_job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableT
     yield title
     yield ""
     for finding in job.findings:
-        yield from _describe_finding(finding, job, whole=verbose or _is_whole(finding, job), verbose=verbose)
+        whole = verbose or _is_whole(finding, job)
+        yield from _describe_finding(finding, job, whole=whole, verbose=verbose, program=program)
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
@@ -115,7 +120,9 @@ def _describe_job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableT
     yield ""
 
 
-def _describe_finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Iterator[RenderableType]:
+def _describe_finding(
+    finding: Finding, job: Job, *, whole: bool, verbose: bool, program: str
+) -> Iterator[RenderableType]:
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
@@ -130,15 +137,18 @@ def _describe_finding(finding: Finding, job: Job, *, whole: bool, verbose: bool)
         finding,
         None if verbose else _EVIDENCE_SHOWN,
         where=words.roles_of(finding.culprits, job) + words.hosts_of(finding.culprits, job),
+        program=program,
     )
-    table.add_row("explain", Text(f"hangdoc rules {finding.name}", style="dim"))
+    table.add_row("explain", Text(f"{program} rules {finding.name}", style="dim"))
     yield _indent(table, 2)
     yield ""
 
 
-def facts(finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "") -> Table:
+def facts(
+    finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "", program: str = PROGRAM
+) -> Table:
     """Ranks (`where`: the roles and hosts of the culprits), evidence (at most `most` lines; `probes`: with the probe of each),
-    remedy and commands of a finding."""
+    remedy and commands of a finding (`program`: how the reader starts hangdoc)."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -155,7 +165,8 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False, wh
         table.add_row("", Text(f"... {len(finding.evidence) - len(shown)} more (--verbose)"))
     table.add_row("to do", Text(words.clean(finding.remedy)))
     for command in finding.commands:
-        table.add_row("", Text(f"$ {words.clean(command)}", style="cyan"))
+        typed = _BY_NAME.sub(lambda match: f"{match[1] or ''}{program} ", command)
+        table.add_row("", Text(f"$ {words.clean(typed)}", style="cyan"))
     return table
 
 

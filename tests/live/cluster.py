@@ -162,7 +162,12 @@ class Cluster:
     def ssh_words(self, address: str) -> list[str]:
         """ssh to a host, from where one looks."""
         options = [word for option in self.ssh_options for word in ("-o", option)]
-        return ["ip", "netns", "exec", self._space, "ssh", *options, f"root@{address}"]
+        return [*self.inside, "ssh", *options, f"root@{address}"]
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The words before a command that runs where one looks from."""
+        return ("ip", "netns", "exec", self._space)
 
     def hangdoc(self, *words: str, timeout: float = 400, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run hangdoc where one looks from."""
@@ -171,7 +176,7 @@ class Cluster:
     def run(self, *words: str, timeout: float = 400, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command where one looks from."""
         return subprocess.run(
-            ["ip", "netns", "exec", self._space, *words],
+            [*self.inside, *words],
             capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, **variables},
         )  # fmt: skip
 

@@ -240,6 +240,25 @@ def test_a_rank_whose_other_thread_waits_for_the_outside_is_idle(other: KernelTh
         assert "requests from one of its threads, which waits for" in job.findings[0].summary
 
 
+DATAGRAM_SOCKET = AwaitedFile(kind="socket", name="socket:[9]", descriptor=33, inode=9)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "waits"),
+    [
+        ({"syscall": "read", "files": INOTIFY.files}, "changes of files on inotify"),
+        ({"syscall": "recvfrom", "files": (DATAGRAM_SOCKET,), "wchan": DATAGRAMS.wchan}, "datagrams on a socket"),
+        ({"syscall": "recvfrom", "files": (DATAGRAM_SOCKET,), "wchan": "wait_woken"}, None),
+    ],
+)
+def test_a_rank_that_waits_for_the_outside_itself_is_idle(kernel: dict[str, object], waits: str | None) -> None:
+    """The others wait in the broadcast of what comes."""
+    gets = rank(0, frame("serve", 85), kernel=kernel)
+    (job,) = diagnose(snapshot(gets, rank(1, *c10d("broadcast"), frame("serve", 9)), silence=80.0)).jobs
+    assert job.verdict == ("hung" if waits is None else "waiting")
+    assert waits is None or waits in job.findings[0].summary
+
+
 def test_a_rank_whose_child_waits_for_datagrams_is_idle() -> None:
     """A camera fills a ring in shared memory; the others wait for the frame in scatter."""
     memory = AwaitedFile(

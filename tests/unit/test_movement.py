@@ -185,6 +185,36 @@ def test_a_chosen_timeout_gives_the_attempts_of_an_awaited_rank_more_time(timeou
     assert job(snapshot(waiting, process, silence=80.0)).verdict == verdict
 
 
+@pytest.mark.parametrize(("timeout", "verdict"), [(600.0, "hung"), (28_800.0, "waiting")])
+def test_a_child_process_that_sleeps_until_its_time_comes_delays_nobody_who_waits_longer(
+    timeout: float, verdict: str
+) -> None:
+    """A simulator sleeps until the next slot. The receive of the learner has a timeout of its own, which the kernel shows."""
+    sleeps = KernelThread(
+        tid=70, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+        syscall="clock_nanosleep", sleep_seconds=1394.0, whole_sleep_seconds=1478.0,
+    )  # fmt: skip
+    pipe = AwaitedFile(kind="pipe", name="pipe:[7]", holders=(Holder(pid=70, name="python3", state="S"),))
+    asks = rank(1, frame("ask", 43), kernel={"syscall": "read", "files": (pipe,)})
+    simulator = helper(
+        70, asks.pid, name="python3", clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(sleeps,))
+    )
+    learner = rank(0, *c10d("recv"), train(15), kernel={"syscall": "futex", "timeout_seconds": timeout})
+    assert job(snapshot(learner, asks, simulator, silence=80.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(("others", "verdict"), [((), "waiting"), (c10d("all_reduce"), "hung")])
+def test_a_lock_whose_holder_sleeps_for_long_is_hung_only_if_others_wait(
+    others: tuple[Frame, ...], verdict: str
+) -> None:
+    """A service restores its files for 40 minutes with the lock. Ranks without a call give up never."""
+    holder = Holder(pid=70, name="python3", state="S", sleeps=(2400.0,))
+    lock = AwaitedFile(kind="file", name="/data/cache.lock", holders=(holder,))
+    locked = rank(0, frame("block", 37), kernel={"syscall": "flock", "files": (lock,)})
+    other = rank(1, *others, frame("block", 41), kernel={"syscall": "futex" if others else "flock", "files": (lock,)})
+    assert job(snapshot(locked, other, silence=80.0)).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("timeout", "silence", "verdict"), [(20.0, 90.0, "waiting"), (20.0, 110.0, "hung"), (900.0, 90.0, "hung")]
 )
@@ -331,7 +361,7 @@ def test_a_debugger_on_a_socket_waits_for_input() -> None:
         assert (found.verdict, "127.0.0.1:4444" in found.findings[0].summary) == (verdict, True)
 
 
-INOTIFY = AwaitedFile(kind="other", name="anon_inode:inotify", descriptor=24)
+EVENTS = AwaitedFile(kind="other", name="anon_inode:[eventfd]", descriptor=24)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +372,7 @@ INOTIFY = AwaitedFile(kind="other", name="anon_inode:inotify", descriptor=24)
             {"syscall": "rt_sigtimedwait", "timeout_seconds": 90.0, "idle_seconds": 30.0},
             "sleeping for another 1 min 0 s",
         ),
-        ({"syscall": "read", "files": (INOTIFY,)}, "reading anon_inode:inotify (fd 24)"),
+        ({"syscall": "read", "files": (EVENTS,)}, "reading anon_inode:[eventfd] (fd 24)"),
         ({"syscall": "9999", "wchan": "do_wait_there"}, "sleeping"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.holds import Stopped
-from hangdoc.snapshot import CardEvent, KernelState, KernelThread, Process
+from hangdoc.snapshot import AwaitedFile, CardEvent, KernelState, KernelThread, Process
 
 _SIGNALS = frozenset(signal.Signals)
 _OBSERVERS = frozenset({"py-spy"})
@@ -70,19 +70,26 @@ NETWORK = frozenset(
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
 )  # fmt: skip
 EVENT_LOOP = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "pselect6", "select"})
+_RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}
 SIGNAL = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 FUTEX = "futex"
 _INOTIFY = "anon_inode:inotify"
 _AT_DATAGRAM_SOCKET = "__skb_wait_for_more_packets"
-"""The function of the kernel in which a read of an empty UDP socket waits."""
+"""The function of the kernel in which a read of an empty datagram socket waits. So does who accepts connections at a Unix
+socket."""
 
 
 def awaited_from_outside(thread: KernelThread) -> str | None:
     """What a thread waits for that only comes from outside of its process; None if it waits for anything else. Other sockets may
     be those of ranks, and a thread that accepts connections may do it for them."""
-    if any(file.name == _INOTIFY for file in thread.files):
-        return "changes of files (inotify)"
-    return "datagrams" if thread.wchan == _AT_DATAGRAM_SOCKET and thread.syscall in READ | NETWORK else None
+    if any(map(tells_of_changes, thread.files)):
+        return "changes of files"
+    return "datagrams" if thread.wchan == _AT_DATAGRAM_SOCKET and thread.syscall in _RECEIVE else None
+
+
+def tells_of_changes(file: AwaitedFile) -> bool:
+    """Whether the kernel tells by a file of changes of others (inotify)."""
+    return file.name == _INOTIFY
 
 
 # --- errors of cards --------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class ForOthers(Hold, frozen=True, kw_only=True):
             ends = "by-itself"
         if ends == "unknown" and holders and all(holder.state == "T" for holder in holders):
             ends = "never"  # stopped by a signal, as a rank may be: nothing continues it
-        sleeps = (seconds for holder in holders or () for seconds in holder.sleeps if seconds <= SHORTEST_TIMEOUT)
+        sleeps = (seconds for holder in holders or () for seconds in holder.sleeps)
         return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **fields)
 
 
@@ -286,9 +286,10 @@ class Serves(Hold, frozen=True, kw_only=True):
     NAME = "serving"
     ends: Ends = "by-itself"
     address: str
+    what: str = "requests"
 
     def __str__(self) -> str:
-        return f"waiting for requests on {self.address}"
+        return f"waiting for {self.what} on {self.address}"
 
 
 class GetsRequests(Hold, frozen=True, kw_only=True):

@@ -550,7 +550,11 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     """Where the socket that a thread waits on leads; None if it waits on none."""
     kernel = waiter.kernel
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
-    if not sockets or waiter.call not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE:
+    if (
+        kernel is None
+        or not sockets
+        or waiter.call not in system_calls.NETWORK | system_calls.READ | system_calls.WRITE
+    ):
         return None
     if (unix := find_unix_server(waiter)) is not None:
         return Serves(address=f"a Unix socket (fd {unix.descriptor})")
@@ -561,6 +565,8 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     if listening is not None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
     peer = next((connection for connection in waited if connection.remote_port), None)
+    if peer is None and not holders and (what := system_calls.awaited_from_outside(kernel)) is not None:
+        return Serves(address=describe_file(sockets[0]), what=what)
     if peer is None:
         return OnNetwork.ended_by(holders, serves=any(file.accepted for file in sockets))
     listening_at = {connection.local_port for connection in waiter.connections if connection.state == "LISTEN"}
@@ -598,6 +604,14 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
     return ThreadWait("waiting-io", str(online), online) if online is not None else None
 
 
+def _for_changes(waiter: Waiter) -> ThreadWait | None:
+    """Changes of files that any program may make, of which the kernel tells."""
+    if waiter.file is None or not system_calls.tells_of_changes(waiter.file):
+        return None
+    hold = Serves(address=f"inotify (fd {waiter.file.descriptor})", what="changes of files")
+    return ThreadWait("waiting-io", str(hold), hold)
+
+
 # --- by its name ---------------------------------------------------------------------------------------------------------
 
 
@@ -627,6 +641,7 @@ _PROVIDERS = (
     _for_lock,
     _for_time,
     _for_child,
+    _for_changes,
     _for_pipe,
     _for_threads,
     _for_own_loading,
