@@ -41,6 +41,7 @@ from hangdoc.snapshot import (
     Snapshot,
     merge,
 )
+from hangdoc.version import __version__
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 
 _PER_HOST = 8
@@ -178,7 +179,7 @@ def hosts(number: int = 1000) -> None:
     """Measure so many hosts, each a local process that prints a recorded bundle, at several fan-outs."""
     with tempfile.TemporaryDirectory() as folder:
         for at, raw in enumerate(bundles(number * _PER_HOST, whole=number <= MOST_WHOLE)):
-            lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
+            lines = (bundle_text.begin(__version__, time.time()), *bundle_text.lines(raw))
             (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
         for fanout in (16, 64, 256):
             began = time.perf_counter()

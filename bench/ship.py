@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.controller import measure_controller
 from bench.scale import _PER_HOST, bundles
 from hangdoc import bundle_text
+from hangdoc.version import __version__
 
 _HOSTS = 64
 _PRINT = "import os, sys; sys.stdout.write(open(os.environ['BUNDLE']).read())"
@@ -23,7 +24,7 @@ def ship(mebibytes: tuple[int, ...] = (1, 30)) -> None:
     """Print seconds, CPU seconds and peak memory of the controller for each size of the file, and without bringing one."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         for at, raw in enumerate(bundles(_HOSTS * _PER_HOST, whole=True)):
-            lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
+            lines = (bundle_text.begin(__version__, time.time()), *bundle_text.lines(raw))
             (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
         (Path(folder) / "tmp").mkdir(mode=0o700)
         host = Path(folder) / "host"

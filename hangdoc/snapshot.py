@@ -175,7 +175,8 @@ class Holder(Value, frozen=True, kw_only=True):
     through: int | None = None
     """The process between this one and the one that waits, if the two are not connected themselves. Only of `others_stopped`."""
     sleeps: tuple[float, ...] = ()
-    """If it is not at work: the seconds that each sleep of its threads and descendants takes, from its beginning to its end."""
+    """If it is not at work: the seconds that each sleep of its threads and descendants takes, from its beginning to its end; also
+    a wait with a timeout that began when the thread began to wait for the process."""
     waits_for_events: bool = False
     """If it is not at work: its main thread sleeps, or waits for any of several files or for a connection, and so for the
     outside."""

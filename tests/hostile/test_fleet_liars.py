@@ -15,6 +15,7 @@ from hangdoc.fleet.gather import combine
 from hangdoc.fleet.transport import HostReply
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Host, Snapshot
+from hangdoc.version import __version__
 from tests.hostile.test_decoder import DEEP
 from tests.unit.builders import c10d, rank, snapshot, train
 
@@ -26,7 +27,7 @@ def look(number: int, **more: object) -> Host:
 
 def reply(name: str, host: Host, *nonce: str) -> HostReply:
     answer = HostReply(name, ahead_seconds=0.0)
-    answer.reader.version = "0.1.0"
+    answer.reader.version = __version__
     answer.reader.raw = codec.encode(Snapshot(hangdoc="t", hosts=(host,)), *nonce)
     return answer
 

@@ -15,6 +15,7 @@ from hangdoc.fleet.session import MARK, run_session
 from hangdoc.fleet.transport import HostReply, Transport, run
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot, merge
+from hangdoc.version import __version__
 from tests.unit.builders import c10d, rank, snapshot, train
 
 
@@ -76,7 +77,7 @@ def test_a_huge_range_is_refused_before_it_is_expanded() -> None:
 
 def answered(name: str, one: Snapshot, **more: object) -> HostReply:
     answer = HostReply(name, ahead_seconds=0.5)
-    answer.reader.version = "0.1.0"
+    answer.reader.version = __version__
     host = replace(one.hosts[0], **more)
     answer.reader.raw = codec.encode(replace(one, hosts=(host,)))
     return answer

@@ -50,15 +50,17 @@ def who_replies(
     kind: str = "socket",
     observed: frozenset[int] = frozenset(),
     switches: int = 0,
+    since: float | None = None,
 ) -> tuple[Holder, ...] | None:
     """The holders of what the main thread of a process waits for, whose Python code is in `file`. `switches`: how often it was
-    woken in one second."""
+    woken in one second. `since`: when it began to wait."""
     main = KernelThread(
         tid=waiting, name="python3", state="S", cpu_ns=0, voluntary_switches=switches, involuntary_switches=0,
         files=(waits_on(waiting, kind),),
     )  # fmt: skip
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-    (found,) = awaited_processes.named(PROC, waiting, clocks, stack(frame("ask", 7, file)), observed).threads
+    asks = stack(frame("ask", 7, file))
+    (found,) = awaited_processes.named(PROC, waiting, clocks, asks, observed, since=since).threads
     return found.files[0].holders
 
 
@@ -202,6 +204,18 @@ def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
     assert not found.works
     (seconds,) = found.sleeps
     assert 90 < seconds < 100
+
+
+@pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="this kernel has no /proc/PID/sched")
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("earlier", "counts"), [(0.0, True), (30.0, False)])
+def test_a_handler_that_waits_for_its_time_since_the_request_came(earlier: float, counts: bool) -> None:
+    """A wait with a timeout that began at another time is that of a thread that has nothing to do with the request."""
+    with asked("import threading; threading.Event().wait(90)") as (_, waiting):
+        began = time.monotonic()
+        (found,) = who_replies(waiting, since=began - earlier) or ()
+    assert not found.works
+    assert [80 < seconds < 95 for seconds in found.sleeps] == [True] * counts
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -340,7 +340,9 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         return process
     of_runs = frozenset(member.pid for member in observation.targets.values() if member.role in ("rank", "launcher"))
     is_rank = target.role == "rank"
-    clocks = awaited_processes.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
+    clocks = awaited_processes.named(
+        proc, pid, clocks, stack, of_runs, inherited=is_rank, since=target.last_run if is_rank else None
+    )
     fields: dict[str, Any] = {"clocks": clocks}
     if is_rank:
         polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks)

@@ -19,17 +19,31 @@ _REPLIES = 5
 
 
 def named(
-    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int], *, inherited: bool = True
+    proc: ProcFS,
+    pid: int,
+    clocks: Clocks,
+    stack: Stack,
+    observed: frozenset[int],
+    *,
+    inherited: bool = True,
+    since: float | None = None,
 ) -> Clocks:
     """The clocks of process `pid`, with the processes for which its Python threads wait, and whether they are at work.
     `observed`: the ranks and launchers of this look. `inherited`: also for pipes and shared memory. Launchers and helpers wait
-    at those for ranks, which are observed."""
+    at those for ranks, which are observed. `since`: when the main thread began to wait, by the clock of `Target.last_run`."""
     own = {thread.tid if thread.tid is not None else pid for thread in stack.threads if not _is_observed(thread)}
     most = _REPLIES * max(1.0, clocks.window_seconds)
 
     def with_holders(thread: KernelThread) -> KernelThread:
         files = tuple(
-            _with_holders(proc, pid, file, observed, replies=(thread.voluntary_switches or 0) > most)
+            _with_holders(
+                proc,
+                pid,
+                file,
+                observed,
+                replies=(thread.voluntary_switches or 0) > most,
+                since=since if thread.tid == pid else None,
+            )
             if file.kind == "file" or (thread.tid in own and (inherited or file.kind not in _INHERITED))
             else file
             for file in thread.files
@@ -94,8 +108,10 @@ def _is_observed(thread: PythonThread) -> bool:
     return any(part in frame.file for frame in thread.frames for part in _OBSERVED)
 
 
-def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int], *, replies: bool) -> AwaitedFile:
-    """`replies`: the waiting thread keeps being woken."""
+def _with_holders(
+    proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int], *, replies: bool, since: float | None
+) -> AwaitedFile:
+    """`replies`: the waiting thread keeps being woken. `since`: when it began to wait."""
     holders: tuple[Holder, ...] | None = file.holders
     if file.kind == "socket" and file.inode is not None:
         if peers.listens(proc, file.inode, file_holders.period()):
@@ -111,4 +127,4 @@ def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset
     if replies and file.kind == "socket":
         asked = processes_at_work.POLLED
         holders = tuple(msgspec.structs.replace(holder, replies=True) for holder in holders)
-    return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, holders, pid, asked, observed))
+    return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, holders, pid, asked, observed, since))

@@ -24,6 +24,8 @@ _MAX_SAMPLE_SECONDS = 3.0
 """A process may pause between two pieces of work, like a rank (`look.settling`)."""
 _ACCEPTS = frozenset({"accept", "accept4"})
 _FOR_EVENTS = system_calls.SLEEPS | system_calls.POLLS | system_calls.SELECTS | system_calls.EPOLLS | _ACCEPTS
+_TO_TAKE_REQUEST = 1.0
+"""Seconds between the end of a request and the wait of the thread that has it."""
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
 _MAX_TASKS = 100
@@ -63,20 +65,21 @@ def judged(
     waiting: int,
     least: _Least = ASKED,
     observed: frozenset[int] = frozenset(),
+    since: float | None = None,
 ) -> tuple[Holder, ...] | None:
     """The first few of some processes, those at work first. It takes up to three seconds, once for all processes of a look.
     A process that is not at work itself may wait for one that is: a server of queues, a proxy.
 
     `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: the ranks and
     launchers of this look, whose work is known to have no end for the run: they do not count behind another process. `least`:
-    what each of the others does at least.
+    what each of the others does at least. `since`: when the thread began to wait, by the clock of `Target.last_run`.
     """
     if not holders:
         return holders
     above = frozenset(process_table.read_ancestry(proc, waiting))
     passed = above | observed | {waiting}
     judged_holders = [
-        _judge(proc, holder, above, passed, _OF_RUN if holder.pid in observed else least)
+        _judge(proc, holder, above, passed, _OF_RUN if holder.pid in observed else least, since)
         if holder.pid != waiting
         else holder
         for holder in holders
@@ -140,7 +143,7 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
     period = file_holders.period()
     others = _find_beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
     others -= _find_observer(proc, period)
-    holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, alone=False))
+    holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False))
                for holder in file_holders.read_holders(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
     return tuple(islice((holder for holder in holders if holder.sleeps), _MAX_HOLDERS))
 
@@ -200,7 +203,9 @@ def _find_busy(proc: ProcFS, candidates: Set[int], waiting: int, least: _Least) 
     )
 
 
-def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
+def _judge(
+    proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozenset[int], least: _Least, since: float | None
+) -> Holder:
     period = file_holders.period()
     works = _works(proc, holder.pid, period, least, alone=holder.pid in above)
     if not works and least is not INHERITED:
@@ -209,7 +214,7 @@ def _judge(proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozense
         holder = msgspec.structs.replace(holder, behind=busy)
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
-    sleeps = _read_sleeps(proc, holder.pid, period, alone=holder.pid in above)
+    sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above)
     for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events)
 
@@ -241,9 +246,9 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
 
 
 @lru_cache(64)
-def _read_sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[float, ...]:
+def _read_sleeps(proc: ProcFS, pid: int, period: int, since: float | None, *, alone: bool) -> tuple[float, ...]:
     """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
-    up."""
+    up. `since`: as for `judged`."""
     scheduler = SchedulerClocks(proc)
     table = _read_table(proc, period)
     durations = []
@@ -253,27 +258,40 @@ def _read_sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[f
         threads = clocks.threads_of(proc, member)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
             try:
-                durations.append(_read_sleep(proc, member, tid, reading, scheduler))
+                durations.append(_read_sleep(proc, member, tid, reading, scheduler, since))
             except (ProcError, ValueError):
                 continue
     return tuple(sorted(round(seconds, 3) for seconds in durations if seconds is not None))
 
 
-def _read_sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks) -> float | None:
-    """How long the sleep of a thread takes; None if it does not sleep. An event loop of Python sleeps until its next timer.
-    Raises ProcError and ValueError for what can't be read."""
+def _read_sleep(
+    proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks, since: float | None
+) -> float | None:
+    """How long the sleep of a thread takes; None if it does not sleep. An event loop of Python sleeps until its next timer, and
+    a thread with a request may wait for its time with a timeout: it last ran when the request came. Raises ProcError and
+    ValueError for what can't be read."""
     task = f"{pid}/task/{tid}"
     call, arguments = system_calls.current(proc, task)
     if not call or not arguments:
         return None
-    if call in system_calls.EPOLLS:
+    began = None
+    if call in system_calls.EPOLLS or call == system_calls.FUTEX:
         waits = system_calls.timeout(proc, pid, call, arguments) if is_python(proc, pid) else None
-        return waits[0] if waits is not None else None
-    left = system_calls.sleep_seconds(proc, pid, call, arguments)
-    if left is None or reading.switches is None:
-        return left
-    began = scheduler.last_run(task, reading.processor, reading.switches)
+        if waits is None or call in system_calls.EPOLLS:
+            return waits[0] if waits is not None else None
+        left, _ = waits
+        began = _read_last_run(scheduler, task, reading)
+        if since is None or began is None or abs(began - since) > _TO_TAKE_REQUEST:
+            return None
+    elif (asleep := system_calls.sleep_seconds(proc, pid, call, arguments)) is None:
+        return None
+    else:
+        left, began = asleep, _read_last_run(scheduler, task, reading)
     return left + (time.monotonic() - began if began is not None else 0.0)
+
+
+def _read_last_run(scheduler: SchedulerClocks, task: str, reading: clocks.Reading) -> float | None:
+    return scheduler.last_run(task, reading.processor, reading.switches) if reading.switches is not None else None
 
 
 @lru_cache(1)
