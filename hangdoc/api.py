@@ -99,6 +99,7 @@ def diagnose(
     timeout: float = 30.0,
     native: Literal["auto", "never", "always"] = "auto",
     ras: Literal["auto", "never", "always"] = "auto",
+    stacks: bool = False,
     locals: Locals = "used",
     via: str | None = None,
     ssh_options: Iterable[str] = (),
@@ -120,7 +121,7 @@ def diagnose(
     - `job`: only the job with this id.
 
     `window` is the length of the observation, `timeout` its time limit, and `patience` the age at which a wait for a rank without
-    progress becomes an error; all in seconds. Raises DiagnoseError.
+    progress becomes an error; all in seconds. `stacks`: also read the stacks of ranks that make calls. Raises DiagnoseError.
     """
     from hangdoc.codec import BundleError
     from hangdoc.commands.bundles import check_saved_or_running, evidence
@@ -143,6 +144,7 @@ def diagnose(
         timeout=timeout,
         native=native,
         ras=ras,
+        stacks=stacks,
         locals=locals,
     )
     names = hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)

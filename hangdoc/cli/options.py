@@ -20,6 +20,10 @@ native_option = click.option(
     "--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
     help="Read C++ frames: auto (only if the Python stack is not enough), never, or always (of every rank).",
 )  # fmt: skip
+stacks_option = click.option(
+    "--stacks", "all_stacks", is_flag=True,
+    help="Also read the stacks of ranks that make calls, if all of their run do. Each takes a pause of some milliseconds.",
+)  # fmt: skip
 ras_option = click.option(
     "--ras", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
     help="Ask NCCL's RAS for the calls of ranks without a record: auto (only if that is known to be safe), never, or always.",
@@ -70,6 +74,7 @@ _OF_A_LOOK = frozenset(
     [
         "window",
         "native",
+        "all_stacks",
         "ras",
         "locals_",
         "timeout",
@@ -112,17 +117,17 @@ def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:
 
 
 def observation_options(
-    *, window: float = 1.0, native: bool = True, what: str = "the whole command"
+    *, window: float = 1.0, native: bool = True, stacks: bool = True, what: str = "the whole command"
 ) -> Callable[[F], F]:
     """Add the options of an observation to a command, which gets them as one `options`."""
 
     def decorate(command: F) -> F:
         def gathered(pids: tuple[int, ...], run_of: int | None, slurm_job: str | None, window: float, locals_: Locals,
-                     timeout: float, ras: str, native: str = "auto", **others: Any) -> Any:  # fmt: skip
+                     timeout: float, ras: str, native: str = "auto", all_stacks: bool = False, **others: Any) -> Any:  # fmt: skip
             from hangdoc.observe.look.observe import Options
 
             options = Options(pids=pids, run_of=run_of, slurm_job=slurm_job, window=window, locals=locals_,
-                              timeout=timeout, native=native, ras=ras)  # fmt: skip
+                              timeout=timeout, native=native, ras=ras, stacks=all_stacks)  # fmt: skip
             return command(options=options, **others)
 
         wrapped = in_place_of(command, gathered)
@@ -130,6 +135,7 @@ def observation_options(
         wrapped = locals_option(wrapped)
         wrapped = ras_option(wrapped)
         wrapped = native_option(wrapped) if native else wrapped
+        wrapped = stacks_option(wrapped) if stacks else wrapped
         wrapped = window_option(default=window)(wrapped)
         return scope_options(wrapped)  # type: ignore[no-any-return]
 

@@ -29,7 +29,7 @@ _NO_TERMINALS = ("", "dumb", "unknown")
 
 @click.command()
 @click.argument("bundles", nargs=-1, type=click.Path(path_type=Path))
-@observation_options(window=0.5, native=False, what="one poll")
+@observation_options(window=0.5, native=False, stacks=False, what="one poll")
 @click.option(
     "--interval",
     type=_INTERVAL,

@@ -61,7 +61,7 @@ def watching_options(command: F) -> F:
 
 
 @click.command()
-@observation_options(what="one look")
+@observation_options(stacks=False, what="one look")
 @watching_options
 @click.option(
     "--on-hang",

@@ -98,8 +98,9 @@ def _make_arguments(options: Options, transport: Transport, nonce: str, *, summa
     slurm = ("--slurm-job", options.slurm_job) if options.slurm_job is not None else ()
     short = ("--summary",) if summary else ()
     ras = ("--ras", options.ras) if options.ras != "auto" else ()
+    stacks = ("--stacks",) if options.stacks else ()
     return ("snapshot", "--as-text", "--nonce", nonce, *short, "--window", f"{options.window:g}", "--timeout", f"{timeout:g}",
-            "--native", options.native, "--locals", options.locals, *ras, *slurm, *pids)  # fmt: skip
+            "--native", options.native, *stacks, "--locals", options.locals, *ras, *slurm, *pids)  # fmt: skip
 
 
 def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapshot:

@@ -15,7 +15,7 @@ from hangdoc.observe.kernel.clocks import CpuClocks, Threads
 from hangdoc.observe.kernel.data_directories import TrainingData
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.counters import counters
-from hangdoc.observe.stacks.python_stacks import annotate_each, dump_each, has_run
+from hangdoc.observe.stacks.python_stacks import COUNTS, annotate_each, dump_each, has_run
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.torch.interpreter_state import InterpreterState, integers
 from hangdoc.observe.torch.software import Runtimes
@@ -28,7 +28,6 @@ _SETTLES_SECONDS = 0.25
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _READ_ONCE = Unavailable(reason="read once so far")
 _NOT_NEEDED = Unavailable(reason="not needed")
-_COUNTS = Unavailable(reason="not needed: the rank makes calls, and so makes progress")
 
 
 @dataclass
@@ -145,7 +144,7 @@ class DeepReader:
         interpreters = observation.read_each(due, lambda target: self._interpreters.read(observation, target))
         for target in due:
             interpreter = interpreters.get(target.pid, _NOT_LOOKED_AT)
-            self._store(target, _COUNTS, interpreter, self._clocks.readings(target.pid)[1], off_cpu=False)
+            self._store(target, COUNTS, interpreter, self._clocks.readings(target.pid)[1], off_cpu=False)
             readings = self.readings[target.pid]
             readings.slow_at, readings.slow = now, {**readings.slow, **slow[target.pid]}
             readings.slow.pop("at", None)
@@ -153,8 +152,8 @@ class DeepReader:
     def drop_stack(self, pid: int) -> None:
         """Drop the stacks of a process that has moved since, and what is only valid with them."""
         readings = self.readings.get(pid)
-        if readings is not None and readings.stack is not _COUNTS:
-            readings.stack = readings.stack_before = readings.native = _COUNTS
+        if readings is not None and readings.stack is not COUNTS:
+            readings.stack = readings.stack_before = readings.native = COUNTS
             readings.native_tried, readings.off_cpu, readings.counters = False, False, ()
 
     def _store(

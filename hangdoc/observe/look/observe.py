@@ -28,6 +28,7 @@ from hangdoc.observe.stacks.call_sites import annotate_calls
 from hangdoc.observe.stacks.counters import counters
 from hangdoc.observe.stacks.python_stacks import Stacks, with_later_frames
 from hangdoc.observe.stacks.source import Sources
+from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import (
     Clocks,
@@ -67,6 +68,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     native: str = "auto"
     ras: str = "auto"
+    stacks: bool = False
+    """Also the stacks of ranks that make calls: each takes a pause of some milliseconds."""
     of_fleet: bool = False
     """As in hangdoc.observe.access.observation.Observation."""
     pids: tuple[int, ...] = ()
@@ -109,7 +112,7 @@ def observe(
     evidence: dict[int | None, dict[str, Any]] = {}
     wall_us = time.time_ns() // 1000
     if observation.targets:
-        evidence, wall_us = _run(observation, progress, meanwhile)
+        evidence, wall_us = _run(observation, progress, meanwhile, all_stacks=options.stacks)
     taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.timezone.utc)
     processes = each_process(
         observation, lambda target: _make_process(observation, target, evidence.get(target.pid, {}))
@@ -155,11 +158,15 @@ def _run(
     observation: Observation,
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
+    *,
+    all_stacks: bool,
 ) -> tuple[dict[int | None, dict[str, Any]], int]:
     """Open all probes, run them through the window, close them, and gather their evidence. With it, when the window ended, by
     the wall clock in microseconds: all ages in the evidence are from then."""
     probes, guard = make_probes(), Guard()
     stacks = probe_of(probes, Stacks)
+    if not all_stacks:
+        stacks.find_moving = probe_of(probes, FlightRecorders).find_moving
     began = time.monotonic()
     ranks = len(observation.ranks())
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")

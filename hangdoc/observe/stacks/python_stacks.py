@@ -1,7 +1,8 @@
 """Stacks of all ranks at both ends of the window, and of helpers and launchers that matter.
 
 A dump takes 12 to 22 ms and pauses the rank for 2 ms. A rank that has not run for a second is not paused: that would be the only
-reason for its threads to run. Native frames (`native_stacks`) take far longer.
+reason for its threads to run. One that makes calls while its whole run moves is not read at all, unless somebody asks for it: its
+record has the place of its last call. Native frames (`native_stacks`) take far longer.
 """
 
 import contextlib
@@ -31,6 +32,10 @@ _HELPERS_PER_RANK = 16
 _MAX_CONTENTS = 60
 _RESERVE_SECONDS = 1.0
 """Source and variables are read only if more than this time is left, which the other probes need."""
+COUNTS = Unavailable(reason="not needed: the rank makes calls, and so makes progress")
+_TURN_SECONDS = 0.05
+_MOVES_SHARE = 0.4
+"""Of the window: a rank that has made no call in this time is read, so that a second reading may show other lines."""
 _WAITS_FOR_A_CHILD = (
     file_names.DATALOADER,
     "multiprocessing/connection.py",
@@ -41,12 +46,21 @@ _WAITS_FOR_A_CHILD = (
 )
 
 
+FindMoving = Callable[[Observation, Iterable[Target]], dict[int, bool]]
+"""By pid: whether a rank has made calls since the window began (`FlightRecorders.find_moving`)."""
+
+
 class Stacks:
     """The probe."""
 
     name = "stacks"
 
     def __init__(self) -> None:
+        self.find_moving: FindMoving | None = None
+        """Tells which ranks make calls, so that they need no stack. None: all ranks are read."""
+        self._undecided: list[Target] = []
+        """Ranks that may be making calls."""
+        self._until = 0.0
         self._first: dict[int, Stack | Unavailable] = {}
         self._second: dict[int, Stack | Unavailable] = {}
         self._clocks: dict[int, Threads] = {}
@@ -55,15 +69,22 @@ class Stacks:
         self._sources: Sources | None = None
 
     def open(self, observation: Observation) -> None:
-        """Dump every rank."""
+        """Dump every rank, but those of a run that may be moving."""
         began = time.monotonic()
         targets = [t for t in observation.ranks() if t.state not in "ZX" and t.python]
-        self._first = self._dump_first(observation, targets)
+        if self.find_moving is not None:
+            recorded = self.find_moving(observation, targets)
+            still = {t.run for t in targets if t.at_rest or t.pid not in recorded}
+            self._undecided = [t for t in targets if t.run not in still]
+        self._until = began + _MOVES_SHARE * observation.window
+        undecided = {t.pid for t in self._undecided}
+        self._first = self._dump_first(observation, [t for t in targets if t.pid not in undecided])
         self._took = time.monotonic() - began
 
     def during(self, observation: Observation) -> None:
         """Dump helpers that a rank may wait for, and read the source files of all frames."""
         adopt_helpers(observation)
+        self._decide(observation)
         wanted = []
         for rank in observation.ranks():
             if waits_for_a_child(self._first.get(rank.pid)):
@@ -75,6 +96,20 @@ class Stacks:
             (observation.targets[pid] for pid, stack in stacks.items() if isinstance(stack, Stack)),
             lambda target: sources.annotate(target.pid, target.start_ticks, _stack_in(stacks[target.pid])),
         )
+
+    def _decide(self, observation: Observation) -> None:
+        """Dump the ranks that have made no call for a while. A run moves only if all of its ranks do."""
+        moving: set[int] = set()
+        while self._undecided and self.find_moving is not None:
+            moving |= {pid for pid, moves in self.find_moving(observation, self._undecided).items() if moves}
+            if len(moving) == len(self._undecided) or time.monotonic() > self._until:
+                break
+            time.sleep(_TURN_SECONDS)
+        still = {t.run for t in self._undecided if t.pid not in moving}
+        self._first |= {t.pid: COUNTS for t in self._undecided if t.run not in still}
+        began = time.monotonic()
+        self._first |= self._dump_first(observation, [t for t in self._undecided if t.run in still])
+        self._took = max(self._took, time.monotonic() - began)
 
     def close(self, observation: Observation) -> None:
         """Dump every process again, and helpers that have started since. A process that has not run since its first dump has the

@@ -95,6 +95,12 @@ class FlightRecorders:
             for pid in [pid for pid in table if pid not in observation.targets]:
                 del table[pid]
 
+    def find_moving(self, observation: Observation, targets: Iterable[Target]) -> dict[int, bool]:
+        """Whether some ranks have made calls since the window began, by pid; without those of which that is not known."""
+        counted = [target for target in targets if target.pid in self._made_before]
+        now = observation.read_each(counted, lambda target: self._count(observation, target))
+        return {pid: made != self._made_before[pid] for pid, made in now.items() if not isinstance(made, Unavailable)}
+
     def _count(self, observation: Observation, target: Target) -> dict[str, int]:
         made = self._reader(target).count(observation, target)
         if not made:
