@@ -126,8 +126,10 @@ def observation_options(
                      timeout: float, ras: str, native: str = "auto", all_stacks: bool = False, **others: Any) -> Any:  # fmt: skip
             from hangdoc.observe.look.observe import Options
 
+            source = click.get_current_context().get_parameter_source("window")
             options = Options(pids=pids, run_of=run_of, slurm_job=slurm_job, window=window, locals=locals_,
-                              timeout=timeout, native=native, ras=ras, stacks=all_stacks)  # fmt: skip
+                              shorten=source is ParameterSource.DEFAULT, timeout=timeout, native=native, ras=ras,
+                              stacks=all_stacks)  # fmt: skip
             return command(options=options, **others)
 
         wrapped = in_place_of(command, gathered)

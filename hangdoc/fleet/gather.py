@@ -99,7 +99,8 @@ def _make_arguments(options: Options, transport: Transport, nonce: str, *, summa
     short = ("--summary",) if summary else ()
     ras = ("--ras", options.ras) if options.ras != "auto" else ()
     stacks = ("--stacks",) if options.stacks else ()
-    return ("snapshot", "--as-text", "--nonce", nonce, *short, "--window", f"{options.window:g}", "--timeout", f"{timeout:g}",
+    window = () if options.shorten else ("--window", f"{options.window:g}")
+    return ("snapshot", "--as-text", "--nonce", nonce, *short, *window, "--timeout", f"{timeout:g}",
             "--native", options.native, *stacks, "--locals", options.locals, *ras, *slurm, *pids)  # fmt: skip
 
 

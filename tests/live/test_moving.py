@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.look.observe import Options, observe
@@ -11,6 +12,7 @@ from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.views.past import past_cells, timelines
+from hangdoc.snapshot import Stack
 from tests.live.watched import Watched, under_torchrun
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
@@ -84,6 +86,24 @@ def test_a_run_that_moves_is_not_paused_and_its_freeze_is_named(tmp_path: Path, 
     assert (job.past.slowest, job.past.stopped_us is not None) == (2, True)
 
 
+def test_one_look_at_a_run_that_moves_pauses_it_only_if_somebody_asks_for_its_stacks(
+    tmp_path: Path, paused: list[int]
+) -> None:
+    with under_torchrun(tmp_path, "steady.py", options=("--nproc-per-node=4",)) as run:
+        run.wait_for("goes on", 4)
+        options = Options(pids=(run.launcher.pid,))
+        snapshot = observe(options)
+        job = only(diagnose(snapshot))
+        assert job.verdict == "healthy"
+        assert all(view.where is not None and view.where.file.endswith("steady.py") for view in job.ranks)
+        ranks = [process for process in snapshot.hosts[0].processes if process.role == "rank"]
+        assert [isinstance(process.stack, Stack) for process in ranks] == [False] * 4
+        assert not {process.pid for process in ranks} & set(paused)
+        (host,) = observe(replace(options, stacks=True)).hosts
+        assert all(isinstance(process.stack, Stack) for process in host.processes if process.role == "rank")
+        assert {process.pid for process in ranks} & set(paused)
+
+
 def test_one_look_at_a_frozen_run_shows_what_was_before(tmp_path: Path) -> None:
     with under_torchrun(tmp_path, "steady.py", options=("--nproc-per-node=4",)) as run:
         run.wait_for("goes on", 4)
@@ -94,6 +114,13 @@ def test_one_look_at_a_frozen_run_shows_what_was_before(tmp_path: Path) -> None:
             if only(diagnosis).verdict == "hung":
                 break
             assert time.monotonic() < until, diagnosis
+        # The kernel shows that nothing has run for a second: no window is needed to see that.
+        while (short := observe(Options(pids=(run.launcher.pid,), shorten=True))).hosts[0].window_seconds == 1.0:
+            assert time.monotonic() < until  # a look has just made a thread run
+        whole = observe(Options(pids=(run.launcher.pid,)))
+    assert whole.hosts[0].window_seconds == 1.0
+    first, second = (only(diagnose(snapshot, patience=_PATIENCE)).findings[0] for snapshot in (short, whole))
+    assert (first.summary, first.confidence, first.id) == (second.summary, second.confidence, second.id)
     (line,) = timelines(diagnosis, runs).values()
     rows = {rank: row for row in line.rows for rank in row.ranks}
     assert rows[0].cells[-2] == "waiting"

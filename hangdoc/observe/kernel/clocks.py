@@ -203,6 +203,26 @@ class CpuClocks:
             self._last_runs[target.pid, tid] = (reading, last_run)
         _, target.last_run = self._last_runs.get((target.pid, target.pid), (None, None))
 
+    def rest_since(self, observation: Observation) -> float | None:
+        """When the last thread of the ranks and the last main thread of their helpers ran, before the window (monotonic). None if
+        one runs, or if that is not known. Threads of torch's backends that run all the time do not count."""
+        latest = 0.0
+        for target in observation.alive():
+            threads = self._first.get(target.pid)
+            if target.role not in ("rank", "helper"):
+                continue
+            if not isinstance(threads, dict) or not threads:
+                return None
+            for tid, reading in threads.items():
+                dated = target.role == "rank" or tid == target.pid
+                if not dated or reading.name.startswith(thread_names.POLLING):
+                    continue
+                _, last_run = self._last_runs.get((target.pid, tid), (reading, None))
+                if last_run is None or reading.state not in "SD":
+                    return None
+                latest = max(latest, last_run)
+        return latest or None
+
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences, per thread."""
         for pid in self._first:

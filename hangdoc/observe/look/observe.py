@@ -50,6 +50,7 @@ _TURN_SECONDS = 0.1
 """In the window, the next probe begins after this time even if the one before it has not ended."""
 _TURNS_SHARE = 0.5
 """After this share of the window, all probes have begun."""
+_SHORTEST_WINDOW = 0.1
 _MAX_LOAD = 3.0
 _SETTLING_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
@@ -65,6 +66,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to observe. Times in seconds; `native` and `ras` are `auto`, `never` or `always`."""
 
     window: float = 1.0
+    shorten: bool = False
+    """The window may be shorter, if the kernel shows that nothing has run for as long before it."""
     timeout: float = 30.0
     native: str = "auto"
     ras: str = "auto"
@@ -112,7 +115,7 @@ def observe(
     evidence: dict[int | None, dict[str, Any]] = {}
     wall_us = time.time_ns() // 1000
     if observation.targets:
-        evidence, wall_us = _run(observation, progress, meanwhile, all_stacks=options.stacks)
+        evidence, wall_us = _run(observation, progress, meanwhile, options)
     taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.timezone.utc)
     processes = each_process(
         observation, lambda target: _make_process(observation, target, evidence.get(target.pid, {}))
@@ -120,7 +123,7 @@ def observe(
     host = Host(
         name=socket.gethostname(),
         taken_at=taken_at.isoformat(timespec="milliseconds"),
-        window_seconds=options.window,
+        window_seconds=observation.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=processes,
         problems=tuple(dict.fromkeys([*observation.problems, *isolation.shared.take_problems(), *not_read(deadline)])),
@@ -158,20 +161,23 @@ def _run(
     observation: Observation,
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
-    *,
-    all_stacks: bool,
+    options: Options,
 ) -> tuple[dict[int | None, dict[str, Any]], int]:
     """Open all probes, run them through the window, close them, and gather their evidence. With it, when the window ended, by
     the wall clock in microseconds: all ages in the evidence are from then."""
     probes, guard = make_probes(), Guard()
-    stacks = probe_of(probes, Stacks)
-    if not all_stacks:
-        stacks.find_moving = probe_of(probes, FlightRecorders).find_moving
+    stacks, recorders = probe_of(probes, Stacks), probe_of(probes, FlightRecorders)
+    if not options.stacks:
+        stacks.find_moving = recorders.find_moving
     began = time.monotonic()
     ranks = len(observation.ranks())
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
         attempt(observation, probe.name, probe.open)
+    if options.shorten and recorders.are_of_gloo(observation):
+        rest_since = probe_of(probes, CpuClocks).rest_since(observation)
+        if rest_since is not None and began - rest_since >= observation.window:
+            observation.window = min(observation.window, _SHORTEST_WINDOW)
     # In turns: threads that use the processor at the same time interrupt each other at every system call. But a probe that
     # takes long does not hold up the others, and one that does not return (a dead mount) is abandoned and reported.
     between = ThreadPoolExecutor(1 + len(probes), thread_name_prefix="between")

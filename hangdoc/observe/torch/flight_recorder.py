@@ -20,6 +20,7 @@ _QUIET_SECONDS = 1.0
 """If a rank has made no call for so long, all entries of its run are read, not only the last few."""
 _WHOLE_RANKS = 16
 """All entries of a rank take 30 to 60 ms of CPU."""
+_GLOO = "cpu"
 _DUMP_SECONDS = 5.0
 """A dump is read again after this time."""
 
@@ -94,6 +95,11 @@ class FlightRecorders:
         for table in (self._readers, self._dumps):
             for pid in [pid for pid in table if pid not in observation.targets]:
                 del table[pid]
+
+    def are_of_gloo(self, observation: Observation) -> bool:
+        """Whether every living rank has a record of calls, and only of Gloo: those of a card go on although no thread runs."""
+        counts = [self._made_before.get(target.pid, {}) for target in _list_living(observation)]
+        return all({kind for kind, made in calls.items() if made} == {_GLOO} for calls in counts)
 
     def find_moving(self, observation: Observation, targets: Iterable[Target]) -> dict[int, bool]:
         """Whether some ranks have made calls since the window began, by pid; without those of which that is not known."""
