@@ -1,9 +1,10 @@
 """When a rank is paused for its C++ frames: only if neither its Python stack nor torch's record names what it waits in."""
 
 import pytest
+from msgspec.structs import replace
 
-from hangdoc.observe.stacks.native_stacks import is_at_recorded_call
-from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Stack
+from hangdoc.observe.stacks.native_stacks import is_at_recorded_call, waits_outside_torch
+from hangdoc.snapshot import Clocks, FlightRecorder, Frame, KernelThread, Recorded, RecordedGroup, Stack
 from tests.unit.builders import frame, stack
 
 STEP = frame("Trainer.step", 40, "/home/me/train.py")
@@ -36,3 +37,19 @@ def test_a_recorded_call_at_the_line_of_the_thread_needs_no_pause(
     recorded: FlightRecorder | None, at: Stack, named: bool
 ) -> None:
     assert is_at_recorded_call(recorded, at) == named
+
+
+@pytest.mark.parametrize(
+    ("call", "sleep", "outside"),
+    [("clock_nanosleep", 60.0, True), ("clock_nanosleep", 0.01, False), ("wait4", None, True), ("futex", None, False)],
+)
+def test_a_long_sleep_and_a_wait_for_a_child_process_are_not_of_torch(
+    call: str, sleep: float | None, outside: bool
+) -> None:
+    main = KernelThread(
+        tid=100, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall=call,
+        whole_sleep_seconds=sleep,
+    )  # fmt: skip
+    at = stack(STEP)
+    at = replace(at, threads=(replace(at.threads[0], tid=100),))
+    assert waits_outside_torch(Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,)), at) == outside

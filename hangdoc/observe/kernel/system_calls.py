@@ -60,6 +60,8 @@ WITH_PATH = {
 """Index of the argument that is a path."""
 FUTEX = "futex"
 SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
+CHILD_WAITS = frozenset({"wait4", "waitid"})
+"""They wait for the end of a child process. torch has none to wait for in C++."""
 LOCKS = frozenset({"fcntl", "flock"})
 """They wait for a lock on a file."""
 POLLS = frozenset({"poll", "ppoll"})

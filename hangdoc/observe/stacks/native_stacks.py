@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel import system_calls
 from hangdoc.observe.stacks import attach
 from hangdoc.observe.torch.recorded_progress import rests_on_card
 from hangdoc.parse import version
@@ -38,6 +39,8 @@ _MIN_SECONDS = 1.0
 """A native dump needs at least this time."""
 _IDLE = 0.05
 """Share of a core that a waiting thread may use. A polling thread uses 2 to 4 %."""
+_LONG_SLEEP_SECONDS = 1.0
+"""The C++ code of torch and NCCL sleeps for milliseconds between two looks at a condition."""
 NOT_ASKED = Unavailable(reason="C++ frames were not read (--native never)")
 NOT_YET = Unavailable(reason="C++ frames have not been read yet")
 
@@ -136,9 +139,22 @@ def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> b
 
 
 def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
-    if not _drives_gpus(evidence.get("clocks")) and _names_operation(stack):
+    clocks = evidence.get("clocks")
+    if not _drives_gpus(clocks) and (_names_operation(stack) or waits_outside_torch(clocks, stack)):
         return False
     return not is_at_recorded_call(evidence.get("recorder"), stack) or _may_show_defect(evidence)
+
+
+def waits_outside_torch(clocks: object, stack: Stack) -> bool:
+    """Whether the main thread is in a system call that torch's C++ code does not wait in: a long sleep, the end of a child
+    process. Then no C++ frame is torch's."""
+    main = _find_main_thread(stack)
+    tid = main.tid if main is not None else None
+    threads = clocks.threads if isinstance(clocks, Clocks) and tid is not None else ()
+    kernel = next((thread for thread in threads if thread.tid == tid), None)
+    if kernel is None:
+        return False
+    return kernel.syscall in system_calls.CHILD_WAITS or (kernel.whole_sleep_seconds or 0.0) >= _LONG_SLEEP_SECONDS
 
 
 def is_at_recorded_call(record: object, stack: Stack) -> bool:
