@@ -51,6 +51,7 @@ _TURN_SECONDS = 0.1
 _TURNS_SHARE = 0.5
 """After this share of the window, all probes have begun."""
 _SHORTEST_WINDOW = 0.1
+_RECORD_SECONDS = 1.0
 _MAX_LOAD = 3.0
 _SETTLING_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
@@ -193,6 +194,7 @@ def _run(
     progress(f"watching for {observation.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
     paused_until = time.monotonic()
+    wait([running[recorders.name]], _RECORD_SECONDS)  # it tells since when a rank is in its call
     settling.wait_until_settled(observation, observation.deadline.remaining() * _SETTLING_SHARE)
     extra = time.monotonic() - paused_until
     grace = Deadline(_grace_seconds(observation))
