@@ -42,6 +42,9 @@ class Unavailable(Reading, frozen=True, kw_only=True):
 _NOT_TRIED = ("not looked at", "not needed", "it has run since")
 NOT_LOOKED_AT = Unavailable(reason="not looked at")
 """Of a source that is not there, like a card."""
+OF_ANOTHER_USER = Unavailable(reason="permission denied (another user's process)")
+"""Of the environment of a process that belongs to another user than hangdoc's, who is not root; and so of all that needs
+the same rights."""
 
 
 # --- stacks --------------------------------------------------------------------------------------------------------

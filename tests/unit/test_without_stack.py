@@ -3,14 +3,17 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
+    OF_ANOTHER_USER,
     AwaitedFile,
     Clocks,
     Connection,
     Connections,
+    Environment,
     FlightRecorder,
     Holder,
     Interpreter,
@@ -55,6 +58,23 @@ def behind(main: dict[str, Any] = FUTEX, **more: Any) -> Job:
     world = 2 + len(others)
     ranks = (unread(0, 5, waits=True, world=world), unread(1, 4, main=main, world=world, **more), *others)
     return diagnose(snapshot(*ranks), patience=patience).jobs[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "commands"),
+    [
+        (OF_ANOTHER_USER, ["sudo hangdoc diagnose --pid 50"]),
+        (Environment(variables={}), ["sudo hangdoc diagnose --pid 50", "hangdoc doctor"]),
+    ],
+)
+def test_of_another_users_ranks_doctor_has_nothing_to_tell(
+    environment: Environment | Unavailable, commands: list[str]
+) -> None:
+    """It would find that this user can read all of their own."""
+    ranks = [replace(unread(number, 5, waits=True), environment=environment) for number in range(2)]
+    finding = next(f for f in diagnose(snapshot(*ranks)).jobs[0].findings if f.summary.startswith("the stacks"))
+    assert (list(finding.commands), "doctor" in finding.remedy) == (commands, len(commands) == 2)
+    assert len({evidence.rank for evidence in finding.evidence if evidence.rank is not None}) == len(finding.evidence)
 
 
 def test_the_rank_that_is_behind_is_blamed_if_it_waits_in_its_own_process() -> None:

@@ -9,7 +9,7 @@ from hangdoc.launch import launchers
 from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
-from hangdoc.snapshot import Unavailable
+from hangdoc.snapshot import OF_ANOTHER_USER, Unavailable
 from hangdoc.torch_facts import environment_names, serving
 
 _SECONDS = 10.0
@@ -117,7 +117,7 @@ def _read_entry(proc: ProcFS, pid: int) -> Entry | None:
     try:
         environment = proc.environ(pid)
     except Denied:
-        environment = Unavailable(reason="permission denied (another user's process)")
+        environment = OF_ANOTHER_USER
     except ProcError as error:
         environment = Unavailable(reason=str(error))
     return Entry(pid, stat, argv, environment)

@@ -10,7 +10,8 @@ from hangdoc.observe.access.observation import Observation, ProbeResult
 from hangdoc.observe.kernel.process_table import launcher_gone, read_ancestry
 from hangdoc.observe.kernel.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
-from hangdoc.procfs import Gone, ProcError, ProcFS, age, network_of
+from hangdoc.phrases import numbers
+from hangdoc.procfs import Denied, Gone, ProcError, ProcFS, age, network_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 
@@ -62,12 +63,21 @@ class Sockets:
             self._owned.clear()
             self._lookups_left = _OWNER_READINGS
             self._listeners = listeners(observation, sockets)
+        refused: list[int] = []
         for target in observation.alive():
-            namespace, inodes = self._find_sockets_of(observation, target.pid)
+            try:
+                namespace, inodes = self._find_sockets_of(observation, target.pid)
+            except Denied:
+                refused.append(target.pid)
+                continue
             for inode in inodes:
                 key = (namespace, inode)
                 if (raw := sockets.get(key)) is not None:
                     self._connections.append(_describe_connection(target.pid, key, self._first.get(key), raw))
+        if refused:
+            observation.problems.append(
+                f"sockets of pid{'s' * (len(refused) > 1)} {numbers(refused)}: permission denied"
+            )
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
@@ -88,11 +98,13 @@ class Sockets:
             yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
     def _find_sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
-        """Network namespace and inodes of a process's sockets."""
+        """Network namespace and inodes of a process's sockets. Raises Denied."""
         owned = self._owned.get(pid)
         if owned is None:
             try:
                 owned = self._owned[pid] = (network_of(observation.proc, pid), _read_inodes(observation, pid))
+            except Denied:
+                raise
             except Gone:  # it has ended, and so have its sockets
                 return "", frozenset()
             except ProcError as error:

@@ -55,7 +55,7 @@ from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.next_steps import Command, command, constant, operand, settle
 from hangdoc.reasoning.waiting.waits import meets_others
-from hangdoc.snapshot import Unavailable
+from hangdoc.snapshot import OF_ANOTHER_USER, Unavailable
 
 _SNAPSHOT = (
     constant("hangdoc snapshot -o $(hostname).hangdoc", note="on every host"),
@@ -66,6 +66,7 @@ _OF_OTHERS = "whether those processes, such as rollouts or trainers, have made t
 _OF_CALLS = "the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each rank"
 _SHOWN = 8
 _SETTLE = "The stack of {} would show it. If the command is refused too, `hangdoc doctor` shows what is missing."
+_AS_OWNER = "Run hangdoc as the user of these ranks, or as root."
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
@@ -161,19 +162,22 @@ def check(run: Run) -> Iterator[Draft]:
         and run.ranks[rank].label != "computing"  # its stack would show no more than that
     ]
     if refused:
+        of_others = all(run.processes[rank].environment == OF_ANOTHER_USER for rank, _, _ in refused)
+        told = {rank for rank, _, _ in refused if isinstance(run.ranks[rank].hold, Unreadable)}
         yield _unread(
             f"the stacks of {words.ranks(rank for rank, _, _ in refused)} could not be read: {refused[0][2]}"
             + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
             [
                 *call_words.launched(run, run.ranks),
-                *(Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:_SHOWN]),
                 *(
                     Evidence(rank, "clocks", _describe_clocks(run.ranks[rank]))
-                    for rank, _, _ in refused[:_SHOWN]
-                    if isinstance(run.ranks[rank].hold, Unreadable)
+                    if rank in told
+                    else Evidence(rank, "stacks", f"pid {pid}: {why}")
+                    for rank, pid, why in refused[:_SHOWN]
                 ),
             ],
             settle(run.processes[refused[0][0]]),
+            remedy=_AS_OWNER if of_others else _DOCTOR,
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _unread(
@@ -182,6 +186,6 @@ def check(run: Run) -> Iterator[Draft]:
         )
 
 
-def _unread(summary: str, evidence: list[Evidence], commands: tuple[Command, ...] = ()) -> Draft:
-    commands = (*commands, command("hangdoc", "doctor"))
-    return Draft(confidence=0.5, summary=summary, evidence=evidence, remedy=_DOCTOR, commands=commands)
+def _unread(summary: str, evidence: list[Evidence], commands: tuple[Command, ...] = (), remedy: str = _DOCTOR) -> Draft:
+    commands = (*commands, command("hangdoc", "doctor")) if remedy == _DOCTOR else commands
+    return Draft(confidence=0.5, summary=summary, evidence=evidence, remedy=remedy, commands=commands)
