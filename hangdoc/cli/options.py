@@ -39,7 +39,13 @@ def _seconds(name: str, kind: Number, default: float, text: str) -> Callable[[F]
     return click.option(name, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
-def window_option(text: str = "How long to observe the ranks.", *, default: float = 1.0) -> Callable[[F], F]:
+_POLLS = "How long to observe the ranks."
+_ONE_LOOK = (
+    "How long to observe the ranks. Without this option, 0.1 s if the kernel shows that nothing has run for a second before."
+)
+
+
+def window_option(text: str = _POLLS, *, default: float = 1.0) -> Callable[[F], F]:
     """--window."""
     return _seconds("--window", Number(0.1, 600), default, text)
 
@@ -138,7 +144,7 @@ def observation_options(
         wrapped = ras_option(wrapped)
         wrapped = native_option(wrapped) if native else wrapped
         wrapped = stacks_option(wrapped) if stacks else wrapped
-        wrapped = window_option(default=window)(wrapped)
+        wrapped = window_option(_ONE_LOOK if stacks else _POLLS, default=window)(wrapped)
         return scope_options(wrapped)  # type: ignore[no-any-return]
 
     return decorate
