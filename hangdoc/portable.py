@@ -1,7 +1,6 @@
 """hangdoc.pyz: hangdoc and all that it needs in one file (scripts/portable)."""
 
 import os
-import shlex
 import sys
 from pathlib import Path
 
@@ -26,12 +25,6 @@ def running_from() -> Path | None:
     """The file that this process runs from; None for an installed hangdoc."""
     main = Path(getattr(sys.modules["__main__"], "__file__", None) or "/")
     return main.parent if main.name == "__main__.py" and main.parent.is_file() else None
-
-
-def typed_program() -> str:
-    """What a person types to start this hangdoc: its name, or `sh` and the file as it was named for this process."""
-    running = running_from()
-    return NAME.removesuffix(".pyz") if running is None else f"sh {shlex.quote(sys.argv[0])}"
 
 
 def find_launcher_python(launcher: str) -> str | None:

@@ -1,11 +1,10 @@
 """`hangdoc demo`: freezes the included trainer and diagnoses it, or keeps it for experiments."""
 
 import shlex
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -15,12 +14,12 @@ import click
 
 from hangdoc.cli.looking import look
 from hangdoc.cli.output import show, tell
-from hangdoc.commands.errors import USAGE, CommandError, suggest
+from hangdoc.commands.errors import USAGE, CommandError, install_extra, suggest
 from hangdoc.diagnosis import exit_code
 from hangdoc.observe.look.observe import Options
-from hangdoc.observe.stacks.pyspy import executable
 from hangdoc.portable import running_from
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.typed_programs import typed_programs
 
 if TYPE_CHECKING:
     from hangdoc_trainer.scenarios import Started
@@ -50,9 +49,9 @@ def command(name: str, list_them: bool, hold: bool) -> int:
             f"there is no demo {name!r}.{suggest(name, SCENARIOS)} `hangdoc demo --list` lists them.", USAGE
         )
     if (missing := next((module for module in _NEEDED if find_spec(module) is None), None)) is not None:
-        remedy = "In a checkout of hangdoc: pip install '.[trainer]'."
+        remedy = install_extra("trainer")
         if (file := running_from()) is not None:
-            remedy = f"Run this file with a Python that has it: PYTHON {shlex.quote(str(file))} demo."
+            remedy = f"Run this file with a Python that has it: PYTHON {shlex.quote(str(file))} demo {name}"
         raise CommandError(f"the demo needs {missing}. {remedy}", USAGE)
     scenario = SCENARIOS[name]
     tell(f"{name}: {scenario.summary}")
@@ -62,10 +61,8 @@ def command(name: str, list_them: bool, hold: bool) -> int:
         with Started(scenario) as run:
             if hold:
                 return _hold(run)
-            command_line = (
-                f"hangdoc diagnose --pid {' --pid '.join(map(str, run.pids))} --patience {scenario.patience:g}"
-            )
-            tell(f"$ {command_line}\n")
+            pids = " --pid ".join(map(str, run.pids))
+            tell(f"$ {typed_programs()['hangdoc']} diagnose --pid {pids} --patience {scenario.patience:g}\n")
             snapshot = look(Options(pids=run.pids))
             diagnosis = diagnose(snapshot, patience=scenario.patience)
     except RuntimeError as error:
@@ -73,7 +70,7 @@ def command(name: str, list_them: bool, hold: bool) -> int:
     from hangdoc.render.console import make_console
     from hangdoc.render.text import report
 
-    report(diagnosis, make_console())
+    report(diagnosis, make_console(), programs=typed_programs())
     return exit_code(diagnosis)
 
 
@@ -101,7 +98,7 @@ def _end_once() -> None:
 
 def _hold(run: "Started") -> int:
     """Keep the run until Ctrl-C (exit code 0), another signal, or its own end."""
-    for line in _hold_text(run, _find_program):
+    for line in _hold_text(run, typed_programs()):
         show(line)
     try:
         while run.launchers():
@@ -113,7 +110,7 @@ def _hold(run: "Started") -> int:
     return 0
 
 
-def _hold_text(run: "Started", program: Callable[[str], str]) -> list[str]:
+def _hold_text(run: "Started", programs: Mapping[str, str]) -> list[str]:
     """Lines with the processes of a run, and with commands to try on it."""
     launchers, ranks = run.launchers(), run.rank_pids()
     of_run = "".join(f" --pid {pid}" for pid in launchers) + f" --patience {run.scenario.patience:g}"
@@ -128,19 +125,12 @@ def _hold_text(run: "Started", program: Callable[[str], str]) -> list[str]:
         *shown,
         "",
         "Try in another terminal:",
-        f"  {program('hangdoc')} diagnose{of_run}",
-        f"  {program('hangdoc')} top{of_run}",
-        *(f"  {program('py-spy')} dump --pid {target}" for target in spied),
+        f"  {programs['hangdoc']} diagnose{of_run}",
+        f"  {programs['hangdoc']} top{of_run}",
+        *(f"  {programs['py-spy']} dump --pid {target}" for target in spied),
         "",
         "Ctrl-C ends the run and removes its files.",
     ]
-
-
-def _find_program(name: str) -> str:
-    """The name of a program of this environment if PATH has it, else its path. In hangdoc.pyz, both are there."""
-    if (file := running_from()) is not None:
-        return shlex.join(["sh", str(file)]) if name == "hangdoc" else executable() or name
-    return name if shutil.which(name) is not None else str(Path(sys.executable).with_name(name))
 
 
 def _is_stopped(pid: int) -> bool:

@@ -16,8 +16,8 @@ from hangdoc.commands.errors import CommandError, no_such_job
 from hangdoc.commands.hosts import Hosts
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.look.observe import Options
-from hangdoc.portable import typed_program
 from hangdoc.snapshot import Snapshot
+from hangdoc.typed_programs import typed_programs
 from hangdoc.version import __version__
 
 _FILE = click.Path(path_type=Path)
@@ -74,7 +74,7 @@ def command(
     written = []
     if save is not None:
         codec.write(snapshot, save)
-        written.append(f"{save}: the evidence, for `{typed_program()} diagnose {shlex.quote(str(save))}`")
+        written.append(f"{save}: the evidence, for `{typed_programs()['hangdoc']} diagnose {shlex.quote(str(save))}`")
     from hangdoc.reasoning.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
@@ -131,7 +131,7 @@ def _show(diagnosis: Diagnosis, as_json: bool, *, verbose: bool) -> None:
     from hangdoc.render.console import make_console
     from hangdoc.render.text import report
 
-    report(diagnosis, make_console(), verbose=verbose, program=typed_program())
+    report(diagnosis, make_console(), verbose=verbose, programs=typed_programs())
 
 
 def _print_json(diagnosis: Diagnosis) -> None:

@@ -1,5 +1,7 @@
 """`hangdoc doctor`: what hangdoc can access here, and how to fix what is missing."""
 
+import os
+
 import click
 
 from hangdoc.cli.output import show
@@ -21,8 +23,9 @@ def command(as_json: bool) -> int:
     if as_json:
         _print_json(abilities, missing)
     else:
+        whose = "" if os.geteuid() == 0 else f" of the runs of uid {os.geteuid()}"
         show(
-            "hangdoc can access all it needs here."
+            f"hangdoc can access all it needs{whose} here."
             if not missing
             else f"{missing} of these are missing. hangdoc uses the others."
         )

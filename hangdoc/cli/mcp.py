@@ -9,7 +9,7 @@ from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.interrupts import end_at_once
 from hangdoc.cli.options import locals_option, native_option, ras_option
 from hangdoc.cli.output import raise_lost, tell
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, install_extra
 from hangdoc.commands.hosts import Hosts
 from hangdoc.portable import NAME, running_from
 from hangdoc.redact import Locals
@@ -36,9 +36,8 @@ def command(bundles: tuple[Path, ...], native: str, ras: str, locals_: Locals, f
     try:
         from hangdoc.agents.server import serve
     except ModuleNotFoundError as error:
-        remedy = "In a checkout of hangdoc: pip install '.[mcp]'."
-        if running_from() is not None:
-            remedy = f"{NAME} does not contain it. Install hangdoc: pip install 'hangdoc[mcp]'."
+        lacks = f"{NAME} does not contain it. " if running_from() is not None else ""
+        remedy = f"{lacks}{install_extra('mcp')}"
         raise CommandError(f"hangdoc mcp needs {error.name}. {remedy}", USAGE) from None
     from hangdoc.agents.confined import Confined
     from hangdoc.agents.looks import Looks

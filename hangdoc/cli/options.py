@@ -40,9 +40,7 @@ def _seconds(name: str, kind: Number, default: float, text: str) -> Callable[[F]
 
 
 _POLLS = "How long to observe the ranks."
-_ONE_LOOK = (
-    "How long to observe the ranks. Without this option, 0.1 s if the kernel shows that nothing has run for a second before."
-)
+_ONE_LOOK = f"{_POLLS} Without this option, 0.1 s if the kernel shows that nothing has run for a second before."
 
 
 def window_option(text: str = _POLLS, *, default: float = 1.0) -> Callable[[F], F]:

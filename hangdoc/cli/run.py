@@ -20,6 +20,7 @@ from hangdoc.commands.errors import CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.phrases import beginning
 from hangdoc.redact import Locals
+from hangdoc.typed_programs import typed_programs
 from hangdoc.watch import command as passthrough
 
 if TYPE_CHECKING:
@@ -145,7 +146,9 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> s
     )
     pages = Pages(settings.patience)
     reaction = Reaction(
-        EvidenceDirectory(settings.output, pages.page, closing=_STOPS if settings.stop else None),
+        EvidenceDirectory(
+            settings.output, pages.page, closing=_STOPS if settings.stop else None, programs=typed_programs()
+        ),
         Ledger(None, _log),
         settings.targets,
         _log,

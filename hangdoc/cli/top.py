@@ -14,7 +14,7 @@ from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import Number
 from hangdoc.cli.options import observation_options, patience_option, refuse_look_options
 from hangdoc.commands.bundles import check_saved_or_running, files
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, install_extra
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, looker
 from hangdoc.observe.look.observe import Options
@@ -61,9 +61,7 @@ def command(
         from hangdoc_tui.app import Top
         from hangdoc_tui.source import Live, Recorded, Source
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"hangdoc top needs {error.name}. In a checkout of hangdoc: pip install '.[tui]'.", USAGE
-        ) from None
+        raise CommandError(f"hangdoc top needs {error.name}. {install_extra('tui')}", USAGE) from None
     source: Source = (
         Recorded(files(bundles), patience)
         if bundles

@@ -12,11 +12,12 @@ from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import ByteSize, Number
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.cli.output import OutputLost, show, tell
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, install_extra
 from hangdoc.commands.hosts import Hosts, words
 from hangdoc.file_writer import WriteError
 from hangdoc.file_writer import make_directory as make_private_directory
 from hangdoc.parse import natural
+from hangdoc.typed_programs import typed_programs
 
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
@@ -115,7 +116,8 @@ def command(
     os.nice(19)  # give way to the run
     log(f"watching {described(options, fleet)}")
     pages = Pages(patience)
-    reaction = Reaction(EvidenceDirectory(output, pages.page, keep_bytes), ledger, targets, log, _show)
+    evidence = EvidenceDirectory(output, pages.page, keep_bytes, programs=typed_programs())
+    reaction = Reaction(evidence, ledger, targets, log, _show)
     watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
     return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
@@ -160,9 +162,7 @@ def _expose(metrics: str | None) -> "Exposed | None":
 
         exposed, bound, _ = serve(address.strip("[]") or "127.0.0.1", port)
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"--metrics needs {error.name}. In a checkout of hangdoc: pip install '.[watch]'.", USAGE
-        ) from None
+        raise CommandError(f"--metrics needs {error.name}. {install_extra('watch')}", USAGE) from None
     except OSError as error:
         raise CommandError(f"--metrics {metrics}: {error.strerror or error}. Choose another port.", USAGE) from None
     tell(f"metrics on {address or '127.0.0.1'}:{bound}")

@@ -14,12 +14,18 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
+def install_extra(extra: str) -> str:
+    """How to get what an extra of the package installs."""
+    return f"Install hangdoc with it: pip install '.[{extra}]' in a checkout, or 'hangdoc-VERSION-py3-none-any.whl[{extra}]'."
+
+
 def suggest(asked: str, known: Iterable[str]) -> str:
     """` Did you mean shard-mismatch?`, of the known name that is most like this one; empty if none is like it."""
     from difflib import get_close_matches
 
-    nearest = get_close_matches(asked.lower(), known, n=1)
-    return f" Did you mean {nearest[0]}?" if nearest else ""
+    names = {name.lower(): name for name in known}
+    nearest = get_close_matches(asked.lower(), names, n=1)
+    return f" Did you mean {names[nearest[0]]}?" if nearest else ""
 
 
 def no_such_job(asked: str, jobs: Sequence[str]) -> CommandError:

@@ -18,7 +18,7 @@ def page(name: str) -> RulePage:
     for rule in all_rules():
         if wanted in (rule.name, rule.code.lower()):
             return msgspec.structs.replace(_describe_rule(rule), page=rule.titled_page)
-    known = (called for rule in all_rules() for called in (rule.name, rule.code.lower()))
+    known = (called for rule in all_rules() for called in (rule.name, rule.code))
     raise CommandError(f"there is no rule {name[:60]!r}.{suggest(wanted, known)} `hangdoc rules` lists them.", USAGE)
 
 

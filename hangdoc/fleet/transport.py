@@ -3,9 +3,11 @@ there is a topology.conf, or any local command that contains the host's name.
 
 Every host gives one `HostReply`: a bundle, or one clause that says why there is none."""
 
+import contextlib
 import logging
 import os
 import shlex
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from ClusterShell.Event import EventHandler
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from ClusterShell.Task import Task, task_self, task_terminate
 from ClusterShell.Task import TimeoutError as TaskTimeout
-from ClusterShell.Worker.Exec import ExecWorker
+from ClusterShell.Worker.Exec import ExecClient, ExecWorker
 
 from hangdoc import bundle_text
 from hangdoc.fleet.shipment import Shipment
@@ -221,18 +223,34 @@ def schedule(
         return task.shell(
             remote, nodes=nodes, stdin=stdin, remote=True, handler=listener, timeout=timeout, stderr=True, tree=tree
         )
-    worker = ExecWorker(nodes, command=_local(transport.via, words), handler=listener, timeout=timeout, stderr=True)
+    worker = _GroupWorker(nodes, command=_local(transport.via, words), handler=listener, timeout=timeout, stderr=True)
     task.schedule(worker)
     if not stdin:
         worker.set_write_eof()
     return worker
 
 
+class _GroupClient(ExecClient):  # type: ignore[misc]
+    """A local command that is ended with all that it has started: a script may have started ssh."""
+
+    def _close(self, abort: bool, timeout: bool) -> None:
+        if (
+            abort and self.popen is not None and self.popen.poll() is None
+        ):  # while it lives, its pid is that of its group
+            with contextlib.suppress(OSError):
+                os.killpg(self.popen.pid, signal.SIGKILL)
+        super()._close(abort, timeout)
+
+
+class _GroupWorker(ExecWorker):  # type: ignore[misc]
+    SHELL_CLASS = _GroupClient
+
+
 def _local(via: tuple[str, ...], remote: tuple[str, ...]) -> str:
     """The shell command for ClusterShell's local worker. Every word is quoted, and ClusterShell's placeholders are escaped.
     `setsid` prevents password prompts on our terminal. `exec` replaces the shell, so that a timeout ends the command itself."""
-    if os.path.basename(via[0]) == "ssh":
-        remote = (shlex.join(remote),)  # ssh gives its words to a shell on the host
+    if any(os.path.basename(word).endswith("ssh") for word in via):
+        remote = (shlex.join(remote),)  # ssh gives its words to a shell on the host, and so does what is named after it
     words = [shlex.quote(word.replace("%", "%%")).replace("{host}", "%host") for word in (*via, *remote)]
     return "exec setsid " + " ".join(words)
 

@@ -1,6 +1,7 @@
 """The text report: verdict, cause, evidence, what to do, and the table of ranks. Readable in ten seconds at 80 columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -12,25 +13,31 @@ from hangdoc.phrases import duration, numbers, ranks, shorten
 from hangdoc.regex import regex
 from hangdoc.render import words
 
-PROGRAM = "hangdoc"
-_BY_NAME = regex(rf"^(sudo )?{PROGRAM} ")
+Programs = Mapping[str, str]
+"""By the name of a program: what the reader types to start it (`hangdoc.typed_programs`)."""
+_HANGDOC = "hangdoc"
+_FIRST_WORD = regex(r"^((?:sudo )?)(\S+)")
 _EVIDENCE_SHOWN = 6
 _UNSEEN_SHOWN = 4
 _MOST_OF_PIDS = 14
 _EVERYTHING = 1_000
 
 
-def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False, program: str = PROGRAM) -> None:
-    """Print the report. `verbose` adds all evidence and every rank that was not observed. `program`: how the reader starts
-    hangdoc."""
+def report(
+    diagnosis: Diagnosis, console: Console, *, verbose: bool = False, programs: Programs = MappingProxyType({})
+) -> None:
+    """Print the report. `verbose` adds all evidence and every rank that was not observed. `programs`: what the reader
+    types for hangdoc and py-spy."""
     with console.capture() as captured:
-        for block in blocks(diagnosis, verbose=verbose, program=program):
+        for block in blocks(diagnosis, verbose=verbose, programs=programs):
             console.print(block, highlight=False, markup=False, emoji=False)
     # Tables pad their cells with blanks, which a pasted report should not have.
     console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
 
-def blocks(diagnosis: Diagnosis, *, verbose: bool = False, program: str = PROGRAM) -> Iterator[RenderableType]:
+def blocks(
+    diagnosis: Diagnosis, *, verbose: bool = False, programs: Programs = MappingProxyType({})
+) -> Iterator[RenderableType]:
     """The parts of the report."""
     names = words.job_names(diagnosis.jobs)
     if len(names) > 1:
@@ -38,7 +45,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False, program: str = PROGRA
         yield _indent(_make_overview(diagnosis, names), 2)
         yield ""
     for job in words.worst_first(diagnosis.jobs):
-        yield from _describe_job(job, names[job.id], verbose=verbose, program=program)
+        yield from _describe_job(job, names[job.id], verbose=verbose, programs=programs)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
@@ -85,7 +92,7 @@ def _make_overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
     return table
 
 
-def _describe_job(job: Job, name: str, *, verbose: bool, program: str) -> Iterator[RenderableType]:
+def _describe_job(job: Job, name: str, *, verbose: bool, programs: Programs) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
@@ -96,7 +103,7 @@ def _describe_job(job: Job, name: str, *, verbose: bool, program: str) -> Iterat
     yield ""
     for finding in job.findings:
         whole = verbose or _is_whole(finding, job)
-        yield from _describe_finding(finding, job, whole=whole, verbose=verbose, program=program)
+        yield from _describe_finding(finding, job, whole=whole, verbose=verbose, programs=programs)
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
@@ -121,7 +128,7 @@ def _describe_job(job: Job, name: str, *, verbose: bool, program: str) -> Iterat
 
 
 def _describe_finding(
-    finding: Finding, job: Job, *, whole: bool, verbose: bool, program: str
+    finding: Finding, job: Job, *, whole: bool, verbose: bool, programs: Programs
 ) -> Iterator[RenderableType]:
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
@@ -137,18 +144,23 @@ def _describe_finding(
         finding,
         None if verbose else _EVIDENCE_SHOWN,
         where=words.roles_of(finding.culprits, job) + words.hosts_of(finding.culprits, job),
-        program=program,
+        programs=programs,
     )
-    table.add_row("explain", Text(f"{program} rules {finding.name}", style="dim"))
+    table.add_row("explain", Text(f"{programs.get(_HANGDOC, _HANGDOC)} rules {finding.name}", style="dim"))
     yield _indent(table, 2)
     yield ""
 
 
 def facts(
-    finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "", program: str = PROGRAM
+    finding: Finding,
+    most: int | None = None,
+    *,
+    probes: bool = False,
+    where: str = "",
+    programs: Programs = MappingProxyType({}),
 ) -> Table:
     """Ranks (`where`: the roles and hosts of the culprits), evidence (at most `most` lines; `probes`: with the probe of each),
-    remedy and commands of a finding (`program`: how the reader starts hangdoc)."""
+    remedy and commands of a finding (`programs`: as for `report`)."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -165,7 +177,7 @@ def facts(
         table.add_row("", Text(f"... {len(finding.evidence) - len(shown)} more (--verbose)"))
     table.add_row("to do", Text(words.clean(finding.remedy)))
     for command in finding.commands:
-        typed = _BY_NAME.sub(lambda match: f"{match[1] or ''}{program} ", command)
+        typed = _FIRST_WORD.sub(lambda word: f"{word[1]}{programs.get(word[2], word[2])}", command)
         table.add_row("", Text(f"$ {words.clean(typed)}", style="cyan"))
     return table
 

@@ -8,13 +8,14 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
 from hangdoc import codec, file_writer
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.render.console import record_console
-from hangdoc.render.text import report
+from hangdoc.render.text import Programs, report
 from hangdoc.snapshot import Snapshot
 
 Page = Callable[[Snapshot, Diagnosis], str]
@@ -37,17 +38,25 @@ class Kept(msgspec.Struct, frozen=True):
 
 class EvidenceDirectory:
     """A directory of evidence. `most` is the limit in bytes, None for no limit. `closing` is the last line of each report: what
-    happens to the run next."""
+    happens to the run next. `programs`: what the reader types for those that the report suggests."""
 
-    def __init__(self, folder: Path, page: Page, most: int | None = None, closing: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        page: Page,
+        most: int | None = None,
+        closing: str | None = None,
+        programs: Programs = MappingProxyType({}),
+    ) -> None:
         self._folder, self._page, self._most, self._closing = folder, page, most, closing
+        self._programs = programs
 
     def keep(self, snapshot: Snapshot, diagnosis: Diagnosis, hang: str) -> Kept:
         """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
         one, until the rest is within the limit. What can't be written is missing in the result: a full disk must not delay
         the messages about a hang."""
         console = record_console(shutil.get_terminal_size((100, 24)).columns)
-        report(diagnosis, console)
+        report(diagnosis, console, programs=self._programs)
         text = console.export_text() + (f"\n{self._closing}\n" if self._closing is not None else "")
         stem = time.strftime(f"hangdoc-hang-%Y%m%d-%H%M%S-{hang}", time.gmtime())
         number = 0

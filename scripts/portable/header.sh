@@ -73,7 +73,7 @@ IFS=' '
 case $file in /*) ;; *) file=$PWD/${file#./} ;; esac
 if [ -n "$refused" ]; then
     tell "no Python @RANGE@ is on the PATH, and root does not run $refused, which other users can change." \
-        "Run hangdoc as the user of the ranks: sudo -u$(quote "${user:-USER}") sh$(quote "$file" "$@")"
+        "Run hangdoc as the user of the ranks, who must be able to read the file: sudo -u$(quote "${user:-USER}") sh$(quote "$file" "$@")"
 else
     tell "needs CPython @RANGE@. None is on the PATH, and none runs a process that has loaded torch and is readable." \
         "Name one: PATH=/path/to/env/bin:\$PATH sh$(quote "$file" "$@")"

@@ -402,4 +402,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "mcp_types", None)
     result = CliRunner().invoke(cli, ["mcp"], standalone_mode=False)
     assert isinstance(result.exception, CommandError)
-    assert str(result.exception) == "hangdoc mcp needs mcp_types. In a checkout of hangdoc: pip install '.[mcp]'."
+    assert str(result.exception) == (
+        "hangdoc mcp needs mcp_types. Install hangdoc with it: pip install '.[mcp]' in a checkout, or "
+        "'hangdoc-VERSION-py3-none-any.whl[mcp]'."
+    )

@@ -84,7 +84,7 @@ def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
     done = run("diagnose", bundle, "--html", str(page), "--save", str(copy))
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        f"wrote {copy}: the evidence, for `hangdoc diagnose {copy}`", f"wrote {page}: the report as a page",
+        f"wrote {copy}: the evidence, for `{HANGDOC} diagnose {copy}`", f"wrote {page}: the report as a page",
     ]  # fmt: skip
     text = page.read_text()
     assert "shard-mismatch" in text
@@ -140,7 +140,7 @@ def test_options_of_a_report_fit_saved_evidence(bundle: str, tmp_path: Path) -> 
         (["watch", "-o", "/dev/null/x"], 2, "cannot create /dev/null/x"),
         (["rules", "nonsense"], 2, "no rule 'nonsense'. `hangdoc rules`"),
         (["rules", "shard-mismtch"], 2, "no rule 'shard-mismtch'. Did you mean shard-mismatch? `hangdoc rules`"),
-        (["rules", "HD20"], 2, "Did you mean hd20"),
+        (["rules", "HD20"], 2, "Did you mean HD20"),
         (["demo", "uneven-batch"], 2, "Did you mean uneven-batches?"),
         (["demo", "nonsense"], 2, "no demo 'nonsense'"),
     ],

@@ -153,3 +153,25 @@ def test_a_host_that_ends_after_the_last_round_has_taken_part(tmp_path: Path) ->
     said, left = run_session(("quick", "slow", "silent"), (), via, script())
     assert said == {b"quick", b"slow"}
     assert left == {"silent": "it sent no bundle (exit code 0)"}
+
+
+@pytest.mark.parametrize("name", ["ssh", "site-ssh", "gcssh"])
+def test_a_program_named_after_ssh_joins_its_words(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    (tmp_path / name).chmod(0o755)
+    via = Transport(via=(f"{tmp_path}/{name}", "{host}"), remote_command=("echo",), host_timeout=60, timeout=60)
+    (reply,) = run(["a"], ("a  b", "(c)"), via)
+    assert reply.printed == ["a  b (c)"]
+
+
+def test_a_command_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    """A script of the site may have started ssh."""
+    script = f"sleep 1000 & echo $! > {tmp_path}/pid; wait"
+    via = Transport(via=("sh", "-c", script, "{host}"), host_timeout=1, timeout=60)
+    (reply,) = run(["a"], ("hangdoc",), via)
+    assert "no reply" in (reply.why or "")
+    child = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}")
+    end = time.monotonic() + 60
+    while child.exists() and "Z" not in (child / "stat").read_text().rpartition(")")[2]:
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -25,8 +25,13 @@ from hangdoc.commands.errors import CommandError
 from hangdoc.fleet.find_python import CLOSED
 from hangdoc.observe.find.discover import _is_hangdoc
 from hangdoc.observe.stacks import pyspy
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.render.console import record_console
+from hangdoc.render.text import report
+from hangdoc.typed_programs import typed_programs
 from scripts.portable.build import HERE, MACHINES, assemble, merge
 from tests import pythons
+from tests.rules import fires
 
 OWN = f"cpython-{sys.version_info[0]}{sys.version_info[1]}"
 PROGRAM = """
@@ -498,9 +503,10 @@ def test_the_python_of_a_launcher(
         (
             mcp.command,
             "hangdoc.agents.server",
-            "hangdoc.pyz does not contain it. Install hangdoc: pip install 'hangdoc[mcp]'.",
+            "hangdoc.pyz does not contain it. Install hangdoc with it: pip install '.[mcp]' in a checkout, or "
+            "'hangdoc-VERSION-py3-none-any.whl[mcp]'.",
         ),
-        (demo.command, "torch", "Run this file with a Python that has it: PYTHON /x/hangdoc.pyz demo."),
+        (demo.command, "torch", "Run this file with a Python that has it: PYTHON /x/hangdoc.pyz demo shard-mismatch"),
     ],
 )
 def test_what_the_file_does_not_contain(
@@ -513,3 +519,23 @@ def test_what_the_file_does_not_contain(
     monkeypatch.setitem(sys.modules, lacking, None)
     with pytest.raises(CommandError, match=re.escape(advice)):
         command([], standalone_mode=False)
+
+
+@pytest.mark.parametrize(("on_path", "typed"), [(True, "hangdoc"), (False, "'/x y/hangdoc'")])
+def test_what_a_person_types_to_start_hangdoc_again(
+    on_path: bool, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "hangdoc"
+    command.touch(0o755)
+    monkeypatch.setattr("sys.argv", [str(command) if on_path else "/x y/hangdoc"])
+    monkeypatch.setenv("PATH", str(tmp_path) if on_path else "/nowhere")
+    monkeypatch.setattr("hangdoc.typed_programs.executable", lambda: "/venv/bin/py-spy")
+    assert typed_programs() == {"hangdoc": typed, "py-spy": "/venv/bin/py-spy"}
+
+
+def test_a_report_of_the_one_file_suggests_the_file() -> None:
+    console = record_console(100)
+    report(diagnose(fires("HD302")), console, programs={"hangdoc": "sh /x/hangdoc.pyz", "kill": "/bin/kill"})
+    text = console.export_text()
+    assert "sh /x/hangdoc.pyz rules rank-stopped" in text
+    assert "$ /bin/kill -CONT" in text
