@@ -120,7 +120,7 @@ def test_a_rank_that_a_tracer_follows_is_read_all_the_same(run: Started) -> None
     rank = run.rank_pids()[1]
     with tracer(rank) as other:
         other.do("attach")
-        seen = observe(Options(pids=(run.pids[0],)))
+        seen = observe(Options(pids=(run.pids[0],), stacks=True))
     assert isinstance(process_of(seen, rank).stack, Stack)
     found = diagnose(seen)
     assert found.verdict in ("healthy", "waiting")
@@ -137,7 +137,7 @@ def test_a_slow_py_spy_takes_no_longer_than_the_timeout(
     slow.chmod(0o755)
     monkeypatch.setattr(pyspy, "executable", lambda: str(slow))
     began = time.monotonic()
-    seen = observe(Options(pids=(run.pids[0],), timeout=15))
+    seen = observe(Options(pids=(run.pids[0],), timeout=15, stacks=True))
     assert (
         time.monotonic() - began < 100
     )  # a third of what the slow one takes: on a crowded machine each step may be late
