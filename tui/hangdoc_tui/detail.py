@@ -11,7 +11,7 @@ from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
-from hangdoc_tui.places import place, stack_age
+from hangdoc_tui.places import batches_age, place, stack_age
 from hangdoc_tui.view_model import RankChosen, ViewModel
 
 LARGE = 64
@@ -114,4 +114,6 @@ def _describe_batches(view: RankView) -> str:
     if view.batches_done is None:
         return ""
     total = f" of {view.batches_total}" if view.batches_total is not None else ""
-    return f"{view.batches_done}{total} batches{', ended' if view.batches_ended else ''}"
+    age = batches_age(view)
+    ago = f", counted {duration(age)} ago" if age is not None else ""
+    return f"{view.batches_done}{total} batches{', ended' if view.batches_ended else ''}{ago}"

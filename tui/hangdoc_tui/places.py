@@ -7,7 +7,7 @@ from hangdoc.phrases import duration
 from hangdoc.render import words
 
 _THIS_POLL = 1.0
-"""Seconds."""
+"""Seconds. What is older was not read in this poll."""
 _USEFUL = 6
 """A source line cut to fewer characters is not worth showing."""
 
@@ -46,3 +46,9 @@ def stack_age(view: RankView) -> str | None:
     if view.stack_seconds_ago is None or view.label == "blocked" or view.stack_seconds_ago < _THIS_POLL:
         return None
     return duration(view.stack_seconds_ago)
+
+
+def batches_age(view: RankView) -> float | None:
+    """How old a rank's number of batches is, in seconds, if it is not of this poll: then it can't be compared with others."""
+    age = view.batches_seconds_ago
+    return age if view.batches_done is not None and age is not None and age >= _THIS_POLL else None

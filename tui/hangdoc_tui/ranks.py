@@ -1,6 +1,6 @@
 """The first view: a timeline for each rank, class, host or block of ranks, and the details of the selected rank."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
 from textual import events
@@ -15,7 +15,7 @@ from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
 from hangdoc_tui.detail import LARGE, Detail
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
-from hangdoc_tui.places import placed, stack_age
+from hangdoc_tui.places import batches_age, placed, stack_age
 from hangdoc_tui.view_model import RankChosen, ViewModel
 
 _LAST = float("inf")
@@ -74,7 +74,7 @@ class RankTable(Grid):
             for views in self._groups(model)
             if not wanted or all(word in _join_search_text(views) for word in wanted)
         ]
-        most = model.history.most_batches()
+        most = _find_most_batches(model.job.ranks)
         grouped = self.grouped_by != "ranks"
         several_hosts = len({view.host for view in model.job.ranks}) > 1
         columns = _make_columns(
@@ -236,7 +236,7 @@ def _make_columns(
 
 
 def _make_cells(
-    model: ViewModel, views: Sequence[RankView], most: int | None, timeline: _TimelineColumn, grouped: bool
+    model: ViewModel, views: Sequence[RankView], most: RankView | None, timeline: _TimelineColumn, grouped: bool
 ) -> tuple[Cell, ...]:
     first = views[0]
     is_culprit = any(view.rank in model.culprits for view in views)
@@ -303,18 +303,29 @@ def doing(views: Sequence[RankView]) -> Text:
     return Text.assemble(*parts)
 
 
-def _show_batches(views: Sequence[RankView], most: int | None) -> Text:
-    done = [view.batches_done for view in views if view.batches_done is not None]
-    if not done:
+def _find_most_batches(views: Iterable[RankView]) -> RankView | None:
+    """The rank that has done the most batches, of those that were counted in this poll."""
+    counted = [view for view in views if view.batches_done is not None and batches_age(view) is None]
+    return max(counted, key=lambda view: view.batches_done or 0, default=None)
+
+
+def _show_batches(views: Sequence[RankView], most: RankView | None) -> Text:
+    """Those of this poll, with how many the last one is behind the first of the run; else older ones, with their age."""
+    counted = [view for view in views if view.batches_done is not None]
+    now = [view for view in counted if batches_age(view) is None]
+    if not counted:
         return Text("-", justify="right")
-    least, total = min(done), views[0].batches_total
+    done = [view.batches_done or 0 for view in now or counted]
+    least, total = min(done), (now or counted)[0].batches_total
     text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
-    behind = (most or 0) - least
-    return Text.assemble(
-        f"{text}/{total}" if total is not None else text,
-        (f" {behind} behind", "bold yellow") if behind >= _FAR_BEHIND else "",
-        justify="right",
-    )
+    text = f"{text}/{total}" if total is not None else text
+    if not now:
+        return Text(f"{text} {max(batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right")
+    behind = (most.batches_done or 0) - least if most is not None else 0
+    # Of equally many batches, more than half behind may as well be some ahead, in the next epoch.
+    same_epoch = total is None or most is None or most.batches_total != total or behind <= total // 2
+    late = behind >= _FAR_BEHIND and same_epoch
+    return Text.assemble(text, (f" {behind} behind" if late else "", "bold yellow"), justify="right")
 
 
 def _show_silence(views: Sequence[RankView]) -> str:
