@@ -103,9 +103,12 @@ def groups() -> Iterator[tuple[str, list[Binding]]]:
     yield from bindings_by_group.items()
 
 
-def footer() -> Iterator[Binding]:
-    """The keys that a new user needs."""
-    return (binding for binding in BINDINGS if binding.show)
+def footer(width: int) -> list[Binding]:
+    """The keys that a new user needs, as many as fit into `width`. The last two, `keys` and `quit`, are always among them."""
+    bindings = [binding for binding in BINDINGS if binding.show]
+    while len(bindings) > 2 and sum(len(f"{shown(binding)} {binding.description}") + 2 for binding in bindings) > width:
+        del bindings[-3]
+    return bindings
 
 
 def hint(bindings: Iterable[BindingType]) -> str:

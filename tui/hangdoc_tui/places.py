@@ -27,6 +27,13 @@ def place(where: Where | None, width: int) -> str:
     return name if len(name) <= width else f"…{name[len(name) - width + 1 :]}"
 
 
+def shorten_path(path: str, width: int) -> str:
+    """A path of at most `width` characters: `…/torch/_tensor.py:623` without as many of its first directories as that takes."""
+    while len(path) > width and "/" in (rest := path.removeprefix("…").lstrip("/")):
+        path = "…/" + rest.partition("/")[2]
+    return path if len(path) <= width else f"…{path[len(path) - max(0, width - 1) :]}"
+
+
 def placed(view: RankView, width: int) -> Text:
     """The place of a rank; dim and with its age if it comes from an older stack and the rank may have left it."""
     age = stack_age(view)

@@ -83,7 +83,7 @@ class RankTable(Grid):
             several_hosts=several_hosts,
             recorded=calls.has_record(model),
             gpus=words.has_gpus(model.job),
-            timeline=max(24, self.size.width // 3),
+            timeline=max(24 if self.size.width >= 80 else 16, self.size.width // 3),
         )
         self.set_columns(columns)
         timeline = _TimelineColumn(model)
