@@ -1,17 +1,23 @@
 """The timeline as text, and the columns and places beside it: built values."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.style import Style
 
 from hangdoc.diagnosis import Where
 from hangdoc.reasoning.model.ledger import RankCalls
+from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
 from hangdoc_tui import calls, cells, ranks
 from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar
 from hangdoc_tui.grid import Column, _fitted
-from hangdoc_tui.history import Track
+from hangdoc_tui.head import finding_line
+from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
+from hangdoc_tui.view_model import ViewModel
+from tests.tui.sample_runs import app
 from tests.unit.builders import snapshot
 from tests.unit.test_timeline import job, view
 
@@ -24,6 +30,17 @@ def test_every_cell_has_a_shape_of_its_own() -> None:
     assert len(set(cells.GLYPH.values())) == len(CELLS)
     assert cells.draw_row(row(*CELLS), 8).plain == "  █▒▄─×·"
     assert cells.draw_row(row(*CELLS), 2).plain == "×·"  # the newest
+
+
+def test_an_error_a_culprit_a_dead_and_an_unseen_rank_do_not_look_alike() -> None:
+    """All of them were red or magenta, and two had the same sign."""
+    hues = [words.CULPRIT_STYLE, words.LABEL_STYLE["dead"], words.LABEL_STYLE[None], words.LABEL_STYLE["blocked"]]
+    assert len({Style.parse(style).color for style in hues}) == len(hues)
+    assert len({"●", *words.LABEL_GLYPH.values()}) == 1 + len(words.LABEL_GLYPH)
+    poll = app("dead-rank", Path()).source.poll(0)
+    finding = finding_line(ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History()))
+    assert finding.plain.startswith(" error  HD301")
+    assert "reverse" in str(finding.spans[0].style)
 
 
 def test_a_block_shows_a_single_rank_that_differs() -> None:

@@ -22,7 +22,7 @@ from hangdoc.render.console import record_console
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
 from hangdoc_tui import keys, pages, signals
-from hangdoc_tui.ranks import GROUPS, SORTS, RankTable
+from hangdoc_tui.ranks import GROUPS, RankTable
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import COMPARISONS, StackView
 from hangdoc_tui.tables import Settings
@@ -162,7 +162,14 @@ class Actions(App[None]):
     def action_sort(self) -> None:
         """Sort by the next column."""
         table = self.query_one(RankTable)
-        table.sorted_by = following(SORTS, table.sorted_by)
+        table.sort_by_next()
+        self.paint()
+        table.point_at(self.selected)
+
+    def action_reverse(self) -> None:
+        """Reverse the order."""
+        table = self.query_one(RankTable)
+        table.reversed = not table.reversed
         self.paint()
         table.point_at(self.selected)
 

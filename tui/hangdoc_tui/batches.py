@@ -12,6 +12,7 @@ from textual_plotext import PlotextPlot
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.phrases import duration, numbers
+from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import batches_age
 from hangdoc_tui.view_model import ViewModel
@@ -122,7 +123,7 @@ class Batches(Vertical):
         newest = max(track[-1][0] for track in tracks.values())
         for rank, track in tracks.items():
             times, done = [seconds - newest for seconds, _ in track], [batches for _, batches in track]
-            plot.plot(times, done, label=f"rank {rank}", color="red" if rank in model.culprits else None)
+            plot.plot(times, done, label=f"rank {rank}", color="orange+" if rank in model.culprits else None)
         low, high = _bounds(batches for track in tracks.values() for _, batches in track)
         plot.ylim(low, high)
         plot.yticks(_ticks(low, high))
@@ -134,7 +135,7 @@ class Batches(Vertical):
 
 def _make_bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:
     is_culprit = bool(set(amount.ranks) & set(model.culprits))
-    style = "bold red" if is_culprit else ""
+    style = words.CULPRIT_STYLE if is_culprit else ""
     return (
         Text(("●" if is_culprit else " ") + numbers(amount.ranks), style or "bold"),
         Fitted(lambda width: bar(amount, longest, width)),

@@ -12,7 +12,7 @@ from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
 from hangdoc_tui.places import batches_age, place, stack_age
-from hangdoc_tui.view_model import RankChosen, ViewModel
+from hangdoc_tui.view_model import RankChosen, ViewModel, gibibytes
 
 LARGE = 64
 """A run with more ranks is large: they do not fit into a table of one row each."""
@@ -72,7 +72,7 @@ class Detail(Widget):
             for block in self._map[start : start + _PER_LINE]:
                 glyph, style = cells.draw_block([did.get(rank, "unseen") for rank in block])
                 if not is_culprit.isdisjoint(block):
-                    glyph, style = "●", "bold red"
+                    glyph, style = "●", words.CULPRIT_STYLE
                 line.append((glyph, f"{style} reverse" if model.selected in block and glyph != "●" else style))
             yield cells.joined(line)
 
@@ -90,14 +90,16 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
     activity = (words.clean(view.role or ""), words.operation(view.operation), _describe_batches(view))
     state = Text(f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label])
     first = Text.assemble(
-        (f"{'●' if is_culprit else ''}rank {view.rank}  ", "bold red" if is_culprit else "bold"), state
+        (f"{'●' if is_culprit else ''}rank {view.rank}  ", words.CULPRIT_STYLE if is_culprit else "bold"), state
     )
     yield from _flow([first, *(Text(fact) for fact in activity if fact)], width, indent=0)
     facts = (
         f"pid {view.pid} on {words.clean(view.host)}" if view.pid is not None else f"on {words.clean(view.host)}",
         f"CPU {view.cpu_percent:.0f}%" if view.cpu_percent is not None else "",
+        f"memory {gibibytes(memory)}" if (memory := model.memory(view)) is not None else "",
         f"card {view.gpu.index} {words.gpu([view])}" if view.gpu is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
+        f"{words.rate(rate)} batches/s" if (rate := model.batch_rate(view)) is not None else "",
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
     for some in (facts, calls.facts(model, view), calls.pace_facts(model, view)):

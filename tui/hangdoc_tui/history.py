@@ -10,7 +10,7 @@ from hangdoc.render import words
 from hangdoc.timeline import Past, Recorder
 
 _KEPT_POLLS = 240
-_RATE_SECONDS = 5.0
+_RATE_SECONDS = 10.0
 """Batches per second are those of this time at least, if the rank was observed for so long."""
 _KEPT_EVENTS = 2000
 

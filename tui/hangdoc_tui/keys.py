@@ -47,6 +47,7 @@ BINDINGS: tuple[Binding, ...] = (
     *(_key(str(at), f"go('{name}')", f"show {name}", what, _VIEWS) for at, (name, what) in enumerate(VIEWS.items(), 1)),
     _key("slash", "filter", "filter", "Show only the rows that contain all of these words", _RANKS, footer=True),
     _key("s", "sort", "sort", "Sort the ranks by the next column", _RANKS, footer=True),
+    _key("S", "reverse", "reverse", "Reverse the order: ▴ the smallest first, ▾ the largest first", _RANKS),
     _key(
         "g",
         "group",

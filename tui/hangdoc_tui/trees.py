@@ -68,7 +68,7 @@ class StackTree(GrowingTree):
 
     def _add(self, parent: TreeNode[int | None], branch: Branch, culprits: tuple[int, ...]) -> None:
         is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
-        who = Text(f"[{numbers(branch.ranks)}] ", style="bold red" if is_culprit else "bold")
+        who = Text(f"[{numbers(branch.ranks)}] ", style=words.CULPRIT_STYLE if is_culprit else "bold")
         first, *rest = branch.frames
         node = parent.add(who + _show_frame(first), data=branch.ranks[0], expand=True, allow_expand=True)
         for frame in rest:
