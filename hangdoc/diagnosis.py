@@ -128,6 +128,9 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     moved on since; else the line of that operation. None without `where`."""
     role: str | None = None
     """What it is in a serving engine or in a job of Ray: `TP 1`, `actor 3`. None if the title of its process does not say it."""
+    batches_seconds_ago: float | None = None
+    """Age of `batches_done`. Polls read ranks that make progress in turns, and numbers of different moments can't be
+    compared. None without a count."""
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
 

@@ -782,6 +782,8 @@ class Loops(Reading, frozen=True, kw_only=True):
     counts: tuple[TrainerCount, ...] = ()
     between_seconds: float | None = None
     """From the reading of the counts `before` to this one, which may be longer than the window."""
+    seconds_ago: float = 0.0
+    """Age of this reading at the end of the window. 0 if it was made then, or if the rank has not run since."""
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import count_batches
+from hangdoc.reasoning.ranks.counters import BatchCount, count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch, names
@@ -24,7 +24,7 @@ from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
 from hangdoc.reasoning.views.job_views import find_beginning, has_ended
 from hangdoc.reasoning.waiting import blockages, waits
-from hangdoc.snapshot import Snapshot, Stack
+from hangdoc.snapshot import Loops, Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
@@ -195,6 +195,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         batches_total=count.total,
         batches_source=count.source,
         batches_ended=has_ended(run, rank, count),
+        batches_seconds_ago=_count_age(rank, count),
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else min(ages, default=None),
         stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,
@@ -203,6 +204,17 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         role=names.find_role(run, rank),
         gpu=job_views.gpu_view(run, rank),
     )
+
+
+def _count_age(rank: Rank, count: BatchCount) -> float | None:
+    """The age of the reading that a number of batches comes from. A trainer publishes each of its own."""
+    process = rank.process
+    if process is None or count.done is None:
+        return None
+    if count.source == "inferred":
+        return process.deep_seconds_ago
+    loops = process.loops
+    return loops.seconds_ago if count.source == "loader" and isinstance(loops, Loops) else 0.0
 
 
 def _stack_age(run: Run, rank: Rank) -> float | None:

@@ -15,6 +15,7 @@ VERDICT_STYLE = {
     "unknown": "bold magenta",
 }
 LABEL_STYLE = {"computing": "green", "blocked": "yellow", "dead": "red", None: "magenta"}
+CULPRIT_STYLE = "bold dark_orange"
 LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
 _MOST_HOSTS = 3
 _HOSTS_SHOWN = 8

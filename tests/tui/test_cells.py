@@ -1,14 +1,23 @@
 """The timeline as text, and the columns and places beside it: built values."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from rich.style import Style
 
 from hangdoc.diagnosis import Where
 from hangdoc.reasoning.model.ledger import RankCalls
+from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
-from hangdoc_tui import calls, cells
+from hangdoc_tui import calls, cells, ranks
 from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar
 from hangdoc_tui.grid import Column, _fitted
+from hangdoc_tui.head import finding_line
+from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
+from hangdoc_tui.view_model import ViewModel
+from tests.tui.sample_runs import app
 from tests.unit.builders import snapshot
 from tests.unit.test_timeline import job, view
 
@@ -21,6 +30,17 @@ def test_every_cell_has_a_shape_of_its_own() -> None:
     assert len(set(cells.GLYPH.values())) == len(CELLS)
     assert cells.draw_row(row(*CELLS), 8).plain == "  █▒▄─×·"
     assert cells.draw_row(row(*CELLS), 2).plain == "×·"  # the newest
+
+
+def test_an_error_a_culprit_a_dead_and_an_unseen_rank_do_not_look_alike() -> None:
+    """All of them were red or magenta, and two had the same sign."""
+    hues = [words.CULPRIT_STYLE, words.LABEL_STYLE["dead"], words.LABEL_STYLE[None], words.LABEL_STYLE["blocked"]]
+    assert len({Style.parse(style).color for style in hues}) == len(hues)
+    assert len({"●", *words.LABEL_GLYPH.values()}) == 1 + len(words.LABEL_GLYPH)
+    poll = app("dead-rank", Path()).source.poll(0)
+    finding = finding_line(ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History()))
+    assert finding.plain.startswith(" error  HD301")
+    assert "reverse" in str(finding.spans[0].style)
 
 
 def test_a_block_shows_a_single_rank_that_differs() -> None:
@@ -181,3 +201,52 @@ def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
     assert rates == {12: pytest.approx(12.5), 13: pytest.approx(12.5)}
     assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=9, made_us=tuple(times[:9])), host) == 0.0
     assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=4), host) == 5.0
+
+
+def test_an_old_number_of_batches_is_dim_with_its_age_and_is_not_compared() -> None:
+    """Ranks that DDP keeps in lock step were shown as `21 behind`, because they were read 5 s apart."""
+    first, old = view(0, batches_done=54, batches_total=100), view(1, batches_done=33, batches_seconds_ago=5.0)
+    most = ranks._find_most_batches([first, old])
+    assert ranks._show_batches([first], most).plain == "54/100"
+    shown = ranks._show_batches([old], most)
+    assert (shown.plain, shown.style) == ("33 5s ago", "dim")
+    assert ranks._show_batches([first, old], most).plain == "54/100"
+    # A newer one is not behind an old one that is larger.
+    assert ranks._find_most_batches([view(0, batches_done=90, batches_seconds_ago=5.0), first]) == first
+    assert [each.text for each in amounts(job(first, old))] == ["54 of 100", "33, 5.0 s ago"]
+    late = view(1, batches_done=33, batches_total=100)
+    assert ranks._show_batches([late], most).plain == "33/100 21 behind"
+
+
+def test_a_rank_that_has_begun_the_next_epoch_does_not_show_as_behind() -> None:
+    last, first = view(0, batches_done=39, batches_total=40), view(1, batches_done=1, batches_total=40)
+    assert ranks._show_batches([first], ranks._find_most_batches([last, first])).plain == "1/40"
+
+
+def _track(*done: int, total: int | None = 40, **more: Any) -> list[int]:
+    track = Track()
+    for seconds, number in enumerate(done):
+        track.count(float(seconds), view(0, batches_done=number, batches_total=total, **more))
+    return [number for _, number in track.batches]
+
+
+def test_batches_are_counted_through_all_epochs() -> None:
+    """The plot fell at each epoch, and by one where a hang began."""
+    assert _track(33, 2, 12) == [33, 42, 52]
+    assert _track(33, 2, 12, total=None) == [33, 35, 45]
+    assert _track(46, 45, 45) == [46, 46]
+    track = Track()
+    track.count(0.0, view(0, batches_done=30, batches_source="loader"))
+    track.count(1.0, view(0, batches_done=25, batches_source="inferred", batches_seconds_ago=0.5))  # of another source
+    track.count(2.0, view(0, batches_done=31, batches_source="loader"))
+    track.count(3.0, view(0, batches_done=4, batches_source="loader", pid=7))  # restarted
+    assert list(track.batches) == [(0.0, 30), (0.5, 30), (2.0, 31), (3.0, 35)]
+
+
+def test_a_reading_has_the_time_at_which_it_was_made_and_is_counted_once() -> None:
+    track = Track()
+    for poll in range(4):
+        track.count(10.0 + poll, view(0, batches_done=8, batches_seconds_ago=float(poll)))
+    track.count(14.0, view(0, batches_done=18))
+    assert list(track.batches) == [(10.0, 8), (14.0, 18)]
+    assert track.batches_per_second() == 2.5

@@ -110,6 +110,50 @@ async def test_sorting_and_grouping(tmp_path: Path) -> None:
         assert "517" in str(table.cells(0)[0])  # the one that is behind
 
 
+async def test_the_order_has_a_direction_and_ranks_without_a_number_come_last(tmp_path: Path) -> None:
+    async with started("dead-rank", tmp_path) as (top, pilot):
+        table = top.query_one(RankTable)
+
+        def order() -> list[int]:
+            return [view.rank for index in range(table.count) for view in table.row_of(index)]
+
+        assert "rank▴" in text(top)
+        await press(pilot, "S")
+        assert "rank▾" in text(top)
+        assert order() == [1, 0]
+        await press(pilot, "s", "s", "s", "s")
+        assert (table.sorted_by, table.largest_first) == (
+            "cpu",
+            True,
+        )  # and `batch/s`, which nothing shows, is left out
+        assert "cpu▾" in text(top)
+        assert order() == [0, 1]  # the dead one has none
+        await press(pilot, "S")
+        assert "cpu▴" in text(top)
+        assert order() == [0, 1]
+        await press(pilot, "s")
+        assert (table.sorted_by, table.largest_first) == ("mem", True)
+        title = next(line for line in text(top).splitlines() if "mem▾" in line)
+        await pilot.click(RankTable, offset=(title.index("mem"), 0))
+        await pilot.pause()
+        assert "mem▴" in text(top)
+
+
+async def test_rate_and_memory_of_each_rank() -> None:
+    top = freezing("hung", freezes_at=100)
+    async with top.run_test(size=(120, 36)) as pilot:
+        await watched(30)(pilot)
+        assert top.model is not None
+        memory = [
+            process.resident_bytes for process in top.model.poll.snapshot.hosts[0].processes if process.role == "rank"
+        ]
+        (titles,) = [line for line in text(top).splitlines() if "rank▴" in line]
+        assert titles.split()[-5:] == ["batches", "batch/s", "silent", "cpu", "mem"]
+        rows = [line.split() for line in text(top).splitlines() if "98%" in line and "·" not in line]
+        assert [row[-5] for row in rows] == ["0.27", "0.27"]
+        assert {row[-1] for row in rows} == {f"{(size or 0) / (1 << 30):.1f}G" for size in memory}
+
+
 async def test_zooming_into_a_row_and_back(tmp_path: Path) -> None:
     async with started("1024-ranks", tmp_path) as (top, pilot):
         table = top.query_one(RankTable)
@@ -156,11 +200,11 @@ async def test_the_mouse_selects_and_opens(tmp_path: Path) -> None:
 async def test_a_click_on_a_title_sorts(tmp_path: Path) -> None:
     async with started("1024-ranks", tmp_path) as (top, pilot):
         table = top.query_one(RankTable)
-        title = next(line for line in text(top).splitlines() if " class▾" in line)
+        title = next(line for line in text(top).splitlines() if " class▴" in line)
         await pilot.click(RankTable, offset=(title.index("batches"), 0))
         await pilot.pause()
         assert table.sorted_by == "batches"
-        assert "batches▾" in text(top)
+        assert "batches▴" in text(top)
         assert "517" in str(table.cells(0)[0])  # the one that is behind
 
 
@@ -355,8 +399,9 @@ async def test_a_recording_is_a_slider(tmp_path: Path) -> None:
 
 async def test_signals_are_off_unless_allowed(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
-        await press(pilot, "C", "K")
-        assert notices(top) == ["signals are off: start hangdoc top with --allow-signals"] * 2
+        for key in ("C", "K"):
+            await press(pilot, key)
+            assert notices(top) == ["signals are off: start hangdoc top with --allow-signals"]
 
 
 @pytest.mark.parametrize(("answer", "state"), [("y", "running"), ("n", "stopped")])
@@ -399,7 +444,7 @@ async def test_every_key_is_in_help_palette_and_docs(tmp_path: Path) -> None:
             assert f"| `{keys.shown(binding)}` | {binding.description} | {binding.tooltip} |" in page
             assert binding.tooltip in commands or binding.action in ("quit", "command_palette")
             assert hasattr(top, f"action_{binding.action.partition('(')[0]}")
-        assert all(keys.shown(binding) in text(top) for binding in keys.footer())
+        assert all(keys.shown(binding) in text(top) for binding in keys.footer(120))
 
 
 def test_events_tell_what_changed() -> None:

@@ -8,10 +8,14 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import TabbedContent
 
+from hangdoc_tui import keys
 from hangdoc_tui.app import Top
 from hangdoc_tui.head import Strip, job_line
 from hangdoc_tui.keys import VIEWS
-from tests.tui.sample_runs import app
+from hangdoc_tui.places import shorten_path
+from hangdoc_tui.source import Recorded
+from hangdoc_tui.stacks import StackView
+from tests.tui.sample_runs import CORPUS, app
 from tests.tui.test_screens import seen
 
 
@@ -59,3 +63,56 @@ def test_the_name_of_a_job_loses_whole_parts(tmp_path: Path) -> None:
     assert list(dict.fromkeys(shown)) == [
         "silent_rank.py", "silent_rank.py · torchrun", name, f"{name} · nccl"
     ]  # fmt: skip
+
+
+async def test_a_notice_covers_neither_the_finding_nor_the_keys(tmp_path: Path) -> None:
+    """Three notices lay over the finding and the keys."""
+    top = app("hung", tmp_path)
+    async with top.run_test(size=(80, 24), notifications=True) as pilot:
+        await seen(pilot)
+        before = lines(top)
+        for text in ("first", "second", "polling every 2 s " * 9):
+            top.notify(text, markup=False)
+            await pilot.pause(0.1)
+        shown = lines(top)
+        assert "polling every 2 s" in shown[1]
+        assert "…" in shown[1]
+        assert [at for at in range(24) if shown[at] != before[at]] == [1]
+        await open_view(pilot, "i")
+        top.notify("copied: ls", markup=False)
+        await pilot.pause(0.1)
+        assert [at for at, line in enumerate(lines(top)) if "copied: ls" in line] == [1]
+
+
+def test_the_keys_for_help_and_for_leaving_are_always_in_sight() -> None:
+    for width in range(30, 90):
+        shown = keys.footer(width)
+        assert [binding.action for binding in shown[-2:]] == ["keys", "quit"]
+        assert sum(len(f"  {keys.shown(each)} {each.description}") for each in shown) <= width
+
+
+def test_a_path_loses_its_first_directories() -> None:
+    path = "/e/lib/python3.11/site-packages/torch/_tensor.py:623"
+    shown = dict.fromkeys(shorten_path(path, width) for width in range(len(path), 11, -1))
+    assert list(shown) == [
+        path, "…/lib/python3.11/site-packages/torch/_tensor.py:623", "…/python3.11/site-packages/torch/_tensor.py:623",
+        "…/site-packages/torch/_tensor.py:623", "…/torch/_tensor.py:623", "…/_tensor.py:623",
+        "…_tensor.py:623", "…tensor.py:623", "…ensor.py:623", "…nsor.py:623",
+    ]  # fmt: skip
+
+
+async def test_the_stack_is_not_wrapped(tmp_path: Path) -> None:
+    top = app("hung", tmp_path)
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        await open_view(pilot, "2")
+        stack = top.query_one(StackView)
+        assert top.query_one("#stack-text").size.height == len(list(stack.lines(top.model)))  # type: ignore[arg-type]
+        assert any("…/" in str(line) for line in stack.lines(top.model))  # type: ignore[arg-type]
+
+
+async def test_facts_that_do_not_fit_begin_a_line(tmp_path: Path) -> None:
+    top = Top(Recorded([CORPUS / "nan_skip.hangdoc"], patience=2.0))
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        assert any(line.strip() == "59 of 60 batches" for line in lines(top))

@@ -584,6 +584,14 @@ def test_counters_at_the_header_of_a_loop() -> None:
     assert [view.batches_done for view in job(snapshot(fetching, inside)).ranks] == [10, 9]
 
 
+def test_a_number_of_batches_is_as_old_as_the_variables_that_count_them() -> None:
+    """Two ranks in lock step were read 5 s apart, and one seemed to be 21 batches behind."""
+    now = rank(0, *c10d("all_reduce"), train(15, locals=(local("step", 54),)))
+    earlier = rank(1, *c10d("all_reduce"), train(15, locals=(local("step", 33),)), deep_seconds_ago=5.0)
+    views = job(snapshot(now, earlier)).ranks
+    assert [(view.batches_done, view.batches_seconds_ago) for view in views] == [(54, 0.0), (33, 5.0)]
+
+
 def stale(seconds: float = 3.0, **more: object) -> Process:
     """Rank 1 was read in a barrier some seconds ago, and has run since."""
     return rank(1, *c10d("barrier"), train(25), deep_seconds_ago=seconds, **more)  # type: ignore[arg-type]

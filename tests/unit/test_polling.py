@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from hangdoc.observe.look.deep_reader import Readings
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks.python_stacks import has_run
+from hangdoc.observe.torch import loops
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import (
     Clocks,
@@ -29,6 +31,7 @@ from hangdoc.snapshot import (
     Interpreter,
     KernelThread,
     Local,
+    Loops,
     PythonThread,
     Recorded,
     RecordedGroup,
@@ -271,3 +274,25 @@ def test_a_run_whose_cards_rest_is_silent_although_its_ranks_spin(finished: floa
     poller._update_silence(gathered, ranks, set(), set())  # type: ignore[arg-type]
     assert ("mine" in poller._silent) is silent
     poller.close()
+
+
+def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll reads some of the ranks that have run. What it says of the others is of an earlier moment."""
+    monkeypatch.setattr(loops, "_MOST_IN_POLL", 1)
+    probe, now = loops.TrainingLoops(), [100.0]
+    monkeypatch.setattr(loops.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(probe, "read", lambda *_: loops.ReadLoops((), (), now[0]))
+    ranks = [SimpleNamespace(pid=pid, state="R", python=True, start_ticks=1) for pid in (1, 2)]
+    observation: Any = SimpleNamespace(
+        ranks=lambda: ranks, read_each=lambda targets, read: {target.pid: read(target) for target in targets}
+    )
+
+    def ages(*moved: int) -> dict[int, float]:
+        found = probe.poll(observation, moved)
+        now[0] += 2.0
+        return {pid: each.seconds_ago for pid, each in found.items() if isinstance(each, Loops)}
+
+    assert ages(1, 2) == {1: 0.0}
+    assert ages(1, 2) == {1: 2.0, 2: 0.0}
+    assert ages(1, 2) == {1: 0.0, 2: 2.0}
+    assert ages(1) == {1: 0.0, 2: 0.0}  # it has not run since: that is where it is

@@ -22,7 +22,7 @@ from hangdoc.render.console import record_console
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
 from hangdoc_tui import keys, pages, signals
-from hangdoc_tui.ranks import GROUPS, SORTS, RankTable
+from hangdoc_tui.ranks import GROUPS, RankTable
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import COMPARISONS, StackView
 from hangdoc_tui.tables import Settings
@@ -62,19 +62,20 @@ class Actions(App[None]):
         """Set to make the polling thread poll at once."""
 
     def keys_line(self) -> Content:
-        """The keys that a new user needs, each one clickable. Textual's Footer is not used because it computes its layout at
-        every change of focus, which delays the answer to a key (docs/performance.md)."""
+        """The keys that a new user needs, each one clickable, as many as fit: the last two always. Textual's Footer is not
+        used because it computes its layout at every change of focus, which delays the answer to a key (docs/performance.md)."""
         words = (
             f"[@click=app.{binding.action}][b $footer-key-foreground]{escape(keys.shown(binding))}[/] "
             f"{binding.description}[/]"
-            for binding in keys.footer()
+            for binding in keys.footer(self.size.width)
         )
         return Content.from_markup(" " + "  ".join(words))
 
-    def _instead(self, text: str) -> None:
-        """Show a notification in place of the earlier ones: a key pressed often must not cover the table."""
+    def notify(self, message: str, **options: Any) -> None:
+        """Show a notification in place of the earlier one. It has one line, over that of the costs (top.tcss)."""
         self.clear_notifications()
-        self.notify(text, markup=False)
+        self.screen.query("ToastHolder").remove()  # Textual leaves them behind, each with a line
+        super().notify(message, **options)
 
     def refresh_model(self) -> None:
         """Build the view model from the last poll, and draw header and view."""
@@ -156,12 +157,19 @@ class Actions(App[None]):
         if table.zoom():
             self.paint()
         else:
-            self._instead("this row is a single rank: press g for rows of several ranks")
+            self.notify("this row is a single rank: press g for rows of several ranks", markup=False)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
         table = self.query_one(RankTable)
-        table.sorted_by = following(SORTS, table.sorted_by)
+        table.sort_by_next()
+        self.paint()
+        table.point_at(self.selected)
+
+    def action_reverse(self) -> None:
+        """Reverse the order."""
+        table = self.query_one(RankTable)
+        table.reversed = not table.reversed
         self.paint()
         table.point_at(self.selected)
 
@@ -188,7 +196,7 @@ class Actions(App[None]):
         """Compare the stack with the next of COMPARISONS."""
         stack = self.query_one(StackView)
         stack.compared_to = following(COMPARISONS, stack.compared_to)
-        self._instead(f"the stack is compared with {stack.compared_to}")
+        self.notify(f"the stack is compared with {stack.compared_to}", markup=False)
         self.paint()
 
     def action_all_settings(self) -> None:
@@ -209,7 +217,7 @@ class Actions(App[None]):
         """Poll more or less often."""
         nearest = min(range(len(RATES)), key=lambda at: abs(RATES[at] - self.rate))
         self.rate = RATES[min(len(RATES) - 1, max(0, nearest + by))]
-        self._instead(f"polling every {self.rate:g} s")
+        self.notify(f"polling every {self.rate:g} s", markup=False)
         self.wake.set()
 
     def action_slide(self, by: int) -> None:

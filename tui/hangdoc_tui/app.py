@@ -22,6 +22,7 @@ from hangdoc.timeline import Timeline
 from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
 from hangdoc_tui.cards import CardTable, has_cards
+from hangdoc_tui.cells import flow
 from hangdoc_tui.grid import Grid
 from hangdoc_tui.head import TABS_WIDTH, Slider, Strip, finding_line, job_line, tab_label
 from hangdoc_tui.history import History
@@ -103,7 +104,7 @@ class Top(Actions):
                     yield widget()
         yield Input(placeholder="filter: words that a row must contain", id="filter")
         yield Static("hangdoc top needs a terminal of at least 60 columns and 16 lines.", id="small", markup=False)
-        yield Static(self.keys_line(), id="keys", markup=False)
+        yield Static(id="keys", markup=False)
 
     def _is_series(self) -> bool:
         return self.source.length is not None and self.source.length > 1
@@ -135,6 +136,7 @@ class Top(Actions):
         """Show a message instead of the views if the terminal is too small."""
         self._measure()
         self._draw_job()
+        self.query_one("#keys", Static).update(self.keys_line())
 
     def _measure(self) -> None:
         self._label_tabs()
@@ -276,18 +278,19 @@ class Top(Actions):
     def _show_costs(self, poll: Poll) -> None:
         problems = len(poll.diagnosis.problems) + sum(len(job.unseen) for job in poll.diagnosis.jobs)
         parts = [f"{self.source.title} at {poll.at.strftime('%Y-%m-%d %H:%M:%S')} UTC"]
+        parts += ["paused"] * self.paused + ["following the culprit"] * self.following
+        parts += [f"{problems} not observed (u)"] * bool(problems)
         if self._is_series():
             self.query_one(Slider).show(poll.number, self.source.length or 1)
         if self.source.length is None:
             every = self._pace()
             slowed = f" (requested: {self.rate:g} s)" if every > self.rate else ""
-            parts.append(f"every {every:.1f} s{slowed}, {poll.cpu_seconds:.2f} s of CPU each")
+            parts += [f"every {every:.1f} s{slowed}"]
+            parts += [f"{poll.cpu_seconds:.2f} s of CPU each"] * bool(poll.cpu_seconds)
             if self._polling is not None and (taking := time.monotonic() - self._polling) > 2 * self.rate:
                 parts.insert(0, f"the next poll has taken {duration(taking)} so far")
-        parts += ["paused"] * self.paused + ["following the culprit"] * self.following
-        parts += [f"{problems} not observed (u)"] * bool(problems)
-        text = Text(" " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
-        self.query_one("#cost", Static).update(text, layout=False)
+        (line, *_) = flow([Text(part, "dim") for part in parts], self.size.width - 1, " · ")
+        self.query_one("#cost", Static).update(Text(" ").join((Text(), line)), layout=False)
 
     def paint(self) -> None:
         """Draw the visible view. Others are drawn when they become visible."""

@@ -10,9 +10,11 @@ from textual.containers import Vertical
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
-from hangdoc.diagnosis import Job
-from hangdoc.phrases import numbers
+from hangdoc.diagnosis import Job, RankView
+from hangdoc.phrases import duration, numbers
+from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
+from hangdoc_tui.places import batches_age
 from hangdoc_tui.view_model import ViewModel
 
 _LINES = 6
@@ -29,22 +31,31 @@ class Amount(NamedTuple):
     total: int | None
     ended: bool
     """They run no further batch: all of theirs are done, or they left the loop."""
+    seconds_ago: float | None = None
+    """Age of the oldest of these numbers, if it was not read in this poll."""
 
     @property
     def text(self) -> str:
-        """`3 of 232`, `ended at 3 of 3`."""
+        """`3 of 232`, `ended at 3 of 3`, `3 of 232, 5.0 s ago`."""
         amount = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}"
-        return f"ended at {amount}" if self.ended else amount
+        age = f", {duration(self.seconds_ago)} ago" if self.seconds_ago is not None else ""
+        return f"ended at {amount}{age}" if self.ended else f"{amount}{age}"
 
 
 def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
-    """The batches of all ranks that count them, ordered by rank. Culprits are not grouped with other ranks."""
-    together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
+    """The batches of all ranks that count them, ordered by rank. Culprits are not grouped with other ranks, nor what was read in
+    this poll with what is older."""
+    together: dict[tuple[bool, bool, int, int | None, bool], list[RankView]] = {}
     for view in job.ranks:
         if view.batches_done is not None:
-            key = (view.rank in culprits, view.batches_done, view.batches_total, view.batches_ended)
-            together.setdefault(key, []).append(view.rank)
-    return sorted(Amount(tuple(ranks), *key[1:]) for key, ranks in together.items())
+            old = batches_age(view) is not None
+            key = (view.rank in culprits, old, view.batches_done, view.batches_total, view.batches_ended)
+            together.setdefault(key, []).append(view)
+    return sorted(
+        Amount(tuple(view.rank for view in views), *key[2:], max((age for view in views if (age := batches_age(view))),
+               default=None))
+        for key, views in together.items()
+    )  # fmt: skip
 
 
 class Batches(Vertical):
@@ -93,7 +104,10 @@ class Batches(Vertical):
             )
         elif plotted:
             self._title.update(
-                Text(f" batches done over time: {len(lines)} of {len(model.history.tracks)} ranks", "dim")
+                Text(
+                    f" batches done over time, epochs counted through: {len(lines)} of {len(model.history.tracks)} ranks",
+                    "dim",
+                )
             )
         self._title.display = plotted or not counts
         self._plot.display = plotted
@@ -109,7 +123,7 @@ class Batches(Vertical):
         newest = max(track[-1][0] for track in tracks.values())
         for rank, track in tracks.items():
             times, done = [seconds - newest for seconds, _ in track], [batches for _, batches in track]
-            plot.plot(times, done, label=f"rank {rank}", color="red" if rank in model.culprits else None)
+            plot.plot(times, done, label=f"rank {rank}", color="orange+" if rank in model.culprits else None)
         low, high = _bounds(batches for track in tracks.values() for _, batches in track)
         plot.ylim(low, high)
         plot.yticks(_ticks(low, high))
@@ -121,11 +135,11 @@ class Batches(Vertical):
 
 def _make_bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:
     is_culprit = bool(set(amount.ranks) & set(model.culprits))
-    style = "bold red" if is_culprit else ""
+    style = words.CULPRIT_STYLE if is_culprit else ""
     return (
         Text(("●" if is_culprit else " ") + numbers(amount.ranks), style or "bold"),
         Fitted(lambda width: bar(amount, longest, width)),
-        Text(amount.text, "bold yellow" if amount.ended else ""),
+        Text(amount.text, "bold yellow" if amount.ended else "dim" if amount.seconds_ago is not None else ""),
     )
 
 
@@ -136,7 +150,8 @@ def bar(amount: Amount, longest: int, width: int) -> Text:
     done = _count_eighths(amount.done, longest, width)
     whole, part = divmod(done, 8)
     expected = -(-_count_eighths(amount.total or 0, longest, width) // 8)
-    text = Text("█" * whole + (_PARTS[part] if part else ""), "yellow" if amount.ended else "green")
+    style = "yellow" if amount.ended else "green" if amount.seconds_ago is None else "dim green"
+    text = Text("█" * whole + (_PARTS[part] if part else ""), style)
     return text.append("─" * (expected - text.cell_len), "dim")
 
 

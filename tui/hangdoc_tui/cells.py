@@ -112,12 +112,18 @@ def legend(used: Collection[Cell], width: int, *, blocks: bool, recorded: bool =
     parts = [Text(f"{_ENDS} dim: recorded, {_SHARE[0]}…{_SHARE[-1]} not waiting")] if recorded else []
     parts += [Text.assemble((GLYPH[cell], STYLE[cell]), f" {WORDS[cell]}") for cell in CELLS if cell in used]
     parts += [Text(f"{_SHARE[0]}…{_SHARE[-1]} share making progress")] if blocks else []
-    lines: list[Text] = []
-    for part in parts:
-        if lines and lines[-1].cell_len + 2 + part.cell_len <= width:
-            lines[-1] = Text("  ").join((lines[-1], part))
-        else:
-            lines.append(part)
+    lines = flow(parts, width)
     for line in lines:
         line.stylize_before("dim")
+    return lines
+
+
+def flow(parts: Iterable[Text], width: int, separator: str = "  ") -> list[Text]:
+    """The parts in as many lines of `width` as that takes. None is cut, unless it is longer than a line."""
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + len(separator) + part.cell_len <= width:
+            lines[-1] = Text(separator, part.style).join((lines[-1], part))
+        else:
+            lines.append(part)
     return lines

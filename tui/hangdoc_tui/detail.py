@@ -11,8 +11,8 @@ from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
-from hangdoc_tui.places import place, stack_age
-from hangdoc_tui.view_model import RankChosen, ViewModel
+from hangdoc_tui.places import batches_age, place, stack_age
+from hangdoc_tui.view_model import RankChosen, ViewModel, gibibytes
 
 LARGE = 64
 """A run with more ranks is large: they do not fit into a table of one row each."""
@@ -43,7 +43,7 @@ class Detail(Widget):
         if model is None:
             return Text()
         ranks = [view.rank for view in model.job.ranks]
-        recorder, width = model.history.recorder, max(20, self.size.width - 2)
+        recorder, width = model.history.recorder, max(20, self.size.width)
         lines = cells.legend(recorder.used, width, blocks=len(ranks) > LARGE, recorded=recorder.recorded > 0)
         if zoomed is not None:
             lines = [Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")]
@@ -53,7 +53,10 @@ class Detail(Widget):
         self._map, self._map_at = [], len(lines) + 2
         if len(ranks) > LARGE and (room := self.size.height - self._map_at) > 1:
             lines += self._mapped(model, ranks, room)
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[: max(1, self.size.height)])
+        height = max(1, self.size.height)
+        if len(lines) > height:
+            lines[height - 1 :] = [Text("  …", "dim")]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
     def _mapped(self, model: ViewModel, ranks: Sequence[int], room: int) -> Iterator[Text]:
         """A character for each rank now, or for each block of ranks if there are too many."""
@@ -69,7 +72,7 @@ class Detail(Widget):
             for block in self._map[start : start + _PER_LINE]:
                 glyph, style = cells.draw_block([did.get(rank, "unseen") for rank in block])
                 if not is_culprit.isdisjoint(block):
-                    glyph, style = "●", "bold red"
+                    glyph, style = "●", words.CULPRIT_STYLE
                 line.append((glyph, f"{style} reverse" if model.selected in block and glyph != "●" else style))
             yield cells.joined(line)
 
@@ -85,22 +88,22 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
     age, rank = stack_age(view), model.run.ranks.get(view.rank)
     is_culprit = view.rank in model.culprits
     activity = (words.clean(view.role or ""), words.operation(view.operation), _describe_batches(view))
-    yield Text.assemble(
-        (f"{'●' if is_culprit else ''}rank {view.rank}  ", "bold red" if is_culprit else "bold"),
-        (f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label]),
-        *(f" · {fact}" for fact in activity if fact),
+    state = Text(f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label])
+    first = Text.assemble(
+        (f"{'●' if is_culprit else ''}rank {view.rank}  ", words.CULPRIT_STYLE if is_culprit else "bold"), state
     )
+    yield from _flow([first, *(Text(fact) for fact in activity if fact)], width, indent=0)
     facts = (
         f"pid {view.pid} on {words.clean(view.host)}" if view.pid is not None else f"on {words.clean(view.host)}",
         f"CPU {view.cpu_percent:.0f}%" if view.cpu_percent is not None else "",
+        f"memory {gibibytes(memory)}" if (memory := model.memory(view)) is not None else "",
         f"card {view.gpu.index} {words.gpu([view])}" if view.gpu is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
+        f"{words.rate(rate)} batches/s" if (rate := model.batch_rate(view)) is not None else "",
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
-    yield Text("  " + " · ".join(fact for fact in facts if fact), "dim")
-    for recorded in (calls.facts(model, view), calls.pace_facts(model, view)):
-        if some := list(recorded):
-            yield Text("  " + " · ".join(some), "dim")
+    for some in (facts, calls.facts(model, view), calls.pace_facts(model, view)):
+        yield from _flow([Text(fact, "dim") for fact in some if fact], width)
     if view.where is not None:
         by = "last call at " if view.where_source == "recorder" and view.operation is None else ""
         yield Text(f"  {by}{place(view.where, width - 2 - len(by))}", "dim" if age is not None else "")
@@ -110,8 +113,16 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
         yield Text(f"  {name}:{frame.line}  {source}", "dim")
 
 
+def _flow(facts: list[Text], width: int, indent: int = 2) -> Iterator[Text]:
+    """The facts in lines of `width`: none is cut where a line has room for it."""
+    for number, line in enumerate(cells.flow(facts, width - 2, " · ")):
+        yield Text(" " * (2 if number else indent)).append_text(line)
+
+
 def _describe_batches(view: RankView) -> str:
     if view.batches_done is None:
         return ""
     total = f" of {view.batches_total}" if view.batches_total is not None else ""
-    return f"{view.batches_done}{total} batches{', ended' if view.batches_ended else ''}"
+    age = batches_age(view)
+    ago = f", counted {duration(age)} ago" if age is not None else ""
+    return f"{view.batches_done}{total} batches{', ended' if view.batches_ended else ''}{ago}"

@@ -40,6 +40,7 @@ class Column(NamedTuple):
 
     title: str
     least: int = 0
+    """It is cut to this width if there is no room for all of it; 0: it is never cut."""
     most: int | None = None
     flexible: bool = False
     """It needs only `least` and gets the room that is left: the first such column all, the others no more than they want."""
@@ -194,7 +195,11 @@ class Grid(ScrollView, can_focus=True):
         first = Strip([Segment(_MARK if pointed else " "), *line.crop(0, kept)])
         if pointed and self.app.native_ansi_color:  # one of 16 background colours would hide some of the cells
             first = first.apply_style(Style(reverse=True))
-        strip = Strip([*first, *line.crop(cut, cut + self.size.width)])
+        room = self.size.width - kept - _MARK_WIDTH
+        rest = line.crop(cut, cut + room)
+        if line.crop(cut + room).text.strip():  # it can be scrolled
+            rest = Strip([*rest.crop(0, room - 1), Segment("…")])
+        strip = Strip([*first, *rest])
         strip = strip.adjust_cell_length(self.size.width).apply_style(style)
         if pointed:  # the cells keep their own colours, which show what a rank does
             cursor = Style(bold=True, bgcolor=self.get_component_rich_style("grid--cursor").bgcolor)
@@ -271,6 +276,9 @@ def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> lis
         if not columns[last].gives_way:
             break
         widths[last] = 0
+    for at in reversed(range(len(columns))):  # what is still too wide is cut rather than scrolled
+        if widths[at] > columns[at].least > 0 > left():
+            widths[at] = max(columns[at].least, widths[at] + left())
     takers = [at for at, column in enumerate(columns) if column.flexible and widths[at]]
     for at in reversed(takers):
         wanted = left() if at == takers[0] else min(natural[at] - widths[at], left() // 2)

@@ -69,7 +69,8 @@ def finding_line(model: ViewModel) -> Text:
         return Text(text.get(model.job.verdict, "Nothing found."), style="dim")
     more = len(model.job.findings) - 1
     return Text.assemble(
-        (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
+        (f" {finding.severity} ", f"reverse {words.SEVERITY_STYLE[finding.severity]}"),
+        " ",
         (f"{finding.code} {finding.name} ", "bold"),
         words.clean(finding.summary),
         (f"  score {finding.confidence * 100:.0f}" + (f", and {more} more" if more else ""), "dim"),

@@ -10,6 +10,8 @@ from hangdoc.render import words
 from hangdoc.timeline import Past, Recorder
 
 _KEPT_POLLS = 240
+_RATE_SECONDS = 10.0
+"""Batches per second are those of this time at least, if the rank was observed for so long."""
 _KEPT_EVENTS = 2000
 
 
@@ -28,14 +30,47 @@ class Track:
     """One rank over time. A restarted rank keeps its track."""
 
     batches: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
-    """(seconds since the first poll, batches done): the first and the last poll of each period with the same number."""
+    """(seconds since the first poll, batches done): the first and the last reading of each period with the same number. The
+    batches are counted through all epochs since that of the first poll, so the number never falls."""
     last: RankView | None = None
+    _counted: RankView | None = None
+    """The view of the newest reading."""
+    _passed: int = 0
+    """Batches of the epochs before the present one."""
 
-    def count(self, seconds: float, done: int) -> None:
-        """Add one poll's number of batches."""
+    def count(self, seconds: float, view: RankView) -> None:
+        """Add what one poll says of the rank's batches."""
+        if view.batches_done is None:
+            return
+        read_at = seconds - (view.batches_seconds_ago or 0.0)
+        if self.batches and read_at <= self.batches[-1][0]:
+            return  # it was not read again
+        if self._counted is not None:
+            self._passed += _find_passed(self._counted, view)
+        self._counted = view
+        done = max(self._passed + view.batches_done, self.batches[-1][1] if self.batches else 0)
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
-        self.batches.append((seconds, done))
+        self.batches.append((read_at, done))
+
+    def batches_per_second(self) -> float | None:
+        """Over the last seconds; None as long as there are not two readings."""
+        if len(self.batches) < 2:
+            return None
+        (last, done), *earlier = reversed(self.batches)
+        first, before = next(((at, n) for at, n in earlier if last - at >= _RATE_SECONDS), earlier[-1])
+        return (done - before) / (last - first)
+
+
+def _find_passed(before: RankView, view: RankView) -> int:
+    """The batches of an epoch that has ended between two readings of a rank; 0 if it continues. A number that falls by
+    one, or that another source gives, is that of the same epoch: sources differ in whether they count the present batch."""
+    fallen = (before.batches_done or 0) - (view.batches_done or 0)
+    if before.pid != view.pid:
+        return before.batches_done or 0
+    if fallen <= 1 or before.batches_source != view.batches_source:
+        return 0
+    return max(before.batches_done or 0, before.batches_total or 0)
 
 
 class History:
@@ -66,15 +101,10 @@ class History:
         new = [*self._verdict_events(at, job), *self._rank_events(at, job)]
         for view in job.ranks:
             track = self.tracks.setdefault(view.rank, Track())
-            if view.batches_done is not None:
-                track.count(seconds, view.batches_done)
+            track.count(seconds, view)
             track.last = view
         self.events.extend(new)
         return new
-
-    def most_batches(self) -> int | None:
-        """The largest number of batches that any rank has done."""
-        return max((t.batches[-1][1] for t in self.tracks.values() if t.batches), default=None)
 
     def _verdict_events(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
         if job.verdict != self._verdict:

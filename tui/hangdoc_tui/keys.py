@@ -47,6 +47,7 @@ BINDINGS: tuple[Binding, ...] = (
     *(_key(str(at), f"go('{name}')", f"show {name}", what, _VIEWS) for at, (name, what) in enumerate(VIEWS.items(), 1)),
     _key("slash", "filter", "filter", "Show only the rows that contain all of these words", _RANKS, footer=True),
     _key("s", "sort", "sort", "Sort the ranks by the next column", _RANKS, footer=True),
+    _key("S", "reverse", "reverse", "Reverse the order: ▴ the smallest first, ▾ the largest first", _RANKS),
     _key(
         "g",
         "group",
@@ -103,9 +104,12 @@ def groups() -> Iterator[tuple[str, list[Binding]]]:
     yield from bindings_by_group.items()
 
 
-def footer() -> Iterator[Binding]:
-    """The keys that a new user needs."""
-    return (binding for binding in BINDINGS if binding.show)
+def footer(width: int) -> list[Binding]:
+    """The keys that a new user needs, as many as fit into `width`. The last two, `keys` and `quit`, are always among them."""
+    bindings = [binding for binding in BINDINGS if binding.show]
+    while len(bindings) > 2 and sum(len(f"{shown(binding)} {binding.description}") + 2 for binding in bindings) > width:
+        del bindings[-3]
+    return bindings
 
 
 def hint(bindings: Iterable[BindingType]) -> str:

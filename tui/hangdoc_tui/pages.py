@@ -73,7 +73,8 @@ def finding_page(findings: Iterable[Finding]) -> Page:
 
 def _describe_finding(finding: Finding) -> Iterable[RenderableType]:
     yield Text.assemble(
-        (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
+        (f" {finding.severity} ", f"reverse {words.SEVERITY_STYLE[finding.severity]}"),
+        " ",
         (f"{finding.code} {finding.name}", "bold"),
         (f"  score {finding.confidence * 100:.0f}", "dim"),
     )

@@ -7,7 +7,7 @@ from hangdoc.phrases import duration
 from hangdoc.render import words
 
 _THIS_POLL = 1.0
-"""Seconds."""
+"""Seconds. What is older was not read in this poll."""
 _USEFUL = 6
 """A source line cut to fewer characters is not worth showing."""
 
@@ -25,6 +25,13 @@ def place(where: Where | None, width: int) -> str:
     if room >= _USEFUL:
         return f"{name}  {what[: room - 1]}…"
     return name if len(name) <= width else f"…{name[len(name) - width + 1 :]}"
+
+
+def shorten_path(path: str, width: int) -> str:
+    """A path of at most `width` characters: `…/torch/_tensor.py:623` without as many of its first directories as that takes."""
+    while len(path) > width and "/" in (rest := path.removeprefix("…").lstrip("/")):
+        path = "…/" + rest.partition("/")[2]
+    return path if len(path) <= width else f"…{path[len(path) - max(0, width - 1) :]}"
 
 
 def placed(view: RankView, width: int) -> Text:
@@ -46,3 +53,9 @@ def stack_age(view: RankView) -> str | None:
     if view.stack_seconds_ago is None or view.label == "blocked" or view.stack_seconds_ago < _THIS_POLL:
         return None
     return duration(view.stack_seconds_ago)
+
+
+def batches_age(view: RankView) -> float | None:
+    """How old a rank's number of batches is, in seconds, if it is not of this poll: then it can't be compared with others."""
+    age = view.batches_seconds_ago
+    return age if view.batches_done is not None and age is not None and age >= _THIS_POLL else None

@@ -1,6 +1,6 @@
 """The first view: a timeline for each rank, class, host or block of ranks, and the details of the selected rank."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
 from textual import events
@@ -15,22 +15,26 @@ from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
 from hangdoc_tui.detail import LARGE, Detail
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
-from hangdoc_tui.places import placed, stack_age
-from hangdoc_tui.view_model import RankChosen, ViewModel
+from hangdoc_tui.places import batches_age, placed, stack_age
+from hangdoc_tui.view_model import RankChosen, ViewModel, gibibytes
 
-_LAST = float("inf")
-SORTS: dict[str, Callable[[RankView], object]] = {  # by the titles of the columns
-    "rank": lambda view: view.rank,
-    "doing": lambda view: (("dead", "blocked", None, "computing").index(view.label), view.state, view.rank),
-    "batches": lambda view: (view.batches_done if view.batches_done is not None else _LAST, view.rank),
-    "silent": lambda view: (-(view.silent_seconds or 0.0), view.rank),
-    "cpu": lambda view: (-(view.cpu_percent or 0.0), view.rank),
-    "gpu": lambda view: (view.gpu.utilisation or 0 if view.gpu is not None else _LAST, view.rank),
-    "host": lambda view: (view.host, view.rank),
+SORTS: dict[str, tuple[Callable[[ViewModel, RankView], object], bool]] = {
+    "rank": (lambda _, view: view.rank, False),
+    "doing": (lambda _, view: (("dead", "blocked", None, "computing").index(view.label), view.state), False),
+    "batches": (lambda _, view: view.batches_done, False),
+    "batch/s": (ViewModel.batch_rate, False),
+    "silent": (lambda _, view: view.silent_seconds, True),
+    "cpu": (lambda _, view: view.cpu_percent, True),
+    "mem": (ViewModel.memory, True),
+    "gpu": (lambda _, view: view.gpu.utilisation if view.gpu is not None else None, False),
+    "host": (lambda _, view: view.host, False),
 }
+"""By the titles of the columns: what the ranks are sorted by, and whether the largest comes first, unless a person reverses it.
+Ranks for which it is not known come last."""
 GROUPS = {"ranks": "rank", "classes": "class", "hosts": "on host", "blocks": "block"}
 """What a row may be, and the title of its column."""
-_SORTED = "▾"
+_SORTED = {False: "▴", True: "▾"}
+"""Whether the largest comes first."""
 _DETAIL_LINES = 6
 _FAR_BEHIND = 2
 """Batches. In a run that makes progress, some ranks are always one behind the others."""
@@ -42,9 +46,11 @@ class RankTable(Grid):
     def __init__(self) -> None:
         super().__init__(
             "ranks",
-            _make_columns(grouped=False, roles=False, several_hosts=False, recorded=False, gpus=False, timeline=24),
+            _make_columns(
+                grouped=False, roles=False, several_hosts=False, recorded=False, gpus=False, rates=False, timeline=24
+            ),
         )
-        self.sorted_by, self.filter = "rank", ""
+        self.sorted_by, self.reversed, self.filter = "rank", False, ""
         self.chosen_group: str | None = None
         """What a person chose from GROUPS. None: the size and the verdict of the run decide."""
         self.zooms: list[tuple[int, ...]] = []
@@ -65,6 +71,16 @@ class RankTable(Grid):
         # In a large run that makes progress, almost every rank is a class of its own; in one that hangs, almost all are equal.
         return "blocks" if self.zooms or self._model.job.verdict == "healthy" else "classes"
 
+    @property
+    def largest_first(self) -> bool:
+        """The direction of the order."""
+        return SORTS[self.sorted_by][1] != self.reversed
+
+    def sort_by_next(self) -> None:
+        """Sort by the next column that there is."""
+        titles = [title for title in SORTS if any(column.title == title for column in self._columns)]
+        self.sorted_by, self.reversed = titles[(titles.index(self.sorted_by) + 1) % len(titles)], False
+
     def show(self, model: ViewModel) -> None:
         """Draw the ranks of a poll, with the cursor at the selected one."""
         self._model = model
@@ -74,8 +90,9 @@ class RankTable(Grid):
             for views in self._groups(model)
             if not wanted or all(word in _join_search_text(views) for word in wanted)
         ]
-        most = model.history.most_batches()
+        most = _find_most_batches(model.job.ranks)
         grouped = self.grouped_by != "ranks"
+        rates = any(model.batch_rate(view) is not None for view in model.job.ranks)
         several_hosts = len({view.host for view in model.job.ranks}) > 1
         columns = _make_columns(
             grouped=grouped,
@@ -83,15 +100,21 @@ class RankTable(Grid):
             several_hosts=several_hosts,
             recorded=calls.has_record(model),
             gpus=words.has_gpus(model.job),
-            timeline=max(24, self.size.width // 3),
+            rates=rates,
+            timeline=max(24 if self.size.width >= 80 else 16, self.size.width // 4),
         )
+        columns = tuple(c._replace(gives_way=0) if c.title == self.sorted_by else c for c in columns)
         self.set_columns(columns)
         timeline = _TimelineColumn(model)
         titles = {column.title: at for at, column in enumerate(columns)}
         heads: dict[int, Cell] = {titles["timeline"]: Fitted(timeline.axis), 0: Text(GROUPS[self.grouped_by])}
         if (at := titles.get(self.sorted_by)) is not None:
-            heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED}")
-        self.fill(len(self._rows), lambda index: _make_cells(model, self._rows[index], most, timeline, grouped), heads)
+            heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED[self.largest_first]}")
+
+        def cells_of(index: int) -> tuple[Cell, ...]:
+            return _make_cells(model, self._rows[index], most, timeline, grouped=grouped, rates=rates)
+
+        self.fill(len(self._rows), cells_of, heads)
         self.point_at(model.selected)
 
     def point_at(self, rank: int | None) -> None:
@@ -122,7 +145,11 @@ class RankTable(Grid):
     def _groups(self, model: ViewModel) -> list[list[RankView]]:
         within = set(self.zooms[-1]) if self.zooms else None
         shown = [view for view in model.job.ranks if within is None or view.rank in within]
-        views = sorted(shown, key=SORTS[self.sorted_by])  # type: ignore[arg-type]
+        find = SORTS[self.sorted_by][0]
+        known = [(value, view) for view in shown if (value := find(model, view)) is not None]
+        known.sort(key=lambda pair: pair[0], reverse=self.largest_first)  # type: ignore[arg-type, return-value]
+        views = [view for _, view in known]
+        views += [view for view in shown if find(model, view) is None]
         order = {view.rank: at for at, view in enumerate(views)}
         match self.grouped_by:
             case "classes":
@@ -148,8 +175,9 @@ class RankTable(Grid):
         self._choose(event.index, True)
 
     def on_grid_header_clicked(self, event: Grid.HeaderClicked) -> None:
-        """Sort by that column, where there is an order."""
+        """Sort by that column, where there is an order; a second click reverses it."""
         if event.title in SORTS and self._model is not None:
+            self.reversed = event.title == self.sorted_by and not self.reversed
             self.sorted_by = event.title
             self.show(self._model)
 
@@ -216,7 +244,7 @@ class _TimelineColumn:
 
 
 def _make_columns(
-    *, grouped: bool, roles: bool, several_hosts: bool, recorded: bool, gpus: bool, timeline: int
+    *, grouped: bool, roles: bool, several_hosts: bool, recorded: bool, gpus: bool, rates: bool, timeline: int
 ) -> tuple[Column, ...]:
     return (
         Column("rank", least=8, most=14),
@@ -225,18 +253,26 @@ def _make_columns(
         Column("timeline", least=timeline, flexible=True),
         Column("doing", least=12, most=30),
         Column("batches", least=8, gives_way=1),
-        Column("silent", least=7, gives_way=2),
+        *([Column("batch/s", gives_way=2)] if rates else []),
+        Column("silent", least=7, gives_way=3),
         Column("cpu", least=4, gives_way=4),
-        *([Column("gpu", least=4, most=16, gives_way=2)] if gpus else []),
-        *([Column("calls/s", gives_way=6), Column("late", least=6, gives_way=5)] if recorded else []),
-        Column("where", least=20, most=70, flexible=True, gives_way=3),
-        *([Column("host", most=20, gives_way=7)] if several_hosts else []),
-        Column("pid", gives_way=8),
+        Column("mem", least=4, gives_way=5),
+        *([Column("gpu", least=4, most=16, gives_way=3)] if gpus else []),
+        *([Column("calls/s", gives_way=8 if rates else 2), Column("late", least=6, gives_way=7)] if recorded else []),
+        Column("where", least=20, most=70, flexible=True, gives_way=6),
+        *([Column("host", most=20, gives_way=9)] if several_hosts else []),
+        Column("pid", gives_way=10),
     )
 
 
 def _make_cells(
-    model: ViewModel, views: Sequence[RankView], most: int | None, timeline: _TimelineColumn, grouped: bool
+    model: ViewModel,
+    views: Sequence[RankView],
+    most: RankView | None,
+    timeline: _TimelineColumn,
+    *,
+    grouped: bool,
+    rates: bool,
 ) -> tuple[Cell, ...]:
     first = views[0]
     is_culprit = any(view.rank in model.culprits for view in views)
@@ -246,14 +282,16 @@ def _make_cells(
     several_hosts = len({view.host for view in model.job.ranks}) > 1
     row: tuple[Cell, ...] = (
         Text(("●" if is_culprit else " ") + (name if len(name) <= 13 else name[:12] + "…"),
-             style="bold red" if is_culprit else "bold"),
+             style=words.CULPRIT_STYLE if is_culprit else "bold"),
         *([Text(words.roles(views))] if words.has_roles(model.job) else []),
         *([Text(f"{len(views):,}", justify="right")] if grouped else []),
         Fitted(lambda width: timeline.row(ranks, width)),
         doing(views),
         _show_batches(views, most),
+        *([Text(_show_batch_rate(model, views), justify="right")] if rates else []),
         Text(_show_silence(views), justify="right"),
         Text(_show_cpu(views), justify="right"),
+        Text(_show_memory(model, views), justify="right"),
         *([_show_gpu(views)] if words.has_gpus(model.job) else []),
         *([Text(calls.rate_text(model, views), justify="right"), Text(calls.late_text(model, views), justify="right")]
           if calls.has_record(model) else []),
@@ -303,18 +341,41 @@ def doing(views: Sequence[RankView]) -> Text:
     return Text.assemble(*parts)
 
 
-def _show_batches(views: Sequence[RankView], most: int | None) -> Text:
-    done = [view.batches_done for view in views if view.batches_done is not None]
-    if not done:
+def _find_most_batches(views: Iterable[RankView]) -> RankView | None:
+    """The rank that has done the most batches, of those that were counted in this poll."""
+    counted = [view for view in views if view.batches_done is not None and batches_age(view) is None]
+    return max(counted, key=lambda view: view.batches_done or 0, default=None)
+
+
+def _show_batches(views: Sequence[RankView], most: RankView | None) -> Text:
+    """Those of this poll, with how many the last one is behind the first of the run; else older ones, with their age."""
+    counted = [view for view in views if view.batches_done is not None]
+    now = [view for view in counted if batches_age(view) is None]
+    if not counted:
         return Text("-", justify="right")
-    least, total = min(done), views[0].batches_total
+    done = [view.batches_done or 0 for view in now or counted]
+    least, total = min(done), (now or counted)[0].batches_total
     text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
-    behind = (most or 0) - least
-    return Text.assemble(
-        f"{text}/{total}" if total is not None else text,
-        (f" {behind} behind", "bold yellow") if behind >= _FAR_BEHIND else "",
-        justify="right",
-    )
+    text = f"{text}/{total}" if total is not None else text
+    if not now:
+        return Text(f"{text} {max(batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right")
+    behind = (most.batches_done or 0) - least if most is not None else 0
+    # Of equally many batches, more than half behind may as well be some ahead, in the next epoch.
+    same_epoch = total is None or most is None or most.batches_total != total or behind <= total // 2
+    late = behind >= _FAR_BEHIND and same_epoch
+    return Text.assemble(text, (f" {behind} behind" if late else "", "bold yellow"), justify="right")
+
+
+def _show_batch_rate(model: ViewModel, views: Sequence[RankView]) -> str:
+    """On average."""
+    rates = [rate for view in views if (rate := model.batch_rate(view)) is not None]
+    return words.rate(sum(rates) / len(rates)) if rates else "-"
+
+
+def _show_memory(model: ViewModel, views: Sequence[RankView]) -> str:
+    """That of the largest one."""
+    most = max((size for view in views if (size := model.memory(view)) is not None), default=None)
+    return gibibytes(most) if most is not None else "-"
 
 
 def _show_silence(views: Sequence[RankView]) -> str:

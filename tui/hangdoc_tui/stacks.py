@@ -14,11 +14,14 @@ from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.views.detail import frames_of, place_of_frame
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
-from hangdoc_tui.places import stack_age
+from hangdoc_tui.cells import flow
+from hangdoc_tui.places import shorten_path, stack_age
 from hangdoc_tui.view_model import ViewModel
 
 COMPARISONS = ("nothing", "the last poll", "another rank")
 _LOCALS_SHOWN = 12
+_LEAST_PLACE = 24
+"""Columns that the place of a frame has beside a long name."""
 
 
 class StackView(VerticalScroll):
@@ -28,6 +31,7 @@ class StackView(VerticalScroll):
         super().__init__(id="stack")
         self.native, self.locals, self.compared_to = False, True, "nothing"
         self._shown = Static(id="stack-text", markup=False)
+        self._model: ViewModel | None = None
         self._placed: int | None = None
         """The rank for which the view was last scrolled. Afterwards, a person scrolls."""
 
@@ -37,6 +41,7 @@ class StackView(VerticalScroll):
 
     def show(self, model: ViewModel) -> None:
         """Draw it."""
+        self._model = model
         self._shown.update(Text("\n").join(self.lines(model)))
         if model.selected != self._placed:
             self._placed = model.selected
@@ -47,9 +52,18 @@ class StackView(VerticalScroll):
         rank = model.run.ranks.get(model.selected) if model.selected is not None else None
         if rank is None or not rank.own:
             return
-        title, height = _make_title(rank.own[0]).plain, self.size.height
+        title, height = _make_title(rank.own[0], self._width).plain, self.size.height
         at = next((at for at, line in enumerate(self.lines(model)) if title in line.plain), 0)
         self.scroll_to(y=max(0, at - height // 2) if at + 1 >= height else 0, animate=False)
+
+    @property
+    def _width(self) -> int:
+        return max(40, self.size.width - 1)
+
+    def on_resize(self) -> None:
+        """Paths are shortened to the width."""
+        if self._model is not None:
+            self.show(self._model)
 
     def lines(self, model: ViewModel) -> Iterator[Text]:
         """The lines of the view."""
@@ -73,10 +87,10 @@ class StackView(VerticalScroll):
             yield Text(f"+ only here, - only {other[0]}", style="dim")
             for frame in other[1]:
                 if place_of_frame(frame) not in {place_of_frame(mine) for mine in frames}:
-                    yield Text.assemble(("- ", "red"), _make_title(frame))
+                    yield Text.assemble(("- ", "red"), _make_title(frame, self._width))
         for frame in frames:
             new = there is not None and place_of_frame(frame) not in there
-            yield Text.assemble(("+ " if new else "  ", "green"), _make_title(frame))
+            yield Text.assemble(("+ " if new else "  ", "green"), _make_title(frame, self._width))
             if frame.source:
                 yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
             if self.locals and not frame.library:
@@ -84,7 +98,7 @@ class StackView(VerticalScroll):
         if not frames and (call := self._last_call(model, rank)) is not None:
             text = f"It moves, so it is not paused for its stack. It called {call.op} {duration(call.age_seconds)} ago here:"
             yield Text(words.clean(text), "dim")
-            yield from (Text("  ") + _make_title(frame) for frame in call.frames)
+            yield from (Text("  ") + _make_title(frame, self._width) for frame in call.frames)
         elif not frames:
             stack = rank.process.stack if rank.process is not None else None
             yield Text(stack.reason if isinstance(stack, Unavailable) else "No stack.", style="magenta")
@@ -98,11 +112,11 @@ class StackView(VerticalScroll):
     def _head(self, model: ViewModel, rank: Rank) -> Iterator[Text]:
         view = model.view(rank.rank)
         if view is not None:
-            yield Text.assemble(
-                (f"rank {rank.rank}", "bold"), f"  pid {view.pid or '-'} on {words.clean(view.host)}  ",
-                (f"{words.LABEL_GLYPH[view.label]} {view.label or '?'}: {view.state}", words.LABEL_STYLE[view.label]),
-                f"  {words.operation(view.operation)}",
-            )  # fmt: skip
+            facts = (f"pid {view.pid or '-'} on {words.clean(view.host)}", words.operation(view.operation))
+            state = Text(
+                f"{words.LABEL_GLYPH[view.label]} {words.label_and_state(view)}", words.LABEL_STYLE[view.label]
+            )
+            yield from flow([Text(f"rank {rank.rank}", "bold"), state, *map(Text, filter(None, facts))], self._width)
             if view.like is not None:
                 text = f"in the same state as rank {view.like}, whose variables and threads its host sent for both"
                 yield Text(text, "dim")
@@ -132,9 +146,10 @@ class StackView(VerticalScroll):
         return None
 
 
-def _make_title(frame: Frame) -> Text:
+def _make_title(frame: Frame, width: int) -> Text:
     place = f"{words.clean(frame.file)}:{frame.line}" if not frame.native else words.clean(frame.file)
     name = words.clean(frame.function)
+    place = shorten_path(place, max(_LEAST_PLACE, width - len(name) - 6))
     return Text.assemble((name, "bold" if not frame.library else "dim"), (f"  {place}", "dim"))
 
 

@@ -1,5 +1,6 @@
 """The stacks of all ranks merged into one tree."""
 
+from rich.style import Style
 from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
@@ -20,6 +21,15 @@ class GrowingTree(Tree[int | None]):
         super().__init__(Text(name), id=name)
         self.show_root = False
         self._shown: object = None
+
+    def render_label(self, node: TreeNode[int | None], base_style: Style, style: Style) -> Text:
+        """The label of a node as it fits: the tree is never wider than its view."""
+        label = super().render_label(node, base_style, style)
+        depth = 0
+        while node.parent is not None:
+            node, depth = node.parent, depth + 1
+        label.truncate(max(8, self.size.width - self.guide_depth * max(0, depth - 1)), overflow="ellipsis")
+        return label
 
     def grow(self, content: object) -> bool:
         """Whether `content` is new. If so, the tree is now empty and must be filled."""
@@ -58,7 +68,7 @@ class StackTree(GrowingTree):
 
     def _add(self, parent: TreeNode[int | None], branch: Branch, culprits: tuple[int, ...]) -> None:
         is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
-        who = Text(f"[{numbers(branch.ranks)}] ", style="bold red" if is_culprit else "bold")
+        who = Text(f"[{numbers(branch.ranks)}] ", style=words.CULPRIT_STYLE if is_culprit else "bold")
         first, *rest = branch.frames
         node = parent.add(who + _show_frame(first), data=branch.ranks[0], expand=True, allow_expand=True)
         for frame in rest:

@@ -45,3 +45,18 @@ class ViewModel:
     def view(self, rank: int | None) -> RankView | None:
         """A rank of the diagnosis; None if it has no such rank."""
         return next((view for view in self.job.ranks if view.rank == rank), None)
+
+    def batch_rate(self, view: RankView) -> float | None:
+        """The batches per second of a rank, over the last polls."""
+        track = self.history.tracks.get(view.rank)
+        return track.batches_per_second() if track is not None and view.batches_done is not None else None
+
+    def memory(self, view: RankView) -> int | None:
+        """The resident memory of a rank, without its helpers, in bytes."""
+        rank = self.run.ranks.get(view.rank)
+        return rank.process.resident_bytes if rank is not None and rank.process is not None else None
+
+
+def gibibytes(size: int) -> str:
+    """`1.3G`, as in top(1)."""
+    return f"{size / (1 << 30):.1f}G"

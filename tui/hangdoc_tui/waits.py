@@ -91,7 +91,9 @@ def _make_title(picture: Picture, model: ViewModel) -> Text:
     since = f" for {duration(blockage.age_seconds)}" if blockage.age_seconds is not None else ""
     shape = ", a cycle" if picture.cycle else ""
     ends = f". {_ENDS[blockage.ends]}" if _ENDS[blockage.ends] else ""
-    return Text.assemble((f"● {who}", "bold red" if blamed else "bold"), f": {name}{shape}{since}", (ends, "dim"))
+    return Text.assemble(
+        (f"● {who}", words.CULPRIT_STYLE if blamed else "bold"), f": {name}{shape}{since}", (ends, "dim")
+    )
 
 
 def _find_finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
@@ -130,8 +132,8 @@ def _list_awaited(group: Class, run: Run) -> str:
 def _make_line(group: Class, edge: str, awaited: str, model: ViewModel) -> Line:
     view = model.view(group.ranks[0])
     is_culprit = bool(set(group.ranks) & set(model.culprits))
-    who = Text.assemble((edge, "yellow"), ("●" if is_culprit else "", "bold red"),
-                        (phrases.ranks(group.ranks), "bold red" if is_culprit else "bold"))  # fmt: skip
+    who = Text.assemble((edge, "yellow"), ("●" if is_culprit else "", words.CULPRIT_STYLE),
+                        (phrases.ranks(group.ranks), words.CULPRIT_STYLE if is_culprit else "bold"))  # fmt: skip
     what = doing([view]) if view is not None else Text(words.clean(phrases.doing(group.first)))
     cells: tuple[Cell, ...] = (
         who, Text(awaited, "dim"), what,

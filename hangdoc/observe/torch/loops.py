@@ -71,11 +71,14 @@ class TrainingLoops:
             (ranks[pid] for pid in due), lambda t: self.read(observation, t)
         ).items():
             self._polled[pid] = ranks[pid].start_ticks, now, reading
-        # Of a rank that has run, and that was not read in this poll, nothing is known of this window.
-        return {
-            pid: joined(reading, before.get(pid) if pid in due or pid not in moved else None)
-            for pid, (_, _, reading) in self._polled.items()
-        }
+        loops = {}
+        for pid, (_, read_at, reading) in self._polled.items():
+            old = pid in moved and pid not in due  # of this window nothing is known
+            found = joined(reading, None if old else before.get(pid))
+            if old and isinstance(found, Loops):
+                found = msgspec.structs.replace(found, seconds_ago=round(now - read_at, 2))
+            loops[pid] = found
+        return loops
 
     def read(self, observation: Observation, target: Target) -> ReadLoops | Unavailable:
         """Read the loops of a process now."""
