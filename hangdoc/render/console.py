@@ -6,9 +6,10 @@ write what its owner likes. So a console of hangdoc reads neither markup nor emo
 """
 
 import io
+from collections.abc import Iterable
 from typing import IO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 
 def make_console(
@@ -18,6 +19,14 @@ def make_console(
     return Console(
         file=file, width=width, stderr=stderr, highlight=highlight, soft_wrap=False, markup=False, emoji=False,
     )  # fmt: skip
+
+
+def print_blocks(console: Console, blocks: Iterable[RenderableType]) -> None:
+    """Print blocks without the blanks with which rich fills lines and cells: a pasted report should not have them."""
+    with console.capture() as captured:
+        for block in blocks:
+            console.print(block, highlight=False, markup=False, emoji=False)
+    console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
 
 def record_console(width: int) -> Console:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import Row
+from hangdoc.render.console import print_blocks
 from hangdoc.render.words import clean
 
 _STYLE = {
@@ -39,7 +40,7 @@ def comparison(
         table.add_row(
             mark, Text(clean(row.name), style), Text(row.standing, style), *(Text(_show_value(v)) for v in row.values)
         )
-    console.print(table)
+    print_blocks(console, [table])
     _print_reasons(rows, console, whole)
     if alike:
         console.print(Text(f"{alike} more settings are equal in all lines (--all shows them)", "dim"))
@@ -55,7 +56,7 @@ def _print_reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
         console.print()
     for row in shown:
         style = "bold red" if row.wrong else _STYLE[row.standing]
-        console.print(Text.assemble((f"{clean(row.name)}: ", style), row.why))
+        print_blocks(console, [Text.assemble((f"{clean(row.name)}: ", style), row.why)])
 
 
 def _show_value(value: str | None) -> str:

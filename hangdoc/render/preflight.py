@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from hangdoc.phrases import amount
 from hangdoc.preflight.plan import Check
+from hangdoc.render.console import print_blocks
 from hangdoc.render.words import clean
 
 _STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "unknown": "magenta"}
@@ -15,18 +16,18 @@ _ORDER = ("fail", "warn", "unknown", "pass")
 
 
 def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
-    """Print the checks: failed ones first, with their remedy, passed ones last, in one line each."""
+    """Print the checks: failed ones first, with their remedy, passed ones last."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
     for check in sorted(checks, key=lambda check: _ORDER.index(check.status)):
-        line = Text.assemble(
-            (f"{check.status:<7} ", _STYLE[check.status]), (f"{check.name}  ", "bold"), clean(check.text)
-        )
-        line.overflow = "fold"
-        console.print(line)
+        table.add_row(Text(check.status, _STYLE[check.status]), check.name, Text(clean(check.text)))
         if check.remedy and check.status != "pass":
-            console.print(Padding(Text(clean(check.remedy)), (0, 0, 0, 8), expand=False))
+            table.add_row("", "", Text(clean(check.remedy)))
     tally = {status: sum(check.status == status for check in checks) for status in _ORDER}
-    console.print()
     verdict = "this launch cannot work" if tally["fail"] else "no problem found for this launch"
     counts = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
     style = "bold red" if tally["fail"] else "bold green"
-    console.print(Text.assemble((verdict, style), f" ({amount(nodes, 'node')}: {counts})"))
+    end = Text.assemble((verdict, style), f" ({amount(nodes, 'node')}: {counts})")
+    print_blocks(console, (table, "", end))

@@ -12,6 +12,7 @@ from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
 from hangdoc.phrases import duration, numbers, ranks, shorten
 from hangdoc.regex import regex
 from hangdoc.render import words
+from hangdoc.render.console import print_blocks
 
 Programs = Mapping[str, str]
 """By the name of a program: what the reader types to start it (`hangdoc.typed_programs`)."""
@@ -28,11 +29,7 @@ def report(
 ) -> None:
     """Print the report. `verbose` adds all evidence and every rank that was not observed. `programs`: what the reader
     types for hangdoc and py-spy."""
-    with console.capture() as captured:
-        for block in blocks(diagnosis, verbose=verbose, programs=programs):
-            console.print(block, highlight=False, markup=False, emoji=False)
-    # Tables pad their cells with blanks, which a pasted report should not have.
-    console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
+    print_blocks(console, blocks(diagnosis, verbose=verbose, programs=programs))
 
 
 def blocks(

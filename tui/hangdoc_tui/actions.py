@@ -75,7 +75,8 @@ class Actions(App[None]):
         """Show a notification in place of the earlier one. It has one line, over that of the costs (top.tcss)."""
         self.clear_notifications()
         self.screen.query("ToastHolder").remove()  # Textual leaves them behind, each with a line
-        super().notify(message, **options)
+        options.pop("markup", None)
+        super().notify(message, markup=False, **options)
 
     def refresh_model(self) -> None:
         """Build the view model from the last poll, and draw header and view."""
