@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent / "reports"
 _DOCS = FOLDER.parent
 PAGES = (
     _DOCS.parent / "README.md",
+    _DOCS / "beside.md",
     _DOCS / "walkthrough.md",
     _DOCS / "howto/frozen-now.md",
     _DOCS / "howto/serving.md",

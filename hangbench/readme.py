@@ -1,4 +1,4 @@
-"""Writes the three rows about accuracy in the README. Their figures are sums over the table of series in docs/accuracy.md."""
+"""Writes the line and the table about accuracy in the README, whose figures are sums over the series in docs/accuracy.md."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _ROOT = Path(__file__).parents[1]
 ACCURACY = _ROOT / "docs" / "accuracy.md"
 README = _ROOT / "README.md"
 _HEADING = "\n## Scripts written after the rules\n"
-_SERIES = re.compile(r"^\| \d+ \| \d{4}-\d\d-\d\d \| (.*) \|$", re.MULTILINE)
+_SERIES = re.compile(r"^\| \d+ \| (\d{4}-\d\d-\d\d) \| (.*) \|$", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) of (\d+)")
 
 
@@ -28,6 +28,8 @@ class Count(NamedTuple):
 class Answers(NamedTuple):
     """The counts of the first answers about the scripts of one series, or of several."""
 
+    date: str
+    """Of the newest series."""
     verdicts: Count
     false_alarms: Count
     causes: Count
@@ -37,7 +39,7 @@ class Answers(NamedTuple):
 def read_series(page: str) -> list[Answers]:
     """The series of scripts in docs/accuracy.md, oldest first. Raises ValueError if the page has none."""
     section = page.partition(_HEADING)[2].partition("\n## ")[0]
-    series = [Answers(*map(_read_count, row.split("|"))) for row in _SERIES.findall(section)]
+    series = [Answers(date, *map(_read_count, row.split("|"))) for date, row in _SERIES.findall(section)]
     if not series:
         raise ValueError("the page has no table of series")
     return series
@@ -50,14 +52,26 @@ def _read_count(cell: str) -> Count:
 
 def add_up(series: Sequence[Answers]) -> Answers:
     """The sums of these series."""
-    columns = zip(*series, strict=True)
-    return Answers(*(Count(sum(c.right for c in column), sum(c.total for c in column)) for column in columns))
+    dates, *columns = zip(*series, strict=True)
+    return Answers(
+        max(dates), *(Count(sum(c.right for c in column), sum(c.total for c in column)) for column in columns)
+    )
 
 
 def without_false_alarm(series: Sequence[Answers]) -> Sequence[Answers]:
     """The series after the last one with a false alarm."""
     last = max((place for place, answers in enumerate(series) if answers.false_alarms.right), default=-1)
     return series[last + 1 :]
+
+
+def accuracy_sentence(page: str) -> str:
+    """The README's line, from the text of docs/accuracy.md."""
+    series = read_series(page)
+    total = add_up(series)
+    return (
+        f"**How often it is right**, until {total.date}, at the first look at unseen scripts on Gloo: called hung but not hung:"
+        f" {total.false_alarms}; culprits right: {total.culprits} ([more](#how-often-it-is-right))."
+    )
 
 
 def accuracy_lines(page: str) -> list[str]:
@@ -84,5 +98,7 @@ def accuracy_lines(page: str) -> list[str]:
 
 
 def write_accuracy() -> None:
-    """Write the README's table."""
-    between(README, "accuracy", accuracy_lines(ACCURACY.read_text()))
+    """Write the README's line and table."""
+    page = ACCURACY.read_text()
+    between(README, "accuracy in a line", [accuracy_sentence(page)])
+    between(README, "accuracy", accuracy_lines(page))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hangbench.readme import ACCURACY, README, accuracy_lines, read_series
+from hangbench.readme import ACCURACY, README, accuracy_lines, accuracy_sentence, read_series
 
 PAGE = """
 ## Scripts written after the rules
@@ -22,6 +22,15 @@ PAGE = """
 def test_the_readme_has_the_figures_of_the_page() -> None:
     table = "\n".join(accuracy_lines(ACCURACY.read_text()))
     assert f"<!-- accuracy -->\n{table}\n<!-- /accuracy -->" in README.read_text()
+    line = accuracy_sentence(ACCURACY.read_text())
+    assert f"<!-- accuracy in a line -->\n{line}\n<!-- /accuracy in a line -->" in README.read_text()
+
+
+def test_the_line_has_the_date_of_the_newest_series() -> None:
+    line = accuracy_sentence(PAGE.format(first="**1 of 4**", second="0 of 4"))
+    assert "until 2026-11-23" in line
+    assert "not hung: 1 of 8" in line
+    assert "culprits right: 3 of 4" in line
 
 
 def test_the_row_of_sums_is_the_sum_of_the_series() -> None:
