@@ -79,7 +79,7 @@ def test_the_culprit_stands_on_the_screen(run: Started, terminal: list[Terminal]
     screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
     assert "■ 2 blocked" in screen
     top.type("Enter")
-    top.wait_for("dist.barrier()", "rank 1  pid")
+    top.wait_for("dist.barrier()", "rank 1  ■ blocked: in-collective  pid")
     top.type("4")
     screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
     assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
@@ -117,7 +117,7 @@ def test_a_freeze_that_forms_while_somebody_watches(terminal: list[Terminal]) ->
             top.wait_for("rank 1 is the culprit: HD302 rank-stopped", "└ rank 0")
             top.click("└ rank 0")
             top.click("└ rank 0")  # on the row that is selected: opens it
-            top.wait_for("rank 0  pid", "Trainer.train")
+            top.wait_for("rank 0  ", "  pid ", "Trainer.train")
         finally:
             os.kill(stopped, signal.SIGCONT)
 
