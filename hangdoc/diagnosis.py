@@ -186,6 +186,9 @@ class Finding(DocumentPart, frozen=True, kw_only=True):
     ranks get into the same blockage again later, they have the same id again."""
     first_difference: FirstDifference | None = None
     """Only of HD207: where the calls first differed."""
+    unread: str | None = None
+    """Why the frames that would show the calls of its ranks were not read, if these calls were inferred from lines
+    instead. Then the score may be lower."""
 
     @property
     def role(self) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
-from hangdoc.phrases import caller, do, duration, milliseconds, numbers, printable
+from hangdoc.phrases import caller, do, duration, milliseconds, numbers, printable, shorten
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -21,6 +21,7 @@ _MOST_HOSTS = 3
 _HOSTS_SHOWN = 8
 _TELLING_SECONDS = 0.001
 _DAY_SECONDS = 86_400
+_MOST_OF_REASON = 60
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -148,8 +149,12 @@ def window(diagnosis: Diagnosis) -> str:
 
 
 def score(finding: Finding) -> str:
-    """`score 90`; empty for the finding that lists what could not be observed, because it claims no cause."""
-    return f"score {finding.confidence * 100:.0f}" if finding.code != "HD901" else ""
+    """`score 90`, `score 60 (C++ frames have not been read yet)`; empty for the finding that lists what could not be observed,
+    because it claims no cause."""
+    if finding.code == "HD901":
+        return ""
+    unread = f" ({clean(shorten(finding.unread, _MOST_OF_REASON))})" if finding.unread is not None else ""
+    return f"score {finding.confidence * 100:.0f}{unread}"
 
 
 def hosts(group: Iterable[RankView]) -> str:

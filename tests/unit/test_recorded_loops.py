@@ -109,3 +109,19 @@ def test_the_training_loop_is_the_outermost_over_batches() -> None:
     assert iterators.find_training_iterator(process(inner, outer, numbers, HELD)) == outer
     assert iterators.find_training_iterator(process(numbers, HELD)) is None
     assert iterators.find_training_iterator(process(outer, replace(outer, begins=50))) is None
+
+
+def test_a_counter_that_an_inner_loop_assigns_is_not_one() -> None:
+    """`for _ in range(6)` around `for _ in range(20)`: the report said 12 of 6."""
+    outer = Loop(line=10, end_line=14, header="for _ in range(6)", counters=("_",), every=1, start=0, bound="6")
+    inner = replace(outer, line=11, end_line=13, header="for _ in range(20)", bound="20")
+    frame = replace(FRAME, locals=(Local(name="_", text="12"),), loops=(outer, inner))
+    views = [loop_view(process(), (frame,), (FRAME.file, FRAME.function, line)) for line in (10, 11)]
+    assert [(view.done, view.total) for view in views if view is not None] == [(None, 6), (12, 20)]
+    # A variable that the inner loop only counts up is still that of both.
+    steps = replace(outer, header="while step < 6", counters=("step",))
+    counts = replace(inner, header="for batch in loader", counters=("step",), advances=("step",))
+    frame = replace(frame, locals=(Local(name="step", text="4"),), loops=(steps, counts))
+    view = loop_view(process(), (frame,), (FRAME.file, FRAME.function, 10))
+    assert view is not None
+    assert view.done == 4

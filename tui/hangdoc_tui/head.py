@@ -73,7 +73,7 @@ def finding_line(model: ViewModel) -> Text:
         " ",
         (f"{finding.code} {finding.name} ", "bold"),
         words.clean(finding.summary),
-        (f"  score {finding.confidence * 100:.0f}" + (f", and {more} more" if more else ""), "dim"),
+        ("  " + ", ".join(filter(None, (words.score(finding), f"and {more} more" if more else ""))), "dim"),
     )
 
 

@@ -76,7 +76,7 @@ def _describe_finding(finding: Finding) -> Iterable[RenderableType]:
         (f" {finding.severity} ", f"reverse {words.SEVERITY_STYLE[finding.severity]}"),
         " ",
         (f"{finding.code} {finding.name}", "bold"),
-        (f"  score {finding.confidence * 100:.0f}", "dim"),
+        (f"  {words.score(finding)}", "dim"),
     )
     yield Text(words.clean(finding.summary))
     yield facts(finding, probes=True)

@@ -109,7 +109,9 @@ def loop_view(
 def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
     values = (
-        read_number(process, frame, name) for name in loop.counters if inside or not _counts_again(frame, loop, name)
+        read_number(process, frame, name)
+        for name in loop.counters
+        if (inside or not _counts_again(frame, loop, name)) and not _is_overwritten(frame, loop, name)
     )
     done = value = next((value for value in values if value is not None), None)
     if value is not None and loop.start is not None and not loop.header.startswith("while"):
@@ -120,6 +122,13 @@ def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches:
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
     view = _add_records(process, frame, LoopView(loop, inside, done, total, of_batches))
     return view if inside or loop.header.startswith("while") else structs.replace(view, done=_count_completed(view))
+
+
+def _is_overwritten(frame: Frame, loop: Loop, name: str) -> bool:
+    """Whether a `for` inside a loop assigns the loop's counter: `for _ in range(6)` around `for _ in range(20)`."""
+    inner = (other for other in frame.loops if loop.line < other.line <= loop.end_line)
+    return any(name in names_in(other.header.partition(" in ")[0].removeprefix("for ")) for other in inner
+               if other.header.startswith("for "))  # fmt: skip
 
 
 def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:

@@ -13,7 +13,7 @@ from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.text import call_words
+from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.next_steps import Command, WithRemedy, look_again
 
 __all__ = [
@@ -91,6 +91,9 @@ def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | N
     if blockage is not None:
         draft = _completed(draft, run, blockage)
     culprits = set(draft.culprits or ())
+    inferred = blockage is not None and isinstance(blockage.kind, Cycle) and not blockage.kind.sure
+    involved = sorted({*culprits, *(draft.victims or ())}) if inferred else []
+    unread = (words.describe_unread_call(run.ranks[rank]) for rank in involved if rank in run.ranks)
     return Finding(
         code=code,
         name=name,
@@ -103,6 +106,7 @@ def finding(code: str, name: str, draft: Draft, run: Run, blockage: Blockage | N
         remedy=draft.remedy,
         commands=tuple(command.line for command in draft.commands or ()),
         first_difference=draft.first_difference,
+        unread=next(filter(None, unread), None),
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
     )
 

@@ -274,11 +274,17 @@ def _inferred(rank: Rank) -> str:
         return ", by its record: its thread is busy and makes no other call"
     if rank.is_unread:
         return f": {rank.why}"
-    native = rank.process.native if rank.process is not None else None
-    why = (
-        native.reason if isinstance(native, Unavailable) and native.reason != _NOT_NEEDED else "no frame shows the call"
-    )
-    return f", inferred from its line: {why}"
+    return f", inferred from its line: {describe_unread_call(rank) or 'no frame shows the call'}"
+
+
+def describe_unread_call(rank: Rank) -> str | None:
+    """Why the frames that would show the call of a rank were not read; None if its call is sure, or if no more can be read."""
+    wait, native = rank.wait, rank.process.native if rank.process is not None else None
+    if wait is None or wait.sure or wait.operation.op == "wait" or rank.is_unread:
+        return None
+    if wait.number is not None or wait.thread_at is not None:
+        return None
+    return native.reason if isinstance(native, Unavailable) and native.reason != _NOT_NEEDED else None
 
 
 def _thread_at(rank: Rank) -> str:
