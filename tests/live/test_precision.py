@@ -30,7 +30,7 @@ def test_a_type_in_use_is_reported_and_one_that_is_only_named_is_not(tmp_path: P
             run.wait_for("begins", seconds=200)
         ways = {run.launcher.pid: way for way, run in runs.items()}
         for _ in range(_LOOKS):
-            snapshot = observe(Options(pids=tuple(ways), window=0.5))
+            snapshot = observe(Options(pids=tuple(ways), window=0.5, stacks=True))
             (host,) = snapshot.hosts
             assert isinstance(host.machine, Machine)
             plain = replace(host, machine=replace(host.machine, cpu_flags=("avx2",)))
