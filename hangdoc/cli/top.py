@@ -1,7 +1,6 @@
 """`hangdoc top`: the terminal UI, live or with recorded bundles."""
 
 import asyncio
-import contextlib
 import os
 import select
 import signal
@@ -22,10 +21,8 @@ from hangdoc.observe.look.observe import Options
 
 if TYPE_CHECKING:
     from hangdoc_tui.app import Top
-    from hangdoc_tui.source import Source
 
 _INTERVAL = Number(0.5, 3600)
-_LOWEST = 19
 _NO_TERMINALS = ("", "dumb", "unknown")
 """Values of TERM (term(7)) for what cannot show a screen."""
 
@@ -61,33 +58,22 @@ def command(
     if bundles:
         refuse_look_options(str(bundles[0]), "name no bundle", also=["allow_signals"])
     try:
-        from hangdoc_tui.source import Live, Recorded
-
-        source: Source = (
-            Recorded(files(bundles), patience)
-            if bundles
-            else Live(looker(options, fleet), described(options, fleet), patience)
-        )
-        _check_terminal()
-        threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
-        if isinstance(source, Live):
-            source.begin()
         from hangdoc_tui.app import Top
+        from hangdoc_tui.source import Live, Recorded, Source
     except ModuleNotFoundError as error:
         raise CommandError(f"hangdoc top needs {error.name}. {install_extra('tui')}", USAGE) from None
+    source: Source = (
+        Recorded(files(bundles), patience)
+        if bundles
+        else Live(looker(options, fleet), described(options, fleet), patience)
+    )
+    _check_terminal()
     if not bundles:
-        give_way()
+        os.nice(19)  # give way to the run
+    threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
     top = Top(source, rate=interval if rate is None else rate, allow_signals=allow_signals)
     asyncio.run(_run(top))
     return top.return_code or 0
-
-
-def give_way() -> None:
-    """Give all threads of this process the lowest priority, so that the run comes first. On Linux each has its own."""
-    for _ in range(2):  # one of them may have started another one meanwhile
-        for tid in os.listdir("/proc/self/task"):
-            with contextlib.suppress(OSError):  # it has ended
-                os.setpriority(os.PRIO_PROCESS, int(tid), _LOWEST)
 
 
 def _check_terminal() -> None:

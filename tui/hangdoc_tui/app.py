@@ -285,8 +285,7 @@ class Top(Actions):
         if self.source.length is None:
             every = self._pace()
             slowed = f" (requested: {self.rate:g} s)" if every > self.rate else ""
-            parts += [f"every {every:.1f} s{slowed}"]
-            parts += [f"{poll.cpu_seconds:.2f} s of CPU each"] * bool(poll.cpu_seconds)
+            parts += [f"every {every:.1f} s{slowed}", f"{poll.cpu_seconds:.2f} s of CPU each"]
             if self._polling is not None and (taking := time.monotonic() - self._polling) > 2 * self.rate:
                 parts.insert(0, f"the next poll has taken {duration(taking)} so far")
         (line, *_) = flow([Text(part, "dim") for part in parts], self.size.width - 1, " · ")

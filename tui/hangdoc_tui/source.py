@@ -2,11 +2,9 @@
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from threading import Thread
 from typing import Protocol
 
 from hangdoc import codec
@@ -31,7 +29,7 @@ class Poll:
     at: datetime.datetime
     """When it was taken, UTC."""
     cpu_seconds: float
-    """CPU time that the poll took, on all cores; 0 for a recorded one, and for one during which modules were imported."""
+    """CPU time that the poll took, on all cores; 0 for a recorded one."""
     snapshot: Snapshot
     diagnosis: Diagnosis
     runs: tuple[Run, ...]
@@ -67,25 +65,9 @@ class Live:
 
     def __init__(self, look: Callable[[], Snapshot], title: str, patience: float) -> None:
         self._look, self.title, self._patience = look, title, patience
-        self._begun: Future[Poll] | None = None
-
-    def begin(self) -> None:
-        """Take the first poll in a thread of its own. Meanwhile the caller can import what draws it, which takes as long."""
-        self._begun = begun = Future[Poll]()
-
-        def take() -> None:
-            try:
-                begun.set_result(_make_poll(0, self._look(), self._patience, None))
-            except Exception as error:  # the one who asks for the poll reports it
-                begun.set_exception(error)
-
-        Thread(target=take, name="first poll").start()
 
     def poll(self, number: int) -> Poll:
         """Take a snapshot and diagnose it."""
-        if (begun := self._begun) is not None:
-            self._begun = None
-            return begun.result()
         before = cpu_seconds()
         return _make_poll(number, self._look(), self._patience, before)
 
