@@ -247,6 +247,7 @@ DATAGRAM_SOCKET = AwaitedFile(kind="socket", name="socket:[9]", descriptor=33, i
     ("kernel", "waits"),
     [
         ({"syscall": "read", "files": INOTIFY.files}, "changes of files on inotify"),
+        ({"syscall": "poll", "files": (DATAGRAM_SOCKET, *INOTIFY.files)}, "changes of files on inotify"),
         ({"syscall": "recvfrom", "files": (DATAGRAM_SOCKET,), "wchan": DATAGRAMS.wchan}, "datagrams on a socket"),
         ({"syscall": "recvfrom", "files": (DATAGRAM_SOCKET,), "wchan": "wait_woken"}, None),
     ],

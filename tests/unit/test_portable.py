@@ -533,6 +533,14 @@ def test_what_a_person_types_to_start_hangdoc_again(
     assert typed_programs() == {"hangdoc": typed, "py-spy": "/venv/bin/py-spy"}
 
 
+def test_a_program_that_is_gone_still_has_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one of that name is on the PATH: a report must not be lost for that."""
+    (tmp_path / "hangdoc").touch(0o755)
+    monkeypatch.setattr("sys.argv", ["/gone/hangdoc"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert typed_programs()["hangdoc"] == "/gone/hangdoc"
+
+
 def test_a_report_of_the_one_file_suggests_the_file() -> None:
     console = record_console(100)
     report(diagnose(fires("HD302")), console, programs={"hangdoc": "sh /x/hangdoc.pyz", "kill": "/bin/kill"})

@@ -57,8 +57,9 @@ class Track:
         """Over the last seconds; None as long as there are not two readings."""
         if len(self.batches) < 2:
             return None
-        (last, done), *earlier = reversed(self.batches)
-        first, before = next(((at, n) for at, n in earlier if last - at >= _RATE_SECONDS), earlier[-1])
+        last, done = self.batches[-1]
+        earlier = ((at, number) for at, number in reversed(self.batches) if last - at >= _RATE_SECONDS)
+        first, before = next(earlier, self.batches[0])
         return (done - before) / (last - first)
 
 

@@ -146,10 +146,10 @@ class RankTable(Grid):
         within = set(self.zooms[-1]) if self.zooms else None
         shown = [view for view in model.job.ranks if within is None or view.rank in within]
         find = SORTS[self.sorted_by][0]
-        known = [(value, view) for view in shown if (value := find(model, view)) is not None]
+        found = [(find(model, view), view) for view in shown]
+        known = [pair for pair in found if pair[0] is not None]
         known.sort(key=lambda pair: pair[0], reverse=self.largest_first)  # type: ignore[arg-type, return-value]
-        views = [view for _, view in known]
-        views += [view for view in shown if find(model, view) is None]
+        views = [view for _, view in known] + [view for value, view in found if value is None]
         order = {view.rank: at for at, view in enumerate(views)}
         match self.grouped_by:
             case "classes":

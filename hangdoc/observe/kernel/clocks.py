@@ -265,7 +265,7 @@ class CpuClocks:
             syscall=place.syscall,
             files=place.files,
             sleep_seconds=place.sleep_seconds,
-            timeout_seconds=_whole(place.timeout, place.read_at - last_run if last_run is not None else None),
+            timeout_seconds=whole_timeout(place.timeout, place.read_at - last_run if last_run is not None else None),
             timed=place.timed,
             idle_seconds=idle,
             whole_sleep_seconds=self._whole_sleep(pid, tid, place),
@@ -279,7 +279,7 @@ class CpuClocks:
         return round(max(place.sleep_seconds, self._sleeps.get((pid, tid), 0.0)), 3)
 
 
-def _whole(timeout: tuple[float, bool] | None, age: float | None) -> float | None:
+def whole_timeout(timeout: tuple[float, bool] | None, age: float | None) -> float | None:
     """A timeout from the beginning of its call, which is `age` seconds ago."""
     if timeout is None:
         return None

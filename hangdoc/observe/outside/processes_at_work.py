@@ -274,24 +274,20 @@ def _read_sleep(
     call, arguments = system_calls.current(proc, task)
     if not call or not arguments:
         return None
-    began = None
-    if call in system_calls.EPOLLS or call == system_calls.FUTEX:
+    if call in system_calls.EPOLLS:
         waits = system_calls.timeout(proc, pid, call, arguments) if is_python(proc, pid) else None
-        if waits is None or call in system_calls.EPOLLS:
-            return waits[0] if waits is not None else None
-        left, _ = waits
-        began = _read_last_run(scheduler, task, reading)
-        if since is None or began is None or abs(began - since) > _TO_TAKE_REQUEST:
-            return None
-    elif (asleep := system_calls.sleep_seconds(proc, pid, call, arguments)) is None:
+        return waits[0] if waits is not None else None
+    left = system_calls.sleep_seconds(proc, pid, call, arguments)
+    if left is None and (call != system_calls.FUTEX or since is None):
         return None
-    else:
-        left, began = asleep, _read_last_run(scheduler, task, reading)
-    return left + (time.monotonic() - began if began is not None else 0.0)
-
-
-def _read_last_run(scheduler: SchedulerClocks, task: str, reading: clocks.Reading) -> float | None:
-    return scheduler.last_run(task, reading.processor, reading.switches) if reading.switches is not None else None
+    switches = reading.switches
+    began = scheduler.last_run(task, reading.processor, switches) if switches is not None else None
+    age = time.monotonic() - began if began is not None else None
+    if left is not None:
+        return left + (age or 0.0)
+    if since is None or began is None or abs(began - since) > _TO_TAKE_REQUEST or not is_python(proc, pid):
+        return None
+    return clocks.whole_timeout(system_calls.timeout(proc, pid, call, arguments), age)
 
 
 @lru_cache(1)

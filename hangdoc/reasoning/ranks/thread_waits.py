@@ -566,7 +566,8 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
     peer = next((connection for connection in waited if connection.remote_port), None)
     if peer is None and not holders and (what := system_calls.awaited_from_outside(kernel)) is not None:
-        return Serves(address=describe_file(sockets[0]), what=what)
+        changes = next(filter(system_calls.tells_of_changes, kernel.files), None)
+        return _serve_changes(changes) if changes is not None else Serves(address=describe_file(sockets[0]), what=what)
     if peer is None:
         return OnNetwork.ended_by(holders, serves=any(file.accepted for file in sockets))
     listening_at = {connection.local_port for connection in waiter.connections if connection.state == "LISTEN"}
@@ -608,8 +609,12 @@ def _for_changes(waiter: Waiter) -> ThreadWait | None:
     """Changes of files that any program may make, of which the kernel tells."""
     if waiter.file is None or not system_calls.tells_of_changes(waiter.file):
         return None
-    hold = Serves(address=f"inotify (fd {waiter.file.descriptor})", what="changes of files")
+    hold = _serve_changes(waiter.file)
     return ThreadWait("waiting-io", str(hold), hold)
+
+
+def _serve_changes(file: AwaitedFile) -> Serves:
+    return Serves(address=f"inotify (fd {file.descriptor})", what="changes of files")
 
 
 # --- by its name ---------------------------------------------------------------------------------------------------------

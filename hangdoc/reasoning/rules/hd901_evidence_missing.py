@@ -177,7 +177,7 @@ def check(run: Run) -> Iterator[Draft]:
                 ),
             ],
             settle(run.processes[refused[0][0]]),
-            remedy=_AS_OWNER if of_others else _DOCTOR,
+            of_others=of_others,
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _unread(
@@ -186,6 +186,14 @@ def check(run: Run) -> Iterator[Draft]:
         )
 
 
-def _unread(summary: str, evidence: list[Evidence], commands: tuple[Command, ...] = (), remedy: str = _DOCTOR) -> Draft:
-    commands = (*commands, command("hangdoc", "doctor")) if remedy == _DOCTOR else commands
-    return Draft(confidence=0.5, summary=summary, evidence=evidence, remedy=remedy, commands=commands)
+def _unread(
+    summary: str, evidence: list[Evidence], commands: tuple[Command, ...] = (), *, of_others: bool = False
+) -> Draft:
+    """`of_others`: only the rights of another user are missing, of which doctor has nothing to tell."""
+    return Draft(
+        confidence=0.5,
+        summary=summary,
+        evidence=evidence,
+        remedy=_AS_OWNER if of_others else _DOCTOR,
+        commands=commands if of_others else (*commands, command("hangdoc", "doctor")),
+    )

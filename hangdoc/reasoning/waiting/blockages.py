@@ -58,12 +58,13 @@ from hangdoc.reasoning.ranks import enders, states
 from hangdoc.reasoning.ranks.movement import cores_used, kernel_thread
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.waiting import cycles, different_calls
-from hangdoc.snapshot import Process, Unavailable
+from hangdoc.snapshot import Process, PythonThread, Unavailable
 from hangdoc.torch_facts import call_names
 
 _ATTEMPTS = 5
 """A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
 _A_DAY = 86_400.0
+"""Seconds for a rank for which no other one waits."""
 _TURNS_OF_OTHERS = 2
 _PATIENCES_FOR_KERNELS = 4
 _WHILE_SECONDS = 20.0
@@ -335,18 +336,15 @@ def _time_for_attempts(blockage: Blockage) -> float:
 def _seconds_given(blockage: Blockage) -> float:
     """How long the ranks that wait give the awaited ones. Longer than torch's shortest default only if somebody chose a timeout
     above all defaults, as for a service that trains once a night, or if no rank waits."""
-    chosen = min(
-        (_timeout(alike.first) for alike in blockage.waiting if alike.first.process is not None), default=_A_DAY
-    )
+    firsts = [alike.first for alike in blockage.waiting]
+    timeouts = (_find_timeout(rank.process, rank.thread) for rank in firsts if rank.process is not None)
+    chosen = min(timeouts, default=_A_DAY)
     return chosen if chosen > LONGEST_DEFAULT else SHORTEST_TIMEOUT
 
 
-def _timeout(rank: Rank) -> float:
+def _find_timeout(process: Process, thread: PythonThread | None) -> float:
     """Seconds after which a rank that waits in a call gives up: that of its thread, if it has one; or else by torch's record."""
-    process = rank.process
-    if process is None:
-        return SHORTEST_TIMEOUT
-    kernel = kernel_thread(process, rank.thread)
+    kernel = kernel_thread(process, thread)
     return (kernel.timeout_seconds if kernel is not None else None) or shortest_timeout(process)
 
 
