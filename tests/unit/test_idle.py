@@ -142,9 +142,10 @@ def polls_memory(process: Process) -> Process:
         (c10d("broadcast", local("src", 0)), "waiting"),
         (c10d("recv", local("src", 0)), "waiting"),
         (c10d("broadcast", local("src", 1)), "hung"),  # the one that polls is to come to it
+        ((frame("wait_for_lead", 7, source="store.wait([key])"),), "waiting"),
         (c10d("barrier"), "hung"),
     ],
-    ids=["broadcast", "recv", "broadcast by another rank", "barrier"],
+    ids=["broadcast", "recv", "broadcast by another rank", "key of the store", "barrier"],
 )
 def test_who_polls_while_the_others_wait_for_what_it_hands_out_may_be_idle(
     call: tuple[Frame, ...], verdict: str

@@ -182,10 +182,11 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
 
 
 def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
-    """Whether a rank waits in a call by which one of `givers`, or a rank that waits for them itself, hands something out."""
+    """Whether a rank waits in a call by which one of `givers`, or a rank that waits for them itself, hands something out: also
+    for a key that another rank has to set."""
     wait = rank.wait
-    if wait is None:
-        return False
+    if wait is None or wait.kind == "store":
+        return wait is not None
     if (operation := wait.operation).op in call_names.RECEIVES:
         return operation.peer is None or operation.peer in {*givers, *numbers_of(waiting)}
     if operation.op not in call_names.DISTRIBUTES:
