@@ -1,8 +1,8 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [ship] [fleet] [pauses] [page] [polls] [one-look]
-                [recorder] [watch-day]
+                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [ship] [fleet] [pauses] [page] [polls] [priority]
+                [one-look] [recorder] [watch-day]
 
 `python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
 """
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import delayed, fleet, one_look, page, pauses, polls, recorder, scale, ship, top, watch_day
+from bench import delayed, fleet, one_look, page, pauses, polls, priority, recorder, scale, ship, top, watch_day
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -192,6 +192,7 @@ def main(chosen: list[str]) -> None:
         ("pauses", pauses.pauses),
         ("page", page.pages),
         ("polls", polls.polls),
+        ("priority", priority.priority),
         ("one-look", one_look.one_look),
         ("recorder", recorder.recorder),
         ("watch-day", watch_day.watch_day),

@@ -19,6 +19,7 @@ from typing import Any
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling, cpu_seconds
 from hangdoc.observe.stacks import pyspy
+from hangdoc.priority import give_way
 from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.offspring import free_port
 
@@ -140,11 +141,28 @@ def _be_top(pid: int, seconds: float) -> None:
             self.found = (self.polls - _SETTLED) / length, (cpu_seconds() - self.used) / length
             self.exit()
 
-    os.nice(19)  # as hangdoc.cli.top
+    give_way()  # as hangdoc.cli.top
     top = Counted(Live(Polling(Options(pids=(pid,), window=0.5)).look, "bench", 5.0), rate=1.0)
     top.run(headless=True, size=(120, 40))
     print(*top.found, flush=True)
     os._exit(0)
+
+
+def be_noted_top(pid: int, times: Path) -> None:
+    """Be `top` without a terminal until the process is killed, and append the time of each poll to a file."""
+    from hangdoc_tui.app import Polled, Top
+    from hangdoc_tui.source import Live
+
+    with times.open("a") as file:
+
+        class Noted(Top):
+            def on_polled(self, message: Polled) -> None:
+                super().on_polled(message)
+                print(time.monotonic(), file=file, flush=True)
+
+        Noted(Live(Polling(Options(pids=(pid,), window=0.5)).look, "bench", 5.0), rate=1.0).run(
+            headless=True, size=(120, 40)
+        )
 
 
 def polls(*cases: str) -> None:

@@ -18,6 +18,7 @@ from hangdoc.commands.errors import USAGE, CommandError, install_extra
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, looker
 from hangdoc.observe.look.observe import Options
+from hangdoc.priority import give_way
 
 if TYPE_CHECKING:
     from hangdoc_tui.app import Top
@@ -69,7 +70,7 @@ def command(
     )
     _check_terminal()
     if not bundles:
-        os.nice(19)  # give way to the run
+        give_way()
     threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
     top = Top(source, rate=interval if rate is None else rate, allow_signals=allow_signals)
     asyncio.run(_run(top))

@@ -17,6 +17,7 @@ from hangdoc.commands.hosts import Hosts, words
 from hangdoc.file_writer import WriteError
 from hangdoc.file_writer import make_directory as make_private_directory
 from hangdoc.parse import natural
+from hangdoc.priority import give_way
 from hangdoc.typed_programs import typed_programs
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def command(
     except StateError as error:
         raise CommandError(str(error), USAGE) from None
     exposed = _expose(metrics)
-    os.nice(19)  # give way to the run
+    give_way()
     log(f"watching {described(options, fleet)}")
     pages = Pages(patience)
     evidence = EvidenceDirectory(output, pages.page, keep_bytes, programs=typed_programs())

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hangdoc.priority import give_way
 from hangdoc.watch.group_signals import GroupSignals, state
 
 STOPPED_CODE = 86
@@ -167,7 +168,7 @@ class _Running:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-        os.nice(19)
+        give_way()
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(
                 "1000"

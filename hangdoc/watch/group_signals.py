@@ -12,7 +12,7 @@ from hangdoc.procfs import ProcError, ProcFS
 _LATER_SECONDS = 1.0
 """How much later another process of the group may get the same signal. systemd and Slurm send to one process after the other."""
 _STARVED_SECONDS = 10.0
-"""How long the observer, at nice 19, may wait for a processor before it reports a signal."""
+"""How long the observer, at a low priority, may wait for a processor before it reports a signal."""
 _PROC = ProcFS()
 _HANDLER_NS = 10_000_000
 """CPU time after which a thread that has taken a signal has certainly reported it. The handler takes microseconds."""
