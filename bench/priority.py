@@ -97,7 +97,8 @@ def _list_gaps(times: Path, began: float) -> list[float]:
 
 def _describe(gaps: list[float]) -> str:
     late = sum(gap for gap in gaps if gap > _LATE_SECONDS) / sum(gaps)
-    return f"{len(gaps) / sum(gaps):.2f} polls/s, longest gap {max(gaps):.1f} s, {late:.0%} of the time in gaps above {_LATE_SECONDS} s"
+    rate = len(gaps) / sum(gaps)
+    return f"{rate:.2f} polls/s, longest gap {max(gaps):.1f} s, {late:.0%} of the time in gaps above {_LATE_SECONDS} s"
 
 
 def _seconds_per_step(run: Started, length: float) -> float:
