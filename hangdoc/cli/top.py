@@ -1,6 +1,7 @@
 """`hangdoc top`: the terminal UI, live or with recorded bundles."""
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -74,6 +75,7 @@ def command(
     threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
     top = Top(source, rate=interval if rate is None else rate, allow_signals=allow_signals)
     asyncio.run(_run(top))
+    _end_children()
     return top.return_code or 0
 
 
@@ -98,6 +100,15 @@ def _end_with_terminal() -> None:
     terminal.register(0, 0)  # POLLHUP and POLLERR are always reported
     terminal.poll()
     os._exit(128 + signal.SIGHUP)
+
+
+def _end_children() -> None:
+    """End what a poll has started that is still under way: py-spy, the connections with hosts. Nobody waits for its result."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
 
 
 async def _run(top: "Top") -> None:

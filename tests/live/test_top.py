@@ -1,5 +1,6 @@
 """`hangdoc top` on a real frozen run, in a real terminal: tmux types, and its screen is read."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hangdoc_trainer.scenarios import Node, Scenario, Started
@@ -147,6 +149,26 @@ def test_a_host_without_ranks_says_what_it_looks_for(terminal: list[Terminal]) -
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_it_ends_although_a_host_does_not_reply(terminal: list[Terminal], tmp_path: Path) -> None:
+    """Long before the time limit of the host, and with what it has started."""
+    silent = tmp_path / "silent"
+    silent.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
+    silent.chmod(0o755)
+    top = Terminal(
+        80,
+        24,
+        f"{HANGDOC} top --hosts a --via '{silent} {{host}}' --host-timeout 900 --timeout 1000; echo it has ended; cat",
+    )
+    terminal.append(top)
+    top.wait_for("looking for torch.distributed ranks: a")
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.1)
+    top.type("q")
+    top.wait_for("it has ended", seconds=100)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int((tmp_path / "pid").read_text())).status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_is_no_bundle_is_said_in_one_sentence(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import gc
 import statistics
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import replace
@@ -10,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
-from textual import events, work
+from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.widgets import Input, Static, TabbedContent, TabPane
-from textual.worker import get_current_worker
 
 from hangdoc.phrases import duration
 from hangdoc.render import words
@@ -125,10 +125,11 @@ class Top(Actions):
         self.animation_level = "none"  # over ssh, animation only delays the screen
         if self.source.length is None:
             self.set_interval(_AGE_SECONDS, self._mark_age)
-        self._collect()
+        # No worker of Textual, for whose end the app would wait: a poll of hosts that do not reply takes long.
+        threading.Thread(target=self._collect, name="polls", daemon=True).start()
 
     def on_unmount(self) -> None:
-        """End the polling thread, also during its pause."""
+        """End the polling thread after its poll, also during its pause."""
         self._ended = True  # before `wake`: the thread may have just cleared it
         self.wake.set()
 
@@ -176,12 +177,10 @@ class Top(Actions):
 
     # --- polling -------------------------------------------------------------------------------------------------------
 
-    @work(thread=True, exclusive=True)
     def _collect(self) -> None:
         """Poll until the app ends, within the CPU budget."""
-        worker = get_current_worker()
         taken = -1
-        while not worker.is_cancelled:
+        while True:
             self.wake.clear()
             if self._ended:
                 return
@@ -195,6 +194,8 @@ class Top(Actions):
                 except (
                     Exception
                 ) as error:  # a bundle was deleted, a host changed during the poll: report it and continue
+                    if self._ended:
+                        return
                     self.call_from_thread(
                         self.notify, f"{type(error).__name__}: {error}", severity="error", markup=False
                     )
@@ -203,8 +204,6 @@ class Top(Actions):
                     if taken >= 0:  # the first one also imports modules
                         self._costs.append(poll.cpu_seconds)
                 taken, self._polling = wanted, None
-            if worker.is_cancelled:
-                return
             # A recorded poll takes almost no time, and must stay on the screen for the whole interval.
             self.wake.wait(max(_SHORTEST_PAUSE, began + self._pace() - time.monotonic()) if live else self._pace())
             if self.source.length is not None and not self.paused and self.number == taken:
