@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hangdoc.observe.look.polling import Polling, cpu_seconds
 from hangdoc.observe.stacks import pyspy
 from hangdoc.priority import give_way
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Snapshot
 from hangdoc_trainer.offspring import free_port
 
 _POLLS = 30
@@ -148,8 +149,9 @@ def _be_top(pid: int, seconds: float) -> None:
     os._exit(0)
 
 
-def be_noted_top(pid: int, times: Path) -> None:
-    """Be `top` without a terminal until the process is killed, and append the time of each poll to a file."""
+def be_noted_top(look: Callable[[], Snapshot], times: Path, **options: float) -> None:
+    """Be `top` without a terminal until the process is killed, and append the time of each poll to a file. `options` are
+    those of the app."""
     from hangdoc_tui.app import Polled, Top
     from hangdoc_tui.source import Live
 
@@ -160,9 +162,7 @@ def be_noted_top(pid: int, times: Path) -> None:
                 super().on_polled(message)
                 print(time.monotonic(), file=file, flush=True)
 
-        Noted(Live(Polling(Options(pids=(pid,), window=0.5)).look, "bench", 5.0), rate=1.0).run(
-            headless=True, size=(120, 40)
-        )
+        Noted(Live(look, "bench", 5.0), rate=1.0, **options).run(headless=True, size=(120, 40))
 
 
 def polls(*cases: str) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from bench.polls import be_noted_top, no_idle_core, running
 from bench.table import step
+from hangdoc.observe.look.observe import Options
+from hangdoc.observe.look.polling import Polling
 from hangdoc_trainer.scenarios import Node, Scenario, Started
 
 PRIORITIES: dict[str, Callable[[], object]] = {
@@ -110,5 +112,5 @@ def _seconds_per_step(run: Started, length: float) -> float:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--top"]:
         PRIORITIES[sys.argv[2]]()
-        be_noted_top(int(sys.argv[3]), Path(sys.argv[4]))
+        be_noted_top(Polling(Options(pids=(int(sys.argv[3]),), window=0.5)).look, Path(sys.argv[4]))
     priority(*sys.argv[1:])

@@ -13,16 +13,23 @@ import json
 import os
 import random
 import resource
+import secrets
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import psutil
 
+from bench.polls import be_noted_top
 from hangdoc import bundle_text, codec
-from hangdoc.fleet.gather import MOST_WHOLE
+from hangdoc.fleet.gather import MOST_WHOLE, gather
+from hangdoc.fleet.transport import Transport
+from hangdoc.observe.look.observe import Options
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.summary import summarized
 from hangdoc.snapshot import (
@@ -42,6 +49,7 @@ from hangdoc.snapshot import (
     merge,
 )
 from hangdoc.version import __version__
+from hangdoc_tui.app import BUDGET_OF_HOSTS
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 
 _PER_HOST = 8
@@ -176,16 +184,13 @@ def _measured(world: int, *, whole: bool) -> None:
 
 
 def hosts(number: int = 1000) -> None:
-    """Measure so many hosts, each a local process that prints a recorded bundle, at several fan-outs."""
-    with tempfile.TemporaryDirectory() as folder:
-        for at, raw in enumerate(bundles(number * _PER_HOST, whole=number <= MOST_WHOLE)):
-            lines = (bundle_text.begin(__version__, time.time()), *bundle_text.lines(raw))
-            (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
+    """Measure so many hosts, each a local process that prints a recorded bundle, at several fan-outs. And `top` of 128."""
+    with _recorded(number) as via:
         for fanout in (16, 64, 256):
             began = time.perf_counter()
             done = subprocess.run(
                 ["/usr/bin/env", "time", "-f", "%M", sys.executable, "-c", WITH_NONCE, "diagnose",
-                 "--hosts", f"h[0-{number - 1}]", "--via", f"cat {folder}/{{host}} --", "--remote-command", "/dev/null",
+                 "--hosts", f"h[0-{number - 1}]", "--via", via, "--remote-command", "/dev/null",
                  "--fanout", str(fanout), "--timeout", "120", "--json"],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
@@ -195,6 +200,45 @@ def hosts(number: int = 1000) -> None:
                 f"{number:,} hosts at a fan-out of {fanout}: {time.perf_counter() - began:.1f} s, "
                 f"{int(done.stderr.splitlines()[-1]) / 1024:.0f} MiB, {seen:,} ranks, {len(answer['problems'])} problems"
             )
+    top_of_hosts()
+
+
+def top_of_hosts(number: int = 128, length: float = 60.0) -> None:
+    """Measure how often `top` polls so many hosts of eight ranks each."""
+    with _recorded(number) as via, tempfile.TemporaryDirectory() as folder:
+        times = Path(folder, "polls")
+        child = subprocess.Popen([sys.executable, "-m", "bench.scale", "--top", str(number), via, str(times)])
+        try:
+            while not times.exists() or not times.read_text():
+                time.sleep(0.2)
+            began, used = time.monotonic(), psutil.Process(child.pid).cpu_times()
+            time.sleep(length)
+            polls = sum(float(line) > began for line in times.read_text().split())
+            now = psutil.Process(child.pid).cpu_times()
+            share = (now.user + now.system - used.user - used.system) / length
+            print(
+                f"top of {number} hosts, {number * _PER_HOST:,} ranks: {polls / length:.2f} polls/s at {share:.1%} of a core"
+            )
+        finally:
+            child.kill()
+            child.wait()
+
+
+@contextmanager
+def _recorded(number: int) -> Iterator[str]:
+    """The command for `--via` that prints the recorded bundle of a host."""
+    with tempfile.TemporaryDirectory() as folder:
+        for at, raw in enumerate(bundles(number * _PER_HOST, whole=number <= MOST_WHOLE)):
+            lines = (bundle_text.begin(__version__, time.time()), *bundle_text.lines(raw))
+            (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
+        yield f"cat {folder}/{{host}} --"
+
+
+def _be_top(number: int, via: str, times: Path) -> None:
+    secrets.token_hex = lambda size: _NONCE  # type: ignore[assignment,misc]
+    transport = Transport(via=tuple(via.split()), remote_command=("/dev/null",))
+    names = tuple(f"h{at}" for at in range(number))
+    be_noted_top(lambda: gather(names, Options(), transport), times, budget=BUDGET_OF_HOSTS)
 
 
 def ranks() -> None:
@@ -212,4 +256,6 @@ def ranks() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--top":
+        _be_top(int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
     _measured(int(sys.argv[1]), whole=sys.argv[2] == "whole")

@@ -60,7 +60,7 @@ def command(
     if bundles:
         refuse_look_options(str(bundles[0]), "name no bundle", also=["allow_signals"])
     try:
-        from hangdoc_tui.app import Top
+        from hangdoc_tui.app import BUDGET, BUDGET_OF_HOSTS, Top
         from hangdoc_tui.source import Live, Recorded, Source
     except ModuleNotFoundError as error:
         raise CommandError(f"hangdoc top needs {error.name}. {install_extra('tui')}", USAGE) from None
@@ -73,7 +73,8 @@ def command(
     if not bundles:
         give_way()
     threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
-    top = Top(source, rate=interval if rate is None else rate, allow_signals=allow_signals)
+    budget = BUDGET if fleet.hosts is None else BUDGET_OF_HOSTS
+    top = Top(source, rate=interval if rate is None else rate, budget=budget, allow_signals=allow_signals)
     asyncio.run(_run(top))
     _end_children()
     return top.return_code or 0

@@ -35,8 +35,9 @@ from hangdoc_tui.trees import StackTree
 from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.waits import WaitTable
 
-BUDGET = 0.05
-"""Share of one core that polling may use. More expensive polls come less often."""
+BUDGET, BUDGET_OF_HOSTS = 0.05, 0.2
+"""Share of one core that polling may use, on a host that trains and where the replies of many hosts are put together. More
+expensive polls come less often."""
 SLOWEST = 15.0
 """Seconds between polls at most, whatever they cost."""
 _SHORTEST_PAUSE = 0.05
@@ -75,9 +76,16 @@ class Top(Actions):
     TITLE = "hangdoc top"
 
     def __init__(
-        self, source: Source, *, rate: float = 1.0, allow_signals: bool = False, folder: Path | None = None
+        self,
+        source: Source,
+        *,
+        rate: float = 1.0,
+        budget: float = BUDGET,
+        allow_signals: bool = False,
+        folder: Path | None = None,
     ) -> None:
         super().__init__(source, rate=rate, allow_signals=allow_signals, folder=folder)
+        self._budget = budget
         self._before: Poll | None = None
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
@@ -212,7 +220,7 @@ class Top(Actions):
     def _pace(self) -> float:
         """Seconds to the next poll."""
         cost = statistics.median(self._costs) if self._costs else 0.0
-        return max(self.rate, min(cost / BUDGET, SLOWEST))
+        return max(self.rate, min(cost / self._budget, SLOWEST))
 
     def on_polled(self, message: Polled) -> None:
         """Add a poll to the histories, and draw the visible view."""
