@@ -1,9 +1,10 @@
 """A preflight: the master address of the run, the session with all nodes, and the result."""
 
+import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -109,7 +110,7 @@ def planned(
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
         environment=line.environment,
     )  # fmt: skip
-    return plan, [_describe_launch(plan, line, size), *more]
+    return plan, [_describe_launch(plan, line, size), *_check_files(plan, line, words), *more]
 
 
 def _read_launch(words: Sequence[str]) -> LaunchLine | None:
@@ -152,6 +153,19 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
         text=f"{plan.launcher}: {ranks}{meets}{ignored}",
         remedy=remedy,
     )
+
+
+def _check_files(plan: Plan, line: LaunchLine, words: Sequence[str]) -> Iterator[Check]:
+    """Whether the launcher and the script are there, if nothing (a container, another host) puts the launch elsewhere."""
+    if line.host is not None or any(layer.why not in layers.SETS_VARIABLES for layer in line.layers):
+        return
+    status = "fail" if plan.nodes == 1 else "warn"  # this host may not be one of several nodes
+    if (tool := line.launched.tool) in words and shutil.which(tool) is None:
+        yield Check(name="launcher", status=status, text=f"{tool} is not in PATH", remedy="Give its whole path.")
+    script = line.launched.program
+    if script.endswith(".py") and not os.path.exists(script):
+        text = f"{shorten(script, 60)} does not exist in {shorten(os.getcwd(), 60)}"
+        yield Check(name="script", status=status, text=text, remedy="Correct the path.")
 
 
 def checked(plan: Plan, fleet: Hosts, timeout: float, more: Sequence[Check] = ()) -> Preflight:

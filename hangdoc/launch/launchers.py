@@ -25,6 +25,7 @@ from hangdoc.torch_facts.launchers import (
     STANDALONE_ENDPOINT,
     STARTS_ANYTHING,
     TAKES_TORCHRUN_OPTIONS,
+    TORCHRUN_OPTIONS,
     WITH_SUBCOMMAND,
 )
 
@@ -136,6 +137,9 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
 
 def _name(tool: str, word: str, name: str) -> str:
     plain = name.replace("_", "-")
+    if tool in TAKES_TORCHRUN_OPTIONS and plain not in TORCHRUN_OPTIONS:
+        meant = [option for option in TORCHRUN_OPTIONS if option.startswith(plain)]
+        plain = meant[0] if len(meant) == 1 else plain  # argparse takes a beginning that is that of one option only
     if word.startswith("--") or tool in LONG_NAMES_ONLY:
         return plain
     return SHORT_OPTIONS.get(plain, plain)
@@ -219,13 +223,18 @@ def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] |
     default = _default_endpoint(tool, options) if environment is not None and chosen is None else None
     return Launch(
         tool=tool,
-        nnodes=options.get("nnodes"),
+        nnodes=options.get("nnodes", _default_nodes(tool, environment)),
         nproc_per_node=options.get("nproc-per-node"),
         node_rank=natural(options.get("node-rank")),
         endpoint=chosen or default,
         default_endpoint=default is not None,
         run_id=options.get("rdzv-id"),
     )
+
+
+def _default_nodes(tool: str, environment: Mapping[str, str] | None) -> str | None:
+    """torchrun starts one node without an option, unless a variable gives the number."""
+    return "1" if tool in TAKES_TORCHRUN_OPTIONS and environment is not None else None
 
 
 def _read_variables(environment: Mapping[str, str]) -> dict[str, str]:

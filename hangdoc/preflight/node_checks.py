@@ -124,7 +124,7 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="In use: this launch shares cores and memory with them, and needs another port.")  # fmt: skip
     if not any(report.left_over for report in reports):
-        yield Check(name="left-overs", status="pass", text="no rank of an earlier run is running")
+        yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 
 
 def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

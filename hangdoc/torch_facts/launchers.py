@@ -16,6 +16,13 @@ AGENTS = frozenset({"torchrun", "accelerate", "deepspeed", "fabric", "tune"})
 STARTS_ANYTHING = frozenset({"srun", "mpirun"})
 TAKES_TORCHRUN_OPTIONS = frozenset({"torchrun", "tune"})
 """Launchers whose options are torchrun's own. torchrun takes each from a variable too (torch/distributed/argparse_util.py)."""
+TORCHRUN_OPTIONS = frozenset({
+    "duplicate-stderr-filters", "duplicate-stdout-filters", "event-log-handler", "help", "local-addr", "local-ranks-filter",
+    "log-dir", "logs-specs", "master-addr", "master-port", "max-restarts", "module", "monitor-interval", "nnodes", "no-python",
+    "node-rank", "nproc-per-node", "numa-binding", "rdzv-backend", "rdzv-conf", "rdzv-endpoint", "rdzv-id", "redirects", "role",
+    "run-path", "shutdown-timeout", "signals-to-handle", "standalone", "start-method", "tee", "virtual-local-rank",
+})  # fmt: skip
+"""Its long options, each also with underscores. argparse takes any unambiguous beginning of them."""
 OPTION_VARIABLE = "PET_"
 """How the name of that variable begins: `PET_NNODES`."""
 DEFAULT_ENDPOINTS = {"static": "127.0.0.1:29500", "c10d": "localhost:29400"}

@@ -145,6 +145,30 @@ def test_options_that_contradict_the_launch_line_are_refused() -> None:
     assert planned(Plan(), words, {}, master="n0:29500", ranks_per_node=2)[0].ranks_per_node == 2
 
 
+def test_a_launch_without_its_script_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def check(line: str) -> list[tuple[str, str]]:
+        return [
+            (each.name, each.status)
+            for each in planned(Plan(), tuple(shlex.split(line)), {}, master=None, ranks_per_node=None)[1][1:]
+        ]
+
+    assert check("torchrun --nproc-per-node 2 train.py") == [("launcher", "fail"), ("script", "fail")]
+    assert check("torchrun --nnodes 2 --node-rank 0 train.py")[1:2] == [("script", "warn")]
+    assert check("docker run image torchrun train.py") == []
+    (tmp_path / "train.py").touch()
+    (tmp_path / "torchrun").touch(0o755)
+    assert check("torchrun --nproc-per-node 2 train.py") == []
+
+
+def test_the_beginning_of_an_option_is_that_option() -> None:
+    words = ("torchrun", "--nproc-per-nod", "3", "--standal", "train.py")
+    plan, (launch, *_) = planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    assert (plan.ranks_per_node, launch.text) == (3, "torchrun: 3 ranks on one node")
+
+
 def test_variables_of_the_launch_line_count_on_the_node() -> None:
     words = ("env", "OMP_NUM_THREADS=7", "torchrun", "--nproc-per-node", "2", "t.py")
     plan, _ = planned(Plan(), words, {}, master=None, ranks_per_node=None)

@@ -257,6 +257,13 @@ def test_a_batch_is_of_p2p_ops() -> None:
     assert "self.peer = " in source
 
 
+def test_options_of_torchrun_are_all_there() -> None:
+    from torch.distributed.run import get_args_parser
+
+    words = [word for action in get_args_parser()._actions for word in action.option_strings if word.startswith("--")]
+    assert {word.lstrip("-").replace("_", "-") for word in words} == launchers.TORCHRUN_OPTIONS
+
+
 @pytest.mark.parametrize("module", sorted(launchers.MODULES))
 def test_modules_of_launchers_exist(module: str) -> None:
     file = _class_file(module)

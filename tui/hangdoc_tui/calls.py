@@ -67,9 +67,9 @@ def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
     if calls.made is None or calls.made_before is None or host is None or not host.window_seconds:
         return None
     made = max(0, calls.made - calls.made_before)
-    times = calls.made_us[-made - 1 :] if made else ()
-    if len(times) == made + 1 and times[-1] > times[0]:
-        return made * 1e6 / (times[-1] - times[0])
+    times = calls.made_us[-made - 1 :] if made else ()  # the record may have kept fewer of them
+    if len(times) > 1 and times[-1] > times[0]:
+        return (len(times) - 1) * 1e6 / (times[-1] - times[0])
     return made / host.window_seconds
 
 

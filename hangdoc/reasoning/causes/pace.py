@@ -24,7 +24,8 @@ _AS_LATE = 0.5
 
 _MOVES = 10
 """So many steps in the window tell a rate. One of a slow run tells none."""
-_TELLING_CALLS = 10
+_TELLING_CALLS, _TELLING_SECONDS = 10, 2.0
+"""In less time, what else runs on a host makes now one rank late, now another."""
 _LAST_SECONDS = 5.0
 """Before the last call of all ranks."""
 PUSHED = 40
@@ -57,7 +58,7 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
     """The ranks that set the pace; None if they are not fewer than the others, or do not stand out, or if a slow link sets it, or
     the scheduler: where ranks have more threads than there are cores, it makes now one late, now another."""
     latest = pace.slowest
-    if latest is None or pace.telling_calls < _TELLING_CALLS:
+    if latest is None or pace.telling_calls < _TELLING_CALLS or pace.seconds < _TELLING_SECONDS:
         return None
     if latest.median_seconds < _LATE_SECONDS or find_slow_link(run) is not None:
         return None

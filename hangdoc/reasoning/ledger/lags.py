@@ -45,6 +45,8 @@ class Pace(NamedTuple):
     """By rank, of those that can be compared."""
     calls: int
     """Aligned calls that were looked at."""
+    seconds: float
+    """From the first of them to the last."""
     telling_calls: int
     operations: frozenset[str]
     """Of the calls that tell."""
@@ -82,13 +84,15 @@ def pace(group: GroupCalls) -> Pace | None:
     telling = _telling(aligned)
     calls = len(aligned.numbers)
     last = Counter(max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling)
+    first = aligned.times[min(aligned.times)]
     ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
     return Pace(
         lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
         calls=calls,
+        seconds=(max(first) - min(first)) / 1e6,
         telling_calls=len(telling),
         operations=frozenset(aligned.sites[at][0] for at in telling),
-        calls_per_second=_rate(aligned.times[min(aligned.times)]),
+        calls_per_second=_rate(first),
         clocks=clocks,
     )
 

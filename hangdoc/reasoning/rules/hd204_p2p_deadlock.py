@@ -92,7 +92,10 @@ def _summary(kind: PointToPoint) -> str:
 
 def _remedy(kind: PointToPoint) -> str:
     if kind.pair is None:
-        return "In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
+        return (
+            "Compare how many messages each rank sends and receives in a step, and in which order. In each pair, one rank must "
+            "send while the other receives. Or post both calls with batch_isend_irecv."
+        )
     astray, waits = kind.pair
     return (
         f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
