@@ -174,9 +174,13 @@ def facts(
         table.add_row("", Text(f"... {len(finding.evidence) - len(shown)} more (--verbose)"))
     table.add_row("to do", Text(words.clean(finding.remedy)))
     for command in finding.commands:
-        typed = _FIRST_WORD.sub(lambda word: f"{word[1]}{programs.get(word[2], word[2])}", command)
-        table.add_row("", Text(f"$ {words.clean(typed)}", style="cyan"))
+        table.add_row("", Text(f"$ {words.clean(as_typed(command, programs))}", style="cyan"))
     return table
+
+
+def as_typed(command: str, programs: Programs) -> str:
+    """A command of a finding with what a person types for its program (`programs`: as for `report`)."""
+    return _FIRST_WORD.sub(lambda word: f"{word[1]}{programs.get(word[2], word[2])}", command)
 
 
 def _make_rank_table(job: Job) -> Table:

@@ -21,6 +21,7 @@ from hangdoc.reasoning.views.detail import details
 from hangdoc.render.console import record_console
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
+from hangdoc.typed_programs import typed_programs
 from hangdoc_tui import keys, pages, signals
 from hangdoc_tui.ranks import GROUPS, RankTable
 from hangdoc_tui.source import Poll, Source
@@ -125,7 +126,7 @@ class Actions(App[None]):
     def action_findings(self) -> None:
         """Show all findings of the job."""
         if self.model is not None:
-            self.push_screen(pages.finding_page(self.model.job.findings))
+            self.push_screen(pages.finding_page(self.model.job.findings, self.programs()))
 
     def action_unseen(self) -> None:
         """Show what could not be observed."""
@@ -250,10 +251,14 @@ class Actions(App[None]):
             shown = page(self.poll.diagnosis, details(self.poll.diagnosis, self.poll.runs), self.timelines())
             self._written("page", "html", shown.encode())
 
+    def programs(self) -> dict[str, str]:
+        """What a person types for the programs of commands, by name: on this host, not where a recording is shown."""
+        return typed_programs() if self.source.length is None else {}
+
     def action_copy(self) -> None:
         """Copy the command of the first finding that has one."""
         findings = self.model.job.findings if self.model is not None else ()
-        command = next((command for finding in findings for command in finding.commands), None)
+        command = pages.find_command(findings, self.programs())
         if command is None:
             self.notify("no finding has a command to copy", markup=False)
         else:

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.rules import all_rules
 from hangdoc.render import words
-from hangdoc.render.text import facts
+from hangdoc.render.text import Programs, as_typed, facts
 from hangdoc_tui import keys
 
 _KEYS = "keys"
@@ -54,24 +54,30 @@ class Page(ModalScreen[None]):
             self.notify(f"copied: {self._command}", markup=False)
 
 
-def finding_page(findings: Iterable[Finding]) -> Page:
-    """A page with the culprits, victims, evidence, remedy and commands of each finding, and the rule of the first one."""
+def finding_page(findings: Iterable[Finding], programs: Programs) -> Page:
+    """A page with the culprits, victims, evidence, remedy and commands of each finding, and the rule of the first one.
+    `programs`: as for `hangdoc.render.text.report`."""
     parts: list[RenderableType] = []
     all_findings = list(findings)
     for finding in all_findings:
-        parts += [*_describe_finding(finding), Text("")]
+        parts += [*_describe_finding(finding, programs), Text("")]
     rule = next((rule for rule in all_rules() if all_findings and all_findings[0].code == rule.code), None)
     if rule is not None:
         parts.append(Markdown(rule.titled_page))
-    command = next((command for finding in all_findings for command in finding.commands), None)
     return Page(
         "findings" if len(all_findings) != 1 else all_findings[0].code,
         Group(*parts) if parts else "Nothing found.",
-        command,
+        find_command(all_findings, programs),
     )
 
 
-def _describe_finding(finding: Finding) -> Iterable[RenderableType]:
+def find_command(findings: Iterable[Finding], programs: Programs) -> str | None:
+    """The command of the first finding that has one, as a person types it."""
+    commands = (as_typed(command, programs) for finding in findings for command in finding.commands)
+    return next(commands, None)
+
+
+def _describe_finding(finding: Finding, programs: Programs) -> Iterable[RenderableType]:
     yield Text.assemble(
         (f" {finding.severity} ", f"reverse {words.SEVERITY_STYLE[finding.severity]}"),
         " ",
@@ -79,7 +85,7 @@ def _describe_finding(finding: Finding) -> Iterable[RenderableType]:
         (f"  {words.score(finding)}", "dim"),
     )
     yield Text(words.clean(finding.summary))
-    yield facts(finding, probes=True)
+    yield facts(finding, probes=True, programs=programs)
 
 
 def unseen_page(problems: Iterable[str], unseen: Iterable[str]) -> Page:
