@@ -32,10 +32,10 @@ other programs on its host.
 
 By torch's record of each rank's calls: how late a rank makes its calls, in which
 share of them it is the last, and how long the others wait for it, over two
-seconds of calls at least. Without a record it is inferred: from how long the training thread was on a core, and from
-how many iterations it completed. It compares threads and cores, what slows
-the cards down (heat, the supply of power), and the duration of the stages of a
-step if the trainer publishes them.
+seconds of calls at least. Without a record it is inferred: from how long the
+training thread was on a core, and from how many iterations it completed. It
+compares threads and cores, what slows the cards down (heat, the supply of
+power), and the duration of the stages of a step if the trainer publishes them.
 
 ## When it can be wrong
 
