@@ -721,3 +721,18 @@ def test_a_method_that_returns_the_next_lot_polls_for_it() -> None:
     main = replace(main, sleep_seconds=0.2, whole_sleep_seconds=0.25, voluntary_switches=4)
     process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == "hung"
+
+
+@pytest.mark.parametrize(
+    ("inner", "source", "state"),
+    [
+        ("fully_shard", "for block in model: fully_shard(block)", "computing"),
+        ("read_rows", "for block in model: fully_shard(block)", "loading-data"),
+        ("read_rows", "for block in model:", "loading-data"),
+    ],
+)
+def test_the_body_of_a_loop_of_one_line_is_no_iterator(inner: str, source: str, state: str) -> None:
+    loop = Loop(line=28, end_line=28, header="for block in model")
+    works = (frame("wrapper", 9), frame(inner, 12), frame("main", 28, source=source, loops=(loop,)))
+    found = job(snapshot(*(rank(number, *works, cpu=0.9) for number in range(2))))
+    assert found.ranks[0].state == state

@@ -13,7 +13,7 @@ from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
-from hangdoc.snapshot import Frame, Process, PythonThread
+from hangdoc.snapshot import Frame, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
 
@@ -134,10 +134,19 @@ def find_consumers(thread: PythonThread | None) -> list[Frame]:
     frames = [] if thread is None else [f for f in thread.frames if not f.native]
     for index in range(len(frames) - 1, 0, -1):  # from the outside in; the innermost frame does not fetch
         frame = frames[index]
-        at_header = any(loop.header.startswith("for") and loop.line == frame.line for loop in frame.loops)
+        at_header = any(
+            loop.header.startswith("for") and loop.line == frame.line and not _is_in_body(frame, loop, frames[:index])
+            for loop in frame.loops
+        )
         if not frame.library and (at_header or "next(" in (frame.source or "")):
             return frames[index:]
     return []
+
+
+def _is_in_body(frame: Frame, loop: Loop, called: Sequence[Frame]) -> bool:
+    """Whether a frame is in the body of a loop of one line: `for block in model: fully_shard(block)`, in `fully_shard`."""
+    body = (frame.source or "").partition(f"{loop.header}:")[2]
+    return any(f"{file_names.bare_name(inner.function)}(" in body for inner in called)
 
 
 def calls_method(frame: Frame) -> bool:
