@@ -11,23 +11,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.headless_top import be_top, headless_top
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling, cpu_seconds
 from hangdoc.observe.stacks import pyspy
 from hangdoc.priority import give_way
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Snapshot
 from hangdoc_trainer.offspring import free_port
 
 _POLLS = 30
 _SETTLED = 8
 """Polls until each rank has been read, including its C++ frames."""
-_BOUND_SECONDS = 300
 
 
 @contextmanager
@@ -111,60 +110,6 @@ def _costs(pid: int) -> tuple[float, float, float, int, str]:
     )
 
 
-def _top(pid: int, seconds: float) -> tuple[float, float]:
-    """(polls per second, share of a core) of `top` in a separate process without a terminal, after its first polls."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.polls", "--top", str(pid), str(seconds)],
-        capture_output=True, text=True, timeout=_BOUND_SECONDS, check=True,
-    )  # fmt: skip
-    rate, share = done.stdout.split()[-2:]
-    return float(rate), float(share)
-
-
-def _be_top(pid: int, seconds: float) -> None:
-    from hangdoc_tui.app import Polled, Top
-    from hangdoc_tui.source import Live
-
-    class Counted(Top):
-        polls = 0
-        began = used = 0.0
-        found = (0.0, 0.0)
-
-        def on_polled(self, message: Polled) -> None:
-            self.polls += 1
-            if self.polls == _SETTLED:
-                self.began, self.used = time.monotonic(), cpu_seconds()
-                self.set_timer(seconds, self.over)
-            super().on_polled(message)
-
-        def over(self) -> None:
-            length = time.monotonic() - self.began
-            self.found = (self.polls - _SETTLED) / length, (cpu_seconds() - self.used) / length
-            self.exit()
-
-    give_way()  # as hangdoc.cli.top
-    top = Counted(Live(Polling(Options(pids=(pid,), window=0.5)).look, "bench", 5.0), rate=1.0)
-    top.run(headless=True, size=(120, 40))
-    print(*top.found, flush=True)
-    os._exit(0)
-
-
-def be_noted_top(look: Callable[[], Snapshot], times: Path, **options: float) -> None:
-    """Be `top` without a terminal until the process is killed, and append the time of each poll to a file. `options` are
-    those of the app."""
-    from hangdoc_tui.app import Polled, Top
-    from hangdoc_tui.source import Live
-
-    with times.open("a") as file:
-
-        class Noted(Top):
-            def on_polled(self, message: Polled) -> None:
-                super().on_polled(message)
-                print(time.monotonic(), file=file, flush=True)
-
-        Noted(Live(look, "bench", 5.0), rate=1.0, **options).run(headless=True, size=(120, 40))
-
-
 def polls(*cases: str) -> None:
     """Print a line for each size, state and load, or only for those in `cases`."""
     for ranks, aim in ((2, 20), (8, 20), (64, 100)):
@@ -178,7 +123,8 @@ def polls(*cases: str) -> None:
                             stack.enter_context(no_idle_core())
                         began, before = time.monotonic(), _busy_seconds()
                         cheap, thinking, share, attached, verdicts = _costs(pid)
-                        rate, whole = _top(pid, 20)
+                        with headless_top("-m", "bench.polls", "--top", str(pid)) as top:
+                            rate, whole = top.measure(20)
                         used = (_busy_seconds() - before) / (time.monotonic() - began)
                     print(
                         f"{ranks:3} ranks {state:7} {load:4} ({used:.1f} cores in use): a poll {cheap:6.1f} ms of CPU (aim {aim})"
@@ -201,5 +147,7 @@ def _busy_seconds() -> float:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the ranks must end with this process
     if sys.argv[1:2] == ["--top"]:
-        _be_top(int(sys.argv[2]), float(sys.argv[3]))
-    polls(*sys.argv[1:])
+        give_way()  # as hangdoc.cli.top
+        be_top(Polling(Options(pids=(int(sys.argv[2]),), window=0.5)).look, Path(sys.argv[3]))
+    else:
+        polls(*sys.argv[1:])

@@ -23,9 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import psutil
 
-from bench.polls import be_noted_top
+from bench.headless_top import be_top, headless_top
 from hangdoc import bundle_text, codec
 from hangdoc.fleet.gather import MOST_WHOLE, gather
 from hangdoc.fleet.transport import Transport
@@ -205,23 +204,9 @@ def hosts(number: int = 1000) -> None:
 
 def top_of_hosts(number: int = 128, length: float = 60.0) -> None:
     """Measure how often `top` polls so many hosts of eight ranks each."""
-    with _recorded(number) as via, tempfile.TemporaryDirectory() as folder:
-        times = Path(folder, "polls")
-        child = subprocess.Popen([sys.executable, "-m", "bench.scale", "--top", str(number), via, str(times)])
-        try:
-            while not times.exists() or not times.read_text():
-                time.sleep(0.2)
-            began, used = time.monotonic(), psutil.Process(child.pid).cpu_times()
-            time.sleep(length)
-            polls = sum(float(line) > began for line in times.read_text().split())
-            now = psutil.Process(child.pid).cpu_times()
-            share = (now.user + now.system - used.user - used.system) / length
-            print(
-                f"top of {number} hosts, {number * _PER_HOST:,} ranks: {polls / length:.2f} polls/s at {share:.1%} of a core"
-            )
-        finally:
-            child.kill()
-            child.wait()
+    with _recorded(number) as via, headless_top("-m", "bench.scale", "--top", str(number), via) as top:
+        rate, share = top.measure(length)
+    print(f"top of {number} hosts, {number * _PER_HOST:,} ranks: {rate:.2f} polls/s at {share:.1%} of a core")
 
 
 @contextmanager
@@ -238,7 +223,7 @@ def _be_top(number: int, via: str, times: Path) -> None:
     secrets.token_hex = lambda size: _NONCE  # type: ignore[assignment,misc]
     transport = Transport(via=tuple(via.split()), remote_command=("/dev/null",))
     names = tuple(f"h{at}" for at in range(number))
-    be_noted_top(lambda: gather(names, Options(), transport), times, budget=BUDGET_OF_HOSTS)
+    be_top(lambda: gather(names, Options(), transport), times, budget=BUDGET_OF_HOSTS)
 
 
 def ranks() -> None:
@@ -258,4 +243,5 @@ def ranks() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--top":
         _be_top(int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
-    _measured(int(sys.argv[1]), whole=sys.argv[2] == "whole")
+    else:
+        _measured(int(sys.argv[1]), whole=sys.argv[2] == "whole")

@@ -34,3 +34,10 @@ def step(run: Started) -> int:
     """The last step that every rank has published."""
     beats: list[beacon.Beat] = run.beats()
     return min(beat.step or 0 for beat in beats)
+
+
+def seconds_per_step(run: Started, length: float) -> float:
+    """Seconds per step of a run in so many seconds from now."""
+    first, began = step(run), time.perf_counter()
+    time.sleep(length)
+    return (time.perf_counter() - began) / (step(run) - first)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench.table import HANGDOC, row, step
+from bench.table import HANGDOC, row, seconds_per_step
 from hangdoc.reasoning.engine import examine
 from hangdoc.snapshot import Clocks, Snapshot
 from hangdoc_trainer.scenarios import Node, Scenario, Started
@@ -164,7 +164,7 @@ def _slow_down(ranks: int, rounds: int, length: float) -> None:
     with Started(Scenario("bench", "a healthy run", (Node(ranks=ranks),), frozen=False)) as run:
         quiet, watched = [], []
         for _ in range(rounds):
-            quiet.append(_seconds_per_step(run, length))
+            quiet.append(seconds_per_step(run, length))
             command = [HANGDOC, "top", "--rate", "1", *(word for pid in run.pids for word in ("--pid", str(pid)))]
             terminal = ["script", "--quiet", "--command", " ".join(command), "/dev/null"]
             child = subprocess.Popen(
@@ -173,7 +173,7 @@ def _slow_down(ranks: int, rounds: int, length: float) -> None:
             )  # fmt: skip
             try:
                 time.sleep(4.0)  # until it has started
-                watched.append(_seconds_per_step(run, length))
+                watched.append(seconds_per_step(run, length))
             finally:
                 child.terminate()
                 child.wait()
@@ -183,12 +183,6 @@ def _slow_down(ranks: int, rounds: int, length: float) -> None:
         quiet,
         "1.01",
     )
-
-
-def _seconds_per_step(run: Started, length: float) -> float:
-    first, began = step(run), time.perf_counter()
-    time.sleep(length)
-    return (time.perf_counter() - began) / (step(run) - first)
 
 
 if __name__ == "__main__":

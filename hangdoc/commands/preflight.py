@@ -144,7 +144,7 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
         remedy = "Give --ranks-per-node: the line leaves the ranks of each node to the number of cards, to Slurm or to a file."
     options = launchers.sizes_in_torchrun(plan.launcher or "", line.launched.options)
     unused = [f"--{name}" for name in options if name not in _USED and not name.startswith(launchers.EXPORTED)]
-    unused += [f"`{shorten(layer.text, 40)}`" for layer in line.layers if layer.why not in layers.SETS_VARIABLES]
+    unused += [f"`{shorten(layer.text, 40)}`" for layer in _list_other_layers(line)]
     ignored = f"; not used here: {', '.join(unused)}" if unused else ""
     meets = f", meeting at {plan.master}" if plan.master is not None else ""
     return Check(
@@ -155,9 +155,14 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
     )
 
 
+def _list_other_layers(line: LaunchLine) -> list[layers.Layer]:
+    """The layers that do more than set variables."""
+    return [layer for layer in line.layers if layer.why not in layers.SETS_VARIABLES]
+
+
 def _check_files(plan: Plan, line: LaunchLine, words: Sequence[str]) -> Iterator[Check]:
     """Whether the launcher and the script are there, if nothing (a container, another host) puts the launch elsewhere."""
-    if line.host is not None or any(layer.why not in layers.SETS_VARIABLES for layer in line.layers):
+    if line.host is not None or _list_other_layers(line):
         return
     status = "fail" if plan.nodes == 1 else "warn"  # this host may not be one of several nodes
     if (tool := line.launched.tool) in words and shutil.which(tool) is None:

@@ -185,8 +185,10 @@ def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) ->
     """Whether a rank waits in a call by which one of `givers`, or a rank that waits for them itself, hands something out: also
     for a key that another rank has to set."""
     wait = rank.wait
-    if wait is None or wait.kind == "store":
-        return wait is not None
+    if wait is None:
+        return False
+    if wait.kind == "store":
+        return True
     if (operation := wait.operation).op in call_names.RECEIVES:
         return operation.peer is None or operation.peer in {*givers, *numbers_of(waiting)}
     if operation.op not in call_names.DISTRIBUTES:
