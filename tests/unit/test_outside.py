@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory
+from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.outside import awaited_processes, peers, processes_at_work
 from hangdoc.snapshot import Clocks, Holder, KernelThread
 from tests.unit.builders import frame, stack
@@ -39,6 +40,7 @@ def no_cache() -> None:
         peers._read_owners,
         shared_memory._read_mapped,
         processes_at_work._take_first_sample,
+        processes_at_work._works,
         processes_at_work._read_table,
     ):
         cache.cache_clear()
@@ -351,6 +353,23 @@ def test_those_at_work_come_first() -> None:
     assert found is not None
     assert [one.works for one in found] == [True, False, False]
     assert found[0].pid == busy.pid
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_a_process_that_has_not_run_for_long_is_not_sampled() -> None:
+    """The kernel knows since when it is at rest, so no look takes another sample of it."""
+    with asked("time.sleep(99)") as (server, waiting):
+        assert [one.pid for one in who_replies(waiting) or ()] == [server]
+        assert processes_at_work._take_first_sample.cache_info().misses == 1
+        scheduler = SchedulerClocks(PROC)
+        until = time.monotonic() + 60
+        while processes_at_work._read_rest(PROC, {server}, scheduler) < 3.0:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        processes_at_work._works.cache_clear()
+        processes_at_work._take_first_sample.cache_clear()
+        assert [(one.pid, one.works) for one in who_replies(waiting) or ()] == [(server, False)]
+        assert processes_at_work._take_first_sample.cache_info().misses == 0
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -234,6 +234,9 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
     """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
     process that waits for it."""
     tree = {pid} if alone else _read_table(proc, period).tree(pid)
+    rest = _read_rest(proc, tree, SchedulerClocks(proc))
+    if rest >= _MAX_SAMPLE_SECONDS or (rest >= _SAMPLE_SECONDS and not _wakes(proc, tree)):
+        return False
     began, before = _take_first_sample(proc, period)
     if pid not in before:  # it is new, and starting is work
         began, before = _take_sample(proc, tree)
@@ -243,6 +246,25 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
             return False
         time.sleep(_SAMPLE_SECONDS)
     return True
+
+
+def _read_rest(proc: ProcFS, tree: set[int], scheduler: SchedulerClocks) -> float:
+    """For how many seconds no thread of some processes has run: a sample that the kernel has taken already. 0 if one runs, or if
+    that is not known."""
+    latest, left = 0.0, _MAX_TASKS
+    for pid in tree:
+        threads = clocks.threads_of(proc, pid)
+        if not isinstance(threads, dict) or len(threads) > left:
+            return 0.0
+        left -= len(threads)
+        for tid, reading in threads.items():
+            if reading.state == "R" or reading.switches is None:
+                return 0.0
+            last_run = scheduler.last_run(f"{pid}/task/{tid}", reading.processor, reading.switches)
+            if last_run is None:
+                return 0.0
+            latest = max(latest, last_run)
+    return max(0.0, time.monotonic() - latest)
 
 
 @lru_cache(64)
