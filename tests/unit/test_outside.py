@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory
-from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.outside import awaited_processes, peers, processes_at_work
 from hangdoc.snapshot import Clocks, Holder, KernelThread
 from tests.unit.builders import frame, stack
@@ -33,17 +32,17 @@ print("accepted", flush=True)
 
 
 @pytest.fixture
-def no_cache() -> None:
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of an earlier test's processes."""
     for cache in (
         peers._read_sockets,
         peers._read_owners,
         shared_memory._read_mapped,
-        processes_at_work._take_first_sample,
         processes_at_work._works,
         processes_at_work._read_table,
     ):
         cache.cache_clear()
+    monkeypatch.setattr(processes_at_work, "_samples", processes_at_work._Samples())
 
 
 def who_replies(
@@ -356,20 +355,35 @@ def test_those_at_work_come_first() -> None:
 
 
 @pytest.mark.usefixtures("no_cache")
-def test_a_process_that_has_not_run_for_long_is_not_sampled() -> None:
-    """The kernel knows since when it is at rest, so no look takes another sample of it."""
+def test_a_process_that_has_not_run_for_long_is_not_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel knows since when it is at rest, so nobody waits for another sample of it."""
     with asked("time.sleep(99)") as (server, waiting):
-        assert [one.pid for one in who_replies(waiting) or ()] == [server]
-        assert processes_at_work._take_first_sample.cache_info().misses == 1
-        scheduler = SchedulerClocks(PROC)
-        until = time.monotonic() + 60
-        while processes_at_work._read_rest(PROC, {server}, scheduler) < 3.0:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        processes_at_work._works.cache_clear()
-        processes_at_work._take_first_sample.cache_clear()
+        time.sleep(3.1)
+        monkeypatch.setattr(processes_at_work.time, "sleep", refuse)
         assert [(one.pid, one.works) for one in who_replies(waiting) or ()] == [(server, False)]
-        assert processes_at_work._take_first_sample.cache_info().misses == 0
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    ("then", "works"), [("while True: time.sleep(0.02)", False), ("while True: open('/dev/zero').read(99999)", True)]
+)
+def test_the_sample_of_the_period_before_serves_the_next(
+    monkeypatch: pytest.MonkeyPatch, then: str, works: bool
+) -> None:
+    """`top` does not wait for a sample of what it has seen three seconds ago."""
+    with asked(then) as (server, waiting):
+        monkeypatch.setattr(file_holders, "period", lambda: 7)
+        assert [(one.pid, one.works) for one in who_replies(waiting, switches=99) or ()] == [(server, works)]
+        time.sleep(3.1)
+        if not works:
+            monkeypatch.setattr(processes_at_work.time, "sleep", refuse)
+        monkeypatch.setattr(file_holders, "period", lambda: 8)
+        assert [(one.pid, one.works) for one in who_replies(waiting, switches=99) or ()] == [(server, works)]
+
+
+def refuse(seconds: float) -> None:
+    """Instead of time.sleep."""
+    raise AssertionError(f"slept for {seconds} s")
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -60,6 +60,8 @@ _READ_SECONDS = 0.04
 _MACHINE_SECONDS = 10.0
 _LONGEST_WINDOW = 3.0
 """After a longer gap between two polls, a new window begins: over minutes, every process has moved a little."""
+_FIRST_WINDOW = 0.25
+"""The first poll shows what there is. Those after it tell what has moved."""
 _JUST_SECONDS = 1.0
 """A rank whose last call is not older is taken to move until the first window has shown whether it does."""
 _NOT_NEEDED = Unavailable(reason="not needed")
@@ -108,7 +110,7 @@ class Polling:
 
     def look(self) -> Snapshot:
         """One poll. Never raises: the snapshot has reasons for what can't be read. Waits until `Options.window` seconds have
-        passed since the last poll: in a shorter window, a working rank would look frozen."""
+        passed since the last poll: in a shorter window, a working rank would look frozen. The first poll comes earlier."""
         observation = self._observation
         observation.deadline = deadline = Deadline(self._options.timeout)
         observation.problems = []
@@ -119,7 +121,8 @@ class Polling:
             self._start_window(deadline)
         assert self._ended is not None  # noqa: S101
         began = self._ended
-        time.sleep(max(0.0, self._ended + self._options.window - time.monotonic()))
+        window = min(self._options.window, _FIRST_WINDOW) if first else self._options.window
+        time.sleep(max(0.0, began + window - time.monotonic()))
         new = self._update_targets(deadline)
         taken_at = datetime.datetime.now(datetime.timezone.utc)
         self._recorders.whole = first  # what happened before hangdoc came is asked once

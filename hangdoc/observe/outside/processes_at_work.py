@@ -29,12 +29,14 @@ _TO_TAKE_REQUEST = 1.0
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
 _MAX_TASKS = 100
+_MAX_THREADS = 500
+"""Of a process and its descendants. To read when one last ran takes 0.1 ms."""
 _COMMON = frozenset({"/", "/tmp", "/var/tmp", "/root"})  # noqa: S108  nothing is written there
 """Directories in which processes of any job work."""
 
 
 class _Least(NamedTuple):
-    """What a process at work does at least in the sample: one that wakes up to check something does less."""
+    """What a process at work does at least in a sample of up to three seconds: one that wakes up to check something does less."""
 
     ticks: int
     """Of CPU time."""
@@ -234,37 +236,42 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
     """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
     process that waits for it."""
     tree = {pid} if alone else _read_table(proc, period).tree(pid)
-    rest = _read_rest(proc, tree, SchedulerClocks(proc))
-    if rest >= _MAX_SAMPLE_SECONDS or (rest >= _SAMPLE_SECONDS and not _wakes(proc, tree)):
-        return False
-    began, before = _take_first_sample(proc, period)
-    if pid not in before:  # it is new, and starting is work
-        began, before = _take_sample(proc, tree)
-    time.sleep(max(0.0, began + _SAMPLE_SECONDS - time.monotonic()))
-    while not _has_worked(proc, tree, began, before, least):
-        if time.monotonic() >= began + _MAX_SAMPLE_SECONDS or not _wakes(proc, tree):
+    sample, earlier = _samples.take_first(proc, period), _samples.earlier
+    if (last_runs := _read_last_runs(proc, tree)) is not None:
+        rest = time.monotonic() - max(last_runs.values(), default=0.0)
+        left = _MAX_SAMPLE_SECONDS - rest
+        if left <= 0 or (rest >= _SAMPLE_SECONDS and not _wakes(proc, tree, left)):
+            return False
+        if earlier is not None and earlier.age() >= _MAX_SAMPLE_SECONDS and pid in earlier.work:
+            return _has_worked(proc, tree, earlier, least)
+    if pid not in sample.work:  # it is new, and starting is work
+        sample = _take_sample(proc, tree)
+    time.sleep(max(0.0, _SAMPLE_SECONDS - sample.age()))
+    while not _has_worked(proc, tree, sample, least):
+        left = _MAX_SAMPLE_SECONDS - sample.age()
+        if left <= 0 or not _wakes(proc, tree, left):
             return False
         time.sleep(_SAMPLE_SECONDS)
     return True
 
 
-def _read_rest(proc: ProcFS, tree: set[int], scheduler: SchedulerClocks) -> float:
-    """For how many seconds no thread of some processes has run: a sample that the kernel has taken already. 0 if one runs, or if
-    that is not known."""
-    latest, left = 0.0, _MAX_TASKS
+def _read_last_runs(proc: ProcFS, tree: set[int]) -> dict[tuple[int, int], float] | None:
+    """When each thread of some processes last ran (monotonic), by pid and tid: a sample that the kernel has taken already. None
+    if one runs, or if that is not known."""
+    scheduler = SchedulerClocks(proc)
+    last_runs: dict[tuple[int, int], float] = {}
     for pid in tree:
         threads = clocks.threads_of(proc, pid)
-        if not isinstance(threads, dict) or len(threads) > left:
-            return 0.0
-        left -= len(threads)
+        if not isinstance(threads, dict) or len(last_runs) + len(threads) > _MAX_THREADS:
+            return None
         for tid, reading in threads.items():
             if reading.state == "R" or reading.switches is None:
-                return 0.0
+                return None
             last_run = scheduler.last_run(f"{pid}/task/{tid}", reading.processor, reading.switches)
             if last_run is None:
-                return 0.0
-            latest = max(latest, last_run)
-    return max(0.0, time.monotonic() - latest)
+                return None
+            last_runs[pid, tid] = last_run
+    return last_runs
 
 
 @lru_cache(64)
@@ -317,26 +324,55 @@ def _read_table(proc: ProcFS, period: int) -> process_table.ProcessTable:
     return process_table.read(proc)
 
 
-@lru_cache(1)
-def _take_first_sample(proc: ProcFS, period: int) -> tuple[float, Mapping[int, tuple[int, int]]]:
-    """When it was taken (monotonic), and what every process of the host had done by then. It serves all holders of a look."""
-    return _take_sample(proc, proc.pids())
+class _Sample(NamedTuple):
+    """What processes had done at one moment."""
+
+    at: float
+    """Monotonic."""
+    work: Mapping[int, tuple[int, int]]
+    """By pid: as in `_read_work`."""
+
+    def age(self) -> float:
+        """In seconds."""
+        return time.monotonic() - self.at
 
 
-def _take_sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tuple[int, int]]]:
-    return time.monotonic(), {pid: work for pid in pids if (work := _read_work(proc, pid)) is not None}
+class _Samples:
+    """One of every process of the host in each period. It serves all holders of a look, and in `top` and `watch` also those of
+    the next period, which then wait for none."""
+
+    def __init__(self) -> None:
+        self._period: int | None = None
+        self._current: _Sample | None = None
+        self.earlier: _Sample | None = None
+        """That of the period before, if there was a look in it."""
+
+    def take_first(self, proc: ProcFS, period: int) -> _Sample:
+        """The sample of this period."""
+        if self._current is None or period != self._period:
+            self.earlier = self._current if self._period == period - 1 else None
+            self._period, self._current = period, _take_sample(proc, proc.pids())
+        return self._current
 
 
-def _has_worked(
-    proc: ProcFS, tree: set[int], began: float, before: Mapping[int, tuple[int, int]], least: _Least
-) -> bool:
+_samples = _Samples()
+
+
+def _take_sample(proc: ProcFS, pids: Iterable[int]) -> _Sample:
+    return _Sample(time.monotonic(), {pid: work for pid in pids if (work := _read_work(proc, pid)) is not None})
+
+
+def _has_worked(proc: ProcFS, tree: set[int], since: _Sample, least: _Least) -> bool:
     ticks = size = 0
     for pid in tree:
         if (after := _read_work(proc, pid)) is not None:
-            ticks += after[0] - before.get(pid, (0, 0))[0]
-            size += after[1] - before.get(pid, (0, 0))[1]
-    share = least.share * (time.monotonic() - began) * proc.ticks_per_second
-    return ticks >= max(least.ticks, share) or size >= least.size
+            before = since.work.get(pid, (0, 0))
+            ticks += after[0] - before[0]
+            size += after[1] - before[1]
+    age = since.age()
+    times = max(1.0, age / _MAX_SAMPLE_SECONDS)
+    share = least.share * age * proc.ticks_per_second
+    return ticks >= max(least.ticks * times, share) or size >= least.size * times
 
 
 def _read_work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
@@ -348,22 +384,27 @@ def _read_work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
     return stat.cpu_ticks + stat.children_ticks, counts["rchar"] + counts["wchar"]
 
 
-def _wakes(proc: ProcFS, tree: set[int]) -> bool:
-    """Whether a thread of some processes wakes up by itself: it may be in a pause between two pieces of work."""
-    tasks = [f"{pid}/task/{tid}" for pid in tree for tid in _list_tids(proc, pid)]
-    return any(_is_timed(proc, task) for task in tasks[:_MAX_TASKS])
+def _wakes(proc: ProcFS, tree: set[int], within: float) -> bool:
+    """Whether a thread of some processes may wake up by itself in so many seconds: it may be in a pause between two pieces of
+    work."""
+    last_runs = _read_last_runs(proc, tree)
+    return last_runs is None or any(
+        _ends_by_itself(proc, pid, tid, time.monotonic() - last_run, within)
+        for (pid, tid), last_run in last_runs.items()
+    )
 
 
-def _is_timed(proc: ProcFS, task: str) -> bool:
+def _ends_by_itself(proc: ProcFS, pid: int, tid: int, age: float, within: float) -> bool:
+    """Whether the call in which a thread has been for `age` seconds ends by itself in the next `within`."""
     try:
-        call, arguments = system_calls.current(proc, task)
+        call, arguments = system_calls.current(proc, f"{pid}/task/{tid}")
+        if call == system_calls.RESTART:
+            return True
+        if call is None or not system_calls.timed(call, arguments):
+            return False
+        if (sleep := system_calls.sleep_seconds(proc, pid, call, arguments)) is not None:
+            return sleep - age <= within
+        timeout = system_calls.timeout(proc, pid, call, arguments)
     except (ProcError, ValueError):
         return False
-    return call is not None and (call == system_calls.RESTART or system_calls.timed(call, arguments) is True)
-
-
-def _list_tids(proc: ProcFS, pid: int) -> list[int]:
-    try:
-        return proc.tids(pid)
-    except ProcError:
-        return []
+    return timeout is None or timeout[0] - age <= within
