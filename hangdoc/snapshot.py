@@ -183,6 +183,8 @@ class Holder(Value, frozen=True, kw_only=True):
     waits_for_events: bool = False
     """If it is not at work: its main thread sleeps, or waits for any of several files or for a connection, and so for the
     outside."""
+    accepts: bool = False
+    """If it is not at work: its main thread waits for somebody to connect."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):

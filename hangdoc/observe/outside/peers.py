@@ -34,6 +34,11 @@ def listens(proc: ProcFS, inode: int, period: int) -> bool:
     return inode in _read_sockets(proc, period).listening
 
 
+def accepts(proc: ProcFS, inode: int, period: int) -> bool:
+    """Whether a socket is one of TCP or a Unix socket that listens."""
+    return inode in _read_sockets(proc, period).accepting
+
+
 def is_accepted(proc: ProcFS, inode: int, period: int) -> bool:
     """Whether a socket is the server's end of a connection at a Unix socket: only that end has its address."""
     return inode in _read_sockets(proc, period).accepted
@@ -49,6 +54,8 @@ class _Sockets(NamedTuple):
     """The Unix sockets that listen."""
     accepted: frozenset[int]
     """The connected ones that have an address."""
+    accepting: frozenset[int]
+    """The TCP and Unix sockets that listen."""
 
 
 @lru_cache(1)
@@ -87,7 +94,8 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
             there = namespace if namespace in others else outside[0] if len(outside) == 1 else None
             if there is not None and (other := others[there] or listening.get((there, place[3]))):
                 other_ends[inode] = other
-    return _Sockets(other_ends, frozenset(unix_listening), frozenset(unix_accepted))
+    accepting = unix_listening | set(listening.values())
+    return _Sockets(other_ends, frozenset(unix_listening), frozenset(unix_accepted), frozenset(accepting))
 
 
 def _is_of_our_users(proc: ProcFS, pid: int) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hangdoc.observe.kernel import clocks, file_holders, process_table, system_calls
+from hangdoc.observe.kernel import awaited_files, clocks, file_holders, process_table, system_calls
 from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers
@@ -218,7 +218,8 @@ def _judge(
         return msgspec.structs.replace(holder, works=True)
     sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above)
     for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
-    return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events)
+    accepts = for_events and _waits_for_connections(proc, holder.pid, period)
+    return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
 
 
 def _waits_for_events(proc: ProcFS, pid: int) -> bool:
@@ -229,6 +230,17 @@ def _waits_for_events(proc: ProcFS, pid: int) -> bool:
             if system_calls.current(proc, f"{pid}/task/{tid}")[0] in (_FOR_EVENTS if tid == pid else _ACCEPTS):
                 return True
     return False
+
+
+def _waits_for_connections(proc: ProcFS, pid: int, period: int) -> bool:
+    """Whether the main thread waits at a socket that listens."""
+    try:
+        call, arguments = system_calls.current(proc, f"{pid}/task/{pid}")
+        files = awaited_files.awaited(proc, pid, call, arguments, search=False) if call in _FOR_EVENTS else ()
+    except (ProcError, ValueError):
+        return False
+    inodes = [file.inode for file in files if file.kind == "socket" and file.inode is not None]
+    return any(peers.accepts(proc, inode, period) for inode in inodes)
 
 
 @lru_cache(256)

@@ -128,7 +128,7 @@ class ReadsPipe(ForOthers, frozen=True, kw_only=True):
     fifo: str | None = None
     """The path of a FIFO."""
     from_outside: bool = False
-    """What comes are requests: all that can write wait for the outside themselves, and none is a child or the parent."""
+    """What comes are requests: all that can write wait for the outside themselves, a child or the parent for connections."""
 
     @property
     def is_from_anybody(self) -> bool:

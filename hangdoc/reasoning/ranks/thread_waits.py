@@ -267,7 +267,9 @@ def _for_pipe(waiter: Waiter) -> ThreadWait | None:
         children = {helper.pid for helper in waiter.helpers}
         own = others is not None and all(holder.pid in children for holder in others)
         related = children | {waiter.process.ppid}
-        outside = all(holder.waits_for_events and holder.pid not in related for holder in others or ())
+        outside = all(
+            holder.accepts or (holder.waits_for_events and holder.pid not in related) for holder in others or ()
+        )
         fifo = file.name if is_fifo(file) else None
         hold = ReadsPipe.ended_by(others, _make_in_file(waiter).ends, fifo=fifo, from_outside=bool(others) and outside)
         return ThreadWait(

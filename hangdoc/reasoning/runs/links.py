@@ -121,6 +121,19 @@ def store_ports(hosts: Iterable[Host], pids: Iterable[tuple[str, int | None]]) -
     return ports
 
 
+def find_store_guests(hosts: Collection[Host], members: Collection[tuple[str, int | None]]) -> tuple[str, ...]:
+    """The addresses of processes that were not observed and are live clients of a store that one of `members`, (host, pid),
+    serves: each may set a key."""
+    stores = store_ports(hosts, members)
+    accepted = [
+        c for _, mine in connections_of(hosts, members) for c in mine
+        if c.state == "ESTABLISHED" and c.local_port in stores
+    ]  # fmt: skip
+    observed = [index_of(host).live_ends for host in hosts]
+    guests = (c for c in accepted if not any(other_end(c) in ends for ends in observed))
+    return tuple(sorted(f"{c.remote_address}:{c.remote_port}" for c in guests))
+
+
 def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
     return c.local_port in stores or c.remote_port in stores
 

@@ -56,7 +56,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import End, Waits
 from hangdoc.reasoning.ranks import enders, states
 from hangdoc.reasoning.ranks.movement import cores_used, kernel_thread
-from hangdoc.reasoning.runs import launch
+from hangdoc.reasoning.runs import launch, links
 from hangdoc.reasoning.waiting import cycles, different_calls
 from hangdoc.snapshot import Process, PythonThread, Unavailable
 from hangdoc.torch_facts import call_names
@@ -120,6 +120,8 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             same = same or different_calls.find_on_cards(run, classes)
             same = same or (None if end.cycle else different_calls.classify_same_call(classes))
             kind, culprits = same or cycles.classify_cycle(run, waits, classes)
+            if isinstance(kind, InStore) and not upstream:
+                kind = _find_key_giver(run) or kind
             if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
                 upstream += tuple(alike for alike in classes if not set(alike.ranks) & set(culprits))
                 classes = tuple(alike for alike in classes if alike not in upstream)
@@ -166,12 +168,13 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     comes. In any other call, the ranks that wait are in the middle of a request, which the others have left."""
     ranks = frozenset(numbers_of(awaited))
     if not all(_gets_work(alike.first, ranks, waiting) for alike in waiting):
-        return hold
+        expected = hold.next_request is not None and all(_waits_long(alike.first) for alike in waiting)
+        return Idle(receives=str(hold.next_request), sure=False) if expected else hold
     if hold.next_request is not None:
         return Idle(receives=hold.next_request)
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:  # nothing shows whether what they wait for will come
-        case Asleep(polls=True, ends="unknown") if waiting and not any(each.launcher_gone for each in processes):
+        case Asleep(polls=True, ends="unknown") if not any(each.launcher_gone for each in processes):
             return Idle(receives=str(hold), sure=False)
         case OnNetwork(holders=servers, sends=False) if (
             servers and not waiting and all(each.waits_for_events for each in servers)
@@ -179,6 +182,21 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
             return Idle(receives=str(hold), sure=False)
         case _:
             return hold
+
+
+def _find_key_giver(run: Run) -> Idle | None:
+    """Idle, if all ranks wait for keys, and a process that is no rank is a client of their store; None if there is none."""
+    members = [(rank.host, rank.process.pid) for rank in run.ranks.values() if rank.process is not None]
+    members += [(host.name, process.pid) for host, process in run.launchers]
+    guests = () if run.unseen else links.find_store_guests(run.hosts, members)
+    if not guests:
+        return None
+    return Idle(receives=f"waiting for a key that the client of their store at {guests[0]} may set", sure=False)
+
+
+def _waits_long(rank: Rank) -> bool:
+    """Whether somebody gave the call of a rank more time than any default of torch: for what comes once a night, say."""
+    return rank.process is not None and _find_timeout(rank.process, rank.thread) > LONGEST_DEFAULT
 
 
 def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
