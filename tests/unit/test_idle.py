@@ -82,6 +82,7 @@ def test_a_parent_with_the_store_of_the_run_gives_no_requests(port: int, gives: 
         ("scatter_object_list", {"waits_for_events": True}, "waiting"),
         ("scatter_object_list", {"waits_for_events": False}, "hung"),  # it may be stuck
         ("scatter_object_list", {"waits_for_events": True, "pid": 1}, "hung"),  # the parent of the rank
+        ("scatter_object_list", {"waits_for_events": True, "pid": 1, "accepts": True}, "waiting"),
         ("all_reduce", {"waits_for_events": True}, "hung"),
     ],
 )
@@ -97,7 +98,7 @@ def test_who_reads_from_a_pipe_whose_writer_waits_for_the_outside_is_idle(
     assert job.verdict == verdict
     if verdict == "waiting":
         assert job.findings[0].code == "HD602"
-        assert "idle: rank 0 is waiting for requests from pid 9 (tail); ranks 1-2" in job.findings[0].summary
+        assert f"idle: rank 0 is waiting for requests from pid {holder.pid} (tail); ranks" in job.findings[0].summary
 
 
 VLLM_WORKER = frame("WorkerProc.worker_busy_loop", 1040, "/site-packages/vllm/v1/executor/multiproc_executor.py")
@@ -117,7 +118,7 @@ def test_the_rounds_inside_a_request_are_no_batches(caller: Frame, batches: int 
     [
         ((Holder(pid=9, name="frontend", state="S", waits_for_events=True),), "waiting"),
         ((Holder(pid=9, name="frontend", state="S"),), "hung"),  # it may be stuck
-        ((), "hung"),
+        ((), "waiting"),  # nothing shows for what
     ],
 )
 def test_who_polls_memory_that_a_front_end_shares_is_idle(front: tuple[Holder, ...], verdict: str) -> None:
@@ -283,3 +284,60 @@ def test_ranks_that_all_wait_for_a_signal_are_idle() -> None:
     late = rank(1, frame("park", 32), kernel={"syscall": "rt_sigtimedwait"})
     (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("train", 9)), late)).jobs
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD202", (1,))
+
+
+@pytest.mark.parametrize(("orphans", "verdict"), [(False, "waiting"), (True, "hung")])
+def test_ranks_of_which_each_polls_alone_may_be_idle(orphans: bool, verdict: str) -> None:
+    """They look into a folder. None waits for another one. Those whose launcher is gone are left over."""
+    ranks = [
+        polls_memory(rank(number, frame("wait_for_new", 35), launcher_gone=orphans, ppid=1 if orphans else 99))
+        for number in range(2)
+    ]
+    (job,) = diagnose(snapshot(*ranks, silence=600.0)).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        assert (job.findings[0].code, job.findings[0].confidence) == ("HD602", 0.6)
+
+
+@pytest.mark.parametrize(("timeout", "verdict"), [(108_000.0, "waiting"), (1800.0, "hung"), (None, "hung")])
+def test_who_was_given_a_night_may_wait_for_one(timeout: float | None, verdict: str) -> None:
+    """Rank 0 waits for the signal of a scheduler, and the others at a barrier with a timeout of 30 hours."""
+    waits = rank(0, frame("park", 68), kernel={"syscall": "rt_sigtimedwait"})
+    others = rank(
+        1, *c10d("monitored_barrier"), frame("park", 74),
+        kernel={"syscall": "futex", "timed": True, "timeout_seconds": timeout},
+    )  # fmt: skip
+    (job,) = diagnose(snapshot(waits, others, silence=600.0)).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        assert job.findings[0].summary.startswith(
+            "idle, or waiting for what never comes: rank 0 is waiting for a signal"
+        )
+
+
+@pytest.mark.parametrize(
+    ("client", "verdict"), [(41_000, "waiting"), (41_001, "hung"), (None, "hung")], ids=["guest", "rank", "none"]
+)
+def test_ranks_that_wait_for_a_key_which_a_guest_of_their_store_may_set(client: int | None, verdict: str) -> None:
+    """An intake is a client of their store. Of the ranks themselves, none can set the key."""
+
+    def connection(pid: int, state: str, local: int, remote: int) -> Connection:
+        return Connection(
+            pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=local,
+            remote_address="127.0.0.1", remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=0,
+            last_sent_ms=600_000, last_received_ms=600_000,
+        )  # fmt: skip
+
+    store = [
+        connection(100, "LISTEN", 7000, 0), connection(100, "ESTABLISHED", 7000, 42_000),
+        connection(100, "ESTABLISHED", 42_000, 7000), connection(101, "ESTABLISHED", 41_001, 7000),
+    ]  # fmt: skip
+    if client is not None:
+        store.append(connection(100, "ESTABLISHED", 7000, client))
+    connections = Connections(connections=(*silent(2, 600.0).connections, *store))
+    waits = frame("main", 52, source="store.wait([key], SHIFT)")
+    (job,) = diagnose(snapshot(rank(0, waits), rank(1, waits), connections=connections)).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        summary = job.findings[0].summary
+        assert "waiting for a key that the client of their store at 127.0.0.1:41000 may set" in summary

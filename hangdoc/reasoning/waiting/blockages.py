@@ -174,7 +174,10 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
         return Idle(receives=hold.next_request)
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:  # nothing shows whether what they wait for will come
-        case Asleep(polls=True, ends="unknown") if not any(each.launcher_gone for each in processes):
+        case Asleep(polls=True, ends="unknown") if not any(
+            each.launcher_gone or each.others_in_memory
+            for each in processes  # these would give them work
+        ):
             return Idle(receives=str(hold), sure=False)
         case OnNetwork(holders=servers, sends=False) if (
             servers and not waiting and all(each.waits_for_events for each in servers)
