@@ -173,11 +173,10 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     if hold.next_request is not None:
         return Idle(receives=hold.next_request)
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
+    orphaned = any(each.launcher_gone for each in processes)
+    left_alone = not waiting and any(each.others_in_memory for each in processes)  # who shares it writes nothing
     match hold:  # nothing shows whether what they wait for will come
-        case Asleep(polls=True, ends="unknown") if not any(
-            each.launcher_gone or each.others_in_memory
-            for each in processes  # these would give them work
-        ):
+        case Asleep(polls=True, ends="unknown") if not (orphaned or left_alone):
             return Idle(receives=str(hold), sure=False)
         case OnNetwork(holders=servers, sends=False) if (
             servers and not waiting and all(each.waits_for_events for each in servers)
