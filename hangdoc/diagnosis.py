@@ -133,6 +133,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     compared. None without a count."""
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
+    batches_pass: int | None = None
+    """Another number in each pass over the data; None if that can't be told."""
 
 
 class Evidence(DocumentPart, frozen=True):

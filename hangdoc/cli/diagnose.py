@@ -54,7 +54,7 @@ def command(
     """Find out why a run is frozen, and which rank it waits for.
 
     Observes every torch.distributed rank on this host or on --hosts. Or reads what was saved: BUNDLES (files or directories), or
-    --dumps of torch's own recorder.
+    --dumps of torch's own recorder. The score of a finding says how well the evidence matches its rule, from 0 to 99.
 
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """

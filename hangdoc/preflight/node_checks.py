@@ -116,13 +116,14 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
 
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """No rank of an earlier run is still running, and no other run."""
+    other_port = ", and needs another port" if plan.master is not None else ""
     for report in reports:
         for text in report.left_over[:_SHOWN]:
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
         for text in report.running[:_SHOWN]:
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy="In use: this launch shares cores and memory with them, and needs another port.")  # fmt: skip
+                        remedy=f"In use: this launch shares cores and memory with them{other_port}.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 

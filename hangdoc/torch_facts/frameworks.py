@@ -86,10 +86,11 @@ CLASS_COUNTS = (
     ClassCount(
         "transformers", "transformers.", "TrainerState", "global_step", "max_steps", "TrainerState.global_step", "5.23"
     ),
-    ClassCount("lightning", "pytorch_lightning.", "_FitLoop", _READY, "max_batches", _FIT_LOOP, "2.6"),
+    # global_step first: the other one begins again in each epoch.
     ClassCount("lightning", "pytorch_lightning.", "_FitLoop", _PROGRESS, "epoch_loop.max_steps", "global_step", "2.6"),
-    ClassCount("lightning", "lightning.", "_FitLoop", _READY, "max_batches", _FIT_LOOP, "2.6"),
+    ClassCount("lightning", "pytorch_lightning.", "_FitLoop", _READY, "max_batches", _FIT_LOOP, "2.6"),
     ClassCount("lightning", "lightning.", "_FitLoop", _PROGRESS, "epoch_loop.max_steps", "global_step", "2.6"),
+    ClassCount("lightning", "lightning.", "_FitLoop", _READY, "max_batches", _FIT_LOOP, "2.6"),
     ClassCount("accelerate", "accelerate.", "Accelerator", "step", None, "Accelerator.step", "1.15"),
     ClassCount(
         "deepspeed", "deepspeed.", "DeepSpeedEngine", "global_steps", None, "DeepSpeedEngine.global_steps", "0.19"

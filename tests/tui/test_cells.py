@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.style import Style
 
-from hangdoc.diagnosis import Where
+from hangdoc.diagnosis import Calls, Where
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
@@ -241,6 +241,34 @@ def test_batches_are_counted_through_all_epochs() -> None:
     track.count(2.0, view(0, batches_done=31, batches_source="loader"))
     track.count(3.0, view(0, batches_done=4, batches_source="loader", pid=7))  # restarted
     assert list(track.batches) == [(0.0, 30), (0.5, 30), (2.0, 31), (3.0, 35)]
+
+
+def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() -> None:
+    """An epoch has 6 batches of 3 calls each. A rank makes 5 batches a second, and each poll may find a new epoch."""
+
+    def read(track: Track, second: int, passes: int | None = None) -> None:
+        batches = 5 * second
+        calls = Calls(group=None, made=3 * batches, pending=None, last=None, age_seconds=None, source="recorder")
+        track.count(
+            float(second),
+            view(
+                0, batches_done=batches % 6, batches_total=6, batches_source="loader", calls=(calls,),
+                batches_pass=passes if passes is not None else batches // 6,
+            ),
+        )  # fmt: skip
+
+    track = Track()
+    read(track, 0)
+    read(track, 1)  # in the same epoch
+    assert track.batches_per_second() == 5
+    for second in (2, 3, 7, 8):
+        read(track, second)
+    assert [number for _, number in track.batches] == [0, 5, 10, 15, 35, 40]
+    assert track.batches_per_second() == 5
+    unknown = Track()
+    for second in (0, 3, 6):  # never twice in one epoch
+        read(unknown, second, passes=second)
+    assert unknown.batches_per_second() is None
 
 
 def test_a_reading_has_the_time_at_which_it_was_made_and_is_counted_once() -> None:

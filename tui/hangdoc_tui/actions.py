@@ -121,18 +121,26 @@ class Actions(App[None]):
 
     def action_keys(self) -> None:
         """Show all keys."""
-        self.push_screen(pages.help_page())
+        self.push_screen(pages.Page(pages.describe_keys))
 
     def action_findings(self) -> None:
         """Show all findings of the job."""
         if self.model is not None:
-            self.push_screen(pages.finding_page(self.model.job.findings, self.programs()))
+            self.push_screen(pages.Page(self._describe_findings))
+
+    def _describe_findings(self) -> pages.Content:
+        return pages.describe_findings(self.model.job.findings if self.model is not None else (), self.programs())
 
     def action_unseen(self) -> None:
         """Show what could not be observed."""
         if self.poll is not None:
-            ranks = (f"rank {rank.rank}: {rank.why}" for job in self.poll.diagnosis.jobs for rank in job.unseen)
-            self.push_screen(pages.unseen_page(self.poll.diagnosis.problems, ranks))
+            self.push_screen(pages.Page(self._describe_unseen))
+
+    def _describe_unseen(self) -> pages.Content:
+        if self.poll is None:
+            return pages.describe_unseen((), ())
+        ranks = (f"rank {rank.rank}: {rank.why}" for job in self.poll.diagnosis.jobs for rank in job.unseen)
+        return pages.describe_unseen(self.poll.diagnosis.problems, ranks)
 
     # --- how it is shown -----------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from hangdoc_tui.grid import Grid
 from hangdoc_tui.head import TABS_WIDTH, Slider, Strip, finding_line, job_line, tab_label
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
+from hangdoc_tui.pages import Page
 from hangdoc_tui.ranks import RanksView, RankTable
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import StackView
@@ -304,6 +305,9 @@ class Top(Actions):
         if self.model is not None and pane is not None:
             view: Any = pane.children[0]
             view.show(self.model)
+        for screen in self.screen_stack:
+            if isinstance(screen, Page):
+                screen.renew()
 
     # --- messages of the widgets ---------------------------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class Track:
     """The view of the newest reading."""
     _passed: int = 0
     """Batches of the epochs before the present one."""
+    _known_from: float = 0.0
+    """Since when all epochs were counted, as in `batches`. Only the calls tell of those that passed between two polls."""
+    _learned: tuple[int, int] = (0, 0)
+    """(calls, batches) between readings in the same epoch."""
 
     def count(self, seconds: float, view: RankView) -> None:
         """Add what one poll says of the rank's batches."""
@@ -46,7 +50,11 @@ class Track:
         if self.batches and read_at <= self.batches[-1][0]:
             return  # it was not read again
         if self._counted is not None:
-            self._passed += _find_passed(self._counted, view)
+            passed = self._find_passed(self._counted, view)
+            if passed is None:
+                self._known_from = read_at
+                passed = _find_least_passed(self._counted, view)
+            self._passed += passed
         self._counted = view
         done = max(self._passed + view.batches_done, self.batches[-1][1] if self.batches else 0)
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
@@ -54,24 +62,49 @@ class Track:
         self.batches.append((read_at, done))
 
     def batches_per_second(self) -> float | None:
-        """Over the last seconds; None as long as there are not two readings."""
-        if len(self.batches) < 2:
+        """Over the last seconds; None as long as there are not two readings between which all epochs were counted."""
+        counted = [(at, number) for at, number in self.batches if at >= self._known_from]
+        if len(counted) < 2:
             return None
-        last, done = self.batches[-1]
-        earlier = ((at, number) for at, number in reversed(self.batches) if last - at >= _RATE_SECONDS)
-        first, before = next(earlier, self.batches[0])
+        last, done = counted[-1]
+        earlier = ((at, number) for at, number in reversed(counted) if last - at >= _RATE_SECONDS)
+        first, before = next(earlier, counted[0])
         return (done - before) / (last - first)
 
+    def _find_passed(self, before: RankView, view: RankView) -> int | None:
+        """The batches of the epochs that have ended between two readings of a rank; 0 if it continues. None if there may be more
+        of them than can be told. A number that falls by one, or that another source gives, is that of the same epoch: sources
+        differ in whether they count the present batch."""
+        same = before.pid == view.pid and before.batches_source == view.batches_source
+        if not same or before.batches_pass is None or view.batches_pass is None:
+            return _find_least_passed(before, view)
+        calls, done = _count_calls(view) - _count_calls(before), (view.batches_done or 0) - (before.batches_done or 0)
+        if before.batches_pass == view.batches_pass:
+            if done > 0 and calls > 0:
+                self._learned = self._learned[0] + calls, self._learned[1] + done
+            return 0
+        learned_calls, learned_batches = self._learned
+        if not learned_calls or calls <= 0:
+            return None
+        passed = calls * learned_batches / learned_calls - done
+        total = before.batches_total
+        return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
 
-def _find_passed(before: RankView, view: RankView) -> int:
-    """The batches of an epoch that has ended between two readings of a rank; 0 if it continues. A number that falls by
-    one, or that another source gives, is that of the same epoch: sources differ in whether they count the present batch."""
+
+def _find_least_passed(before: RankView, view: RankView) -> int:
+    """The batches of an epoch that has ended between two readings, if no more than one has."""
     fallen = (before.batches_done or 0) - (view.batches_done or 0)
     if before.pid != view.pid:
         return before.batches_done or 0
-    if fallen <= 1 or before.batches_source != view.batches_source:
+    another = None not in (before.batches_pass, view.batches_pass) and before.batches_pass != view.batches_pass
+    if (fallen <= 1 and not another) or before.batches_source != view.batches_source:
         return 0
     return max(before.batches_done or 0, before.batches_total or 0)
+
+
+def _count_calls(view: RankView) -> int:
+    """The calls that a rank has made, by its record."""
+    return sum(calls.made or 0 for calls in view.calls if calls.source != "inferred")
 
 
 class History:

@@ -1,7 +1,7 @@
 """Pages over the main screen: a finding, the keys, what was not observed, and the question before a signal."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
@@ -22,8 +22,17 @@ from hangdoc_tui import keys
 _KEYS = "keys"
 
 
+class Content(NamedTuple):
+    """What a page shows."""
+
+    title: str
+    body: RenderableType
+    command: str | None = None
+    """To copy."""
+
+
 class Page(ModalScreen[None]):
-    """A text that scrolls; Escape, q or Enter closes it."""
+    """A text that scrolls; Escape, q or Enter closes it. It is built again at each poll."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "dismiss", "close", key_display="esc"),
@@ -31,31 +40,44 @@ class Page(ModalScreen[None]):
         Binding("question_mark", "keys", "keys"),
     ]
 
-    def __init__(self, title: str, content: RenderableType, command: str | None = None) -> None:
+    def __init__(self, build: Callable[[], Content]) -> None:
         super().__init__()
-        self._title, self._content, self._command = title, content, command
+        self._build, self._content = build, build()
 
     def compose(self) -> ComposeResult:
         """One box."""
-        with VerticalScroll(id="page") as box:
-            box.border_title = self._title
-            box.border_subtitle = keys.hint(self.BINDINGS[: 2 if self._command is not None else 1])
-            yield Static(self._content, markup=False)
+        with VerticalScroll(id="page"):
+            yield Static(self._content.body, markup=False)
+
+    def on_mount(self) -> None:
+        """Write the border."""
+        self._show_border()
+
+    def renew(self) -> None:
+        """Show what is true now."""
+        self._content = self._build()
+        self.query_one(Static).update(self._content.body)
+        self._show_border()
+
+    def _show_border(self) -> None:
+        box = self.query_one("#page")
+        box.border_title = self._content.title
+        box.border_subtitle = keys.hint(self.BINDINGS[: 2 if self._content.command is not None else 1])
 
     def action_keys(self) -> None:
         """Show all keys over this page."""
-        if self._title != _KEYS:
-            self.app.push_screen(help_page())
+        if self._content.title != _KEYS:
+            self.app.push_screen(Page(describe_keys))
 
     def action_copy(self) -> None:
         """Copy the command to the terminal's clipboard."""
-        if self._command is not None:
-            self.app.copy_to_clipboard(self._command)
-            self.notify(f"copied: {self._command}", markup=False)
+        if (command := self._content.command) is not None:
+            self.app.copy_to_clipboard(command)
+            self.notify(f"copied: {command}", markup=False)
 
 
-def finding_page(findings: Iterable[Finding], programs: Programs) -> Page:
-    """A page with the culprits, victims, evidence, remedy and commands of each finding, and the rule of the first one.
+def describe_findings(findings: Iterable[Finding], programs: Programs) -> Content:
+    """The culprits, victims, evidence, remedy and commands of each finding, and the rule of the first one.
     `programs`: as for `hangdoc.render.text.report`."""
     parts: list[RenderableType] = []
     all_findings = list(findings)
@@ -64,7 +86,7 @@ def finding_page(findings: Iterable[Finding], programs: Programs) -> Page:
     rule = next((rule for rule in all_rules() if all_findings and all_findings[0].code == rule.code), None)
     if rule is not None:
         parts.append(Markdown(rule.titled_page))
-    return Page(
+    return Content(
         "findings" if len(all_findings) != 1 else all_findings[0].code,
         Group(*parts) if parts else "Nothing found.",
         find_command(all_findings, programs),
@@ -88,14 +110,14 @@ def _describe_finding(finding: Finding, programs: Programs) -> Iterable[Renderab
     yield facts(finding, probes=True, programs=programs)
 
 
-def unseen_page(problems: Iterable[str], unseen: Iterable[str]) -> Page:
-    """A page with what hangdoc could not observe, and why."""
+def describe_unseen(problems: Iterable[str], unseen: Iterable[str]) -> Content:
+    """What hangdoc could not observe, and why."""
     lines = [*problems, *unseen]
-    return Page("not observed", Text("\n\n".join(map(words.clean, lines)) or "Everything was observed."))
+    return Content("not observed", Text("\n\n".join(map(words.clean, lines)) or "Everything was observed."))
 
 
-def help_page() -> Page:
-    """A page with all keys, by group."""
+def describe_keys() -> Content:
+    """All keys, by group."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", justify="right")
     table.add_column()
@@ -103,7 +125,7 @@ def help_page() -> Page:
         table.add_row("", Text(title, style="bold underline"))
         for binding in bindings:
             table.add_row(Text(keys.shown(binding)), Text(binding.tooltip))
-    return Page(_KEYS, table)
+    return Content(_KEYS, table)
 
 
 class Question(ModalScreen[bool]):

@@ -74,7 +74,15 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     for target in targets.values():
         target.whole_tree = not restricted or target.pid in search.wanted
     unread = tuple(sorted(table.unread)[:_MOST_UNREAD])
-    return Discovered(targets, _report_unreadable(search, targets), restricted, unread)
+    problems = _report_unreadable(search, targets)
+    if scope.run_of is not None and _is_no_rank(search, scope.run_of):
+        problems.append(f"pid {scope.run_of} is not a rank, so the ranks below it were observed; `--pid` is for that")
+    return Discovered(targets, problems, restricted, unread)
+
+
+def _is_no_rank(search: Search, pid: int) -> bool:
+    """Whether a living process is no rank. One that was a rank may have ended."""
+    return pid in search.table and pid not in search.ranks and search.table[pid].stat.state not in "ZX"
 
 
 def _list_wanted(table: ProcessTable, scope: Scope) -> set[int]:

@@ -143,6 +143,7 @@ class LoopReader:
             kind=count.kind,
             done=count.done,
             total=count.total,
+            pass_id=count.pass_id,
             name=name,
             function=frame.function,
             file=frame.file,

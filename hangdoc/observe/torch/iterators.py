@@ -21,6 +21,8 @@ from hangdoc.torch_facts.frameworks import ACCELERATE_LOADER, PASS_ON, TQDM
 _MAX_DEPTH = 8
 _MAX_WORKERS = 256
 _MAX_COUNT = 1 << 48
+_PASS_IDS = (1 << 53) - 1
+"""An integer that every reader of JSON keeps."""
 _IN_SEQUENCES = frozenset({"list_iterator", "tuple_iterator"})
 
 
@@ -36,6 +38,8 @@ class Count(NamedTuple):
     """Of the sampler of a dataloader's iterator, which the dataloader also has; 0 if there is none."""
     of_batches: bool = True
     """Whether it is known to give batches: a list may also have anything else."""
+    pass_id: int | None = None
+    """Another number in each pass over the data; None if that can't be told."""
 
 
 class Iterators:
@@ -165,7 +169,18 @@ class Iterators:
         memory = self._objects.memory
         done = memory.integer(attributes["_num_yielded"])
         sampler = attributes["_index_sampler"]
-        return Count(self._objects.class_name(address), done, self._batches_of(address, attributes), address, sampler)
+        total = self._batches_of(address, attributes)
+        return Count(
+            self._objects.class_name(address), done, total, address, sampler, pass_id=self._pass_of(attributes)
+        )
+
+    def _pass_of(self, attributes: dict[str, int]) -> int | None:
+        """Each iterator has a random number of its own (`_base_seed`). That of persistent workers, which stays, begins each pass
+        with another iterator of its sampler."""
+        if "_base_seed" not in attributes or "_sampler_iter" not in attributes:
+            return None
+        (digits,) = struct.unpack("<Q", self._objects.memory.read(attributes["_base_seed"] + 24, 8))
+        return int(digits ^ attributes["_sampler_iter"]) & _PASS_IDS
 
     def _batches_of(self, address: int, attributes: dict[str, int]) -> int | None:
         """`len()` of the dataloader of an iterator."""
@@ -208,7 +223,11 @@ class Iterators:
         waiting = memory.length(attributes["batches"]) if "batches" in attributes else 0
         total = self._objects.integer_at(address, "length")
         done = memory.integer(attributes["fetched"]) - (waiting or 0)
-        return Count(self._objects.class_name(address), done, total, address)
+        pass_id = None
+        with contextlib.suppress(Unreadable, KeyError, StopIteration):
+            iterators = self._objects.at(address, "_combined_loader._iterator.iterators")
+            pass_id = self._pass_of(self._objects.attributes(next(iter(memory.elements(iterators, 1)))))
+        return Count(self._objects.class_name(address), done, total, address, pass_id=pass_id)
 
     # --- what else is known of a dataloader ------------------------------------------------------------------------------
 

@@ -112,14 +112,14 @@ def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | N
     """A reading with the counts of the one before, where both are of the same iterator or framework."""
     if isinstance(reading, Unavailable):
         return reading
-    earlier: dict[tuple[int, str], Loader] = {}
+    earlier: dict[tuple[int, str, int | None], Loader] = {}
     counted: dict[tuple[str, str], int] = {}
     if isinstance(before, ReadLoops):
-        earlier = {(seen.address, seen.loader.kind): seen.loader for seen in before.loaders}
+        earlier = {(seen.address, seen.loader.kind, seen.loader.pass_id): seen.loader for seen in before.loaders}
         counted = {(count.framework, count.name): count.done for count in before.counts}
     loaders = []
     for loader, address in reading.loaders:
-        loader_before = earlier.get((address, loader.kind))
+        loader_before = earlier.get((address, loader.kind, loader.pass_id))
         loaders.append(
             msgspec.structs.replace(loader, done_before=loader_before.done if loader_before is not None else None)
         )

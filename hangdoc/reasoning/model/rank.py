@@ -97,6 +97,8 @@ class LoopView(Struct, frozen=True, gc=False):
     """Whether `done` is what the rank's own iterator counts, and not a variable of the program."""
     recorded: bool = False
     """Whether the rank's own iterator or dataloader says `total`."""
+    pass_id: int | None = None
+    """As `Loader.pass_id`, of the iterator that gives `done`."""
 
 
 class State(Struct, frozen=True, gc=False):

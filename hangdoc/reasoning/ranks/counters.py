@@ -154,7 +154,14 @@ def _add_records(process: Process | None, frame: Frame, view: LoopView) -> LoopV
         received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
         done = max(0, received - (frame.line != loop.line))
         total = total if iterator.total is None else iterator.total
-        return structs.replace(view, done=done, total=total, by_iterator=True, recorded=iterator.total is not None)
+        return structs.replace(
+            view,
+            done=done,
+            total=total,
+            by_iterator=True,
+            recorded=iterator.total is not None,
+            pass_id=iterator.pass_id,
+        )
     # Where a card waits in a call, its thread has gone on, and may be in the next round of the loop.
     again = iterators.find_iterator(process, frame, loop)
     loader = again or iterators.find_loader_behind(process, frame, loop)
@@ -218,13 +225,15 @@ class BatchCount(NamedTuple):
     """Batches that it has completed. The one in which it is, or in which it left the loop, is not counted."""
     total: int | None = None
     source: BatchesSource | None = None
+    pass_id: int | None = None
+    """Another number in each pass over the data; None if that can't be told."""
 
 
 def count_batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
     if observed.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
-            return BatchCount(view.done, view.total, "loader")
+            return BatchCount(view.done, view.total, "loader", view.pass_id)
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
         if (
             in_loop
@@ -232,7 +241,8 @@ def count_batches(rank: Rank) -> BatchCount:
             and iterator.done is not None
         ):
             # Without a stack, a running loop is most likely in the batch that it was given last.
-            return BatchCount(max(0, iterator.done - bool(iterator.begins)), iterator.total, "loader")
+            completed = max(0, iterator.done - bool(iterator.begins))
+            return BatchCount(completed, iterator.total, "loader", iterator.pass_id)
         if rank.loop is not None and not rank.loop.of_batches:
             return BatchCount()
     done, total = count_rounds(rank)
