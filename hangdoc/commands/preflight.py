@@ -12,15 +12,16 @@ from msgspec.structs import replace
 from hangdoc import redact, untrusted
 from hangdoc.commands import launches
 from hangdoc.commands.documents import Preflight
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, suggest
 from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.sizes import Size, size_of
 from hangdoc.phrases import amount, shorten
+from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
-from hangdoc.torch_facts.launchers import AGENTS
+from hangdoc.torch_facts.launchers import AGENTS, PROGRAMS
 
 _LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
 _USED = frozenset({
@@ -92,7 +93,8 @@ def planned(
         plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words)
         if words and not words[0].startswith("-"):
             text = f"no launch line: the arguments of the script are `{shorten(' '.join(redact.argv(words)), 60)}`"
-            more.append(Check(name="launch", status="pass", text=text))
+            meant = suggest(words[0], PROGRAMS).strip()
+            more.append(Check(name="launch", status="warn" if meant else "pass", text=text, remedy=meant))
         return plan, more
     size, tool, merged = size_of(line), line.launched.tool, {**environment, **line.environment}
     meets = launchers.meeting_point(tool, line.launched.options, merged)
@@ -108,7 +110,7 @@ def planned(
     plan = replace(
         plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or size.ranks_per_node,
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
-        environment=line.environment,
+        environment=line.environment, python=_find_python(words),
     )  # fmt: skip
     return plan, [_describe_launch(plan, line, size), *_check_files(plan, line, words), *more]
 
@@ -127,6 +129,17 @@ def _read_launch(words: Sequence[str]) -> LaunchLine | None:
             "--ranks-per-node and --master, and after `--` only the arguments of the script.",
             USAGE,
         )
+    return None
+
+
+def _find_python(words: Sequence[str]) -> str | None:
+    """The interpreter that a launch line starts: the one that it names, or that of the first launcher in it."""
+    for word in words:
+        name = os.path.basename(word)
+        if name.startswith("python"):
+            return shutil.which(word)
+        if name in PROGRAMS and (python := find_launcher_python(word)) is not None:
+            return python
     return None
 
 

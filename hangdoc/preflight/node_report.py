@@ -1,6 +1,7 @@
 """Makes the report of a node. It reads files, resolves names and lists directories, without importing torch. Every step has a
 time limit."""
 
+import contextlib
 import os
 import platform
 import shutil
@@ -51,7 +52,7 @@ def gather(plan: Plan) -> NodeReport:
         name=own,
         machine=host,
         cards=tuple(_list_cards()),
-        versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _read_torch_version()},
+        versions={"hangdoc": __version__, **_read_versions(plan.python)},
         portable=sys.executable if running_from() is not None else None,
         launcher_python=find_launcher_python(plan.launcher or "torchrun") if running_from() is not None else None,
         resolved=resolved,
@@ -92,11 +93,21 @@ def _matters(name: str) -> bool:
     )
 
 
-def _read_torch_version() -> str | None:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return None
+def _read_versions(python: str | None) -> dict[str, str | None]:
+    """The versions of Python and torch in the environment of an interpreter, from its files; by default in hangdoc's own."""
+    prefix = Path(python or sys.executable).parent.parent
+    packages = sorted(map(str, prefix.glob("lib*/python3*/site-packages"))) if python != sys.executable else []
+    if python is None or not packages:
+        torch = next(iter(metadata.distributions(name="torch")), None)
+        return {"Python": platform.python_version(), "torch": torch.version if torch is not None else None}
+    torch = next(iter(metadata.distributions(name="torch", path=packages)), None)
+    version = Path(packages[0]).parent.name.removeprefix("python")
+    with contextlib.suppress(OSError):
+        text = (prefix / "pyvenv.cfg").read_text(errors="replace")
+        version = next(
+            (line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("version ")), version
+        )
+    return {"Python": version, "torch": torch.version if torch is not None else None}
 
 
 def _list_cards() -> Iterator[Card]:

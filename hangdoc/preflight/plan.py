@@ -30,6 +30,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """The tool that will start the ranks, if the launch line is known."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     """The variables that the launch line sets."""
+    python: str | None = None
+    """The interpreter of the launch line; None if it shows none."""
 
 
 class Card(Value, frozen=True, kw_only=True):

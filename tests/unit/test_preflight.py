@@ -1,11 +1,13 @@
 """What reports and links mean for a launch."""
 
 import os
+import platform
 import shlex
 import socket
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -94,6 +96,29 @@ def test_the_python_of_the_one_file_may_lack_torch() -> None:
     )
     found = [check for check in all_checks([node(1, versions=versions), there], LINKS, PLAN) if check.name == "torch"]
     assert [(check.status, check.nodes) for check in found] == [("fail", ("n1",)), ("warn", ("n2",))]
+
+
+def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> None:
+    """hangdoc is often installed in one of its own."""
+    torch = tmp_path / "lib/python3.12/site-packages/torch-2.9.1.dist-info"
+    torch.mkdir(parents=True)
+    (torch / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.1\n")
+    (tmp_path / "bin").mkdir()
+    launcher = tmp_path / "bin/torchrun"
+    launcher.write_text(f"#!{tmp_path}/bin/python3\n")
+    launcher.chmod(0o755)
+    for line in ((str(launcher), "t.py"), (sys.executable, "-m", "torch.distributed.run", "t.py")):
+        plan, _ = planned(Plan(), line, {}, master=None, ranks_per_node=None)
+        versions = node_report._read_versions(plan.python)
+        own = {"Python": platform.python_version(), "torch": metadata.version("torch")}
+        assert versions == ({"Python": "3.12", "torch": "2.9.1"} if line[0] == str(launcher) else own)
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.4\n")
+    assert node_report._read_versions(f"{tmp_path}/bin/python3")["Python"] == "3.12.4"
+
+
+def test_a_misspelled_launcher_is_no_argument() -> None:
+    (check,) = planned(Plan(), ("tochrun", "t.py"), {}, master=None, ranks_per_node=None)[1]
+    assert (check.status, check.remedy) == ("warn", "Did you mean torchrun?")
 
 
 @pytest.mark.parametrize(
