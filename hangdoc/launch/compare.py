@@ -31,6 +31,7 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
         "should agree",
         "nodes may have different numbers of ranks, but the work is divided by ranks, not by nodes",
     ),
+    "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
     "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
     "num-machines": ("must agree", "each node waits for this number of nodes"),
     "machine-rank": ("must differ", "identifies the node"),

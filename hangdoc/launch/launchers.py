@@ -2,7 +2,7 @@
 takes from variables, and its defaults, is read here too."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from posixpath import basename
 
 import msgspec
@@ -150,6 +150,8 @@ def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     names = IN_TORCHRUN.get(tool, {})
     renamed = {names.get(name, name): value for name, value in options.items()}
     ranks, nodes = natural(renamed.pop("ranks", None)), natural(renamed.get("nnodes", "1"))
+    if starts_one_process(tool, options):
+        ranks = nodes = 1
     if ranks is not None and nodes:
         renamed["nproc-per-node"] = str(ranks // nodes)
     return renamed
@@ -158,7 +160,14 @@ def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
 def sizes_in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     """The options of any launcher, those about nodes and ranks by torchrun's names; `ranks` are those of all nodes."""
     names = SIZES.get(tool, {})
-    return {names.get(name, name): value for name, value in options.items()}
+    renamed = {names.get(name, name): value for name, value in options.items()}
+    return {**renamed, "ranks": "1", "nnodes": "1"} if starts_one_process(tool, options) else renamed
+
+
+def starts_one_process(tool: str, options: Collection[str]) -> bool:
+    """Whether a launcher starts the script once, whatever number of processes it is given: accelerate on the CPU, without MPI
+    (accelerate/commands/launch.py 1.15, `simple_launcher`)."""
+    return tool == "accelerate" and "cpu" in options and "mpirun-hostfile" not in options
 
 
 def endpoint(options: dict[str, str]) -> str | None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hangdoc.phrases import amount
 from hangdoc.priority import give_way
 from hangdoc.watch.group_signals import GroupSignals, state
 
@@ -280,7 +281,7 @@ class _Running:
         if now >= self._kill_at:
             if not self._killed:
                 self._log(
-                    f"sent SIGKILL to {len(left)} process(es) that did not end within {self._grace:g} s after SIGTERM"
+                    f"sent SIGKILL to {amount(len(left), 'process', 'es')} that had not ended {self._grace:g} s after SIGTERM"
                 )
                 self._killed = True
             self._send_to_all(signal.SIGKILL)

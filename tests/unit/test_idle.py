@@ -277,6 +277,24 @@ def test_a_rank_whose_child_waits_for_datagrams_is_idle() -> None:
     assert (job.verdict, job.findings[0].code) == ("waiting", "HD602")
 
 
+@pytest.mark.parametrize(("accepts", "verdict"), [(True, "waiting"), (False, "hung")])
+def test_a_rank_whose_child_waits_for_connections_is_idle(accepts: bool, verdict: str) -> None:
+    """A study service proposes trials when somebody orders them by HTTP, and prints them."""
+    output = AwaitedFile(
+        kind="pipe", name="pipe:[5]", holders=(Holder(pid=70, name="python", state="S", accepts=accepts),)
+    )
+    asks = rank(0, frame("ask", 27, source="line = self.proc.stdout.readline()"),
+                kernel={"syscall": "read", "files": (output,)})  # fmt: skip
+    waits = KernelThread(
+        tid=70, name="python", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="poll"
+    )
+    service = helper(70, asks.pid, name="python", clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(waits,)))
+    (job,) = diagnose(snapshot(asks, rank(1, *c10d("broadcast"), frame("main", 73)), service)).jobs
+    assert job.verdict == verdict
+    if accepts:
+        assert "requests from its child process (python), which waits for connections" in job.findings[0].summary
+
+
 def test_ranks_that_all_wait_for_a_signal_are_idle() -> None:
     parked = [rank(number, frame("park", 32), kernel={"syscall": "rt_sigtimedwait"}) for number in range(2)]
     (job,) = diagnose(snapshot(*parked)).jobs

@@ -46,15 +46,22 @@ def test_models_and_autocasts_are_read_from_memory() -> None:
 
 def test_the_contexts_of_a_line_are_read_from_its_source(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
-    path.write_text("with a(1), b:\n    with torch.autocast('cpu'):\n        x = 1\n    y = 2\nz = 3\n")
+    path.write_text(
+        "with a(1), b:\n    with torch.autocast('cpu'):\n        x = 1\n    y = 2\nz = 3\nwith lock: pass\n"
+    )
     os.utime(path, (0, 0))  # older than this process, or it is not trusted
     sources = Sources(ProcFS())
-    lines = (3, 4, 5)
+    lines = (3, 4, 5, 6)
     found = sources.annotate(
         os.getpid(), ProcFS().stat("self").start_ticks, stack(*(frame("<module>", line, str(path)) for line in lines))
     )
     contexts = [one.contexts for one in found.threads[0].frames]
-    assert contexts == [("a(1)", "b", "torch.autocast('cpu')"), ("a(1)", "b"), ()]
+    assert contexts == [
+        ("a(1)", "b", "torch.autocast('cpu')"),
+        ("a(1)", "b"),
+        (),
+        (),
+    ]  # the last one may wait for its lock
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.process_table import Entry, ProcessTable, launcher_gone, starters
 from hangdoc.observe.kernel.targets import close_target, make_target
 from hangdoc.observe.memory.maps import is_python
+from hangdoc.phrases import amount
 from hangdoc.procfs import ProcFS, network_of
 from hangdoc.snapshot import RankIdentity, Unavailable
 from hangdoc.torch_facts import thread_names
@@ -196,12 +197,12 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
         for by_order in [[who for who in search.ranks.values() if who.source == BY_ORDER]]
         if by_order
     ]
+    processes = amount(len(unreadable), "process", "es")
     return [
         *numbered,
-        f"{len(unreadable)} process(es) below a launcher belong to another user and can't be read: "
-        "run hangdoc as that user or as root"
+        f"{processes} of another user below a launcher can't be read: run hangdoc as that user or as root"
         if others
-        else f"{len(unreadable)} process(es) of this user below a launcher can't be read: the container lacks "
+        else f"{processes} of this user below a launcher can't be read: the container lacks "
         "CAP_SYS_PTRACE, or the processes forbid it; run hangdoc as root with that capability",
     ]
 

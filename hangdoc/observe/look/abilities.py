@@ -15,6 +15,7 @@ from hangdoc.observe.kernel.sock_diag import SockDiag
 from hangdoc.observe.memory.locate import SUPPORTED, locate
 from hangdoc.observe.memory.memory import Unreadable, Unsupported
 from hangdoc.observe.stacks import attach, pyspy
+from hangdoc.phrases import amount
 from hangdoc.portable import running_from
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Stack
@@ -155,7 +156,7 @@ def _check_sockets() -> Ability:
             count = sum(1 for _ in diag.sockets())
     except OSError as error:
         return Ability("sockets (sock_diag)", False, str(error), remedy)
-    return Ability("sockets (sock_diag)", True, f"{count} TCP sockets read", "")
+    return Ability("sockets (sock_diag)", True, f"{amount(count, 'TCP socket')} read", "")
 
 
 def _check_other_users() -> Ability:

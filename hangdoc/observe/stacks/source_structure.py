@@ -159,8 +159,15 @@ def _called(function: ast.expr) -> str | None:
 
 
 def _find_contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
-    """The context managers of the `with` statements around a line, outermost first."""
-    around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _contains(n.body, line)]
+    """The context managers of the `with` statements around a line, outermost first. At `with lock: pass`, a thread may still be
+    waiting for the lock, so the line of a header is not around itself."""
+    around = [
+        node
+        for node in _own_nodes(scope)
+        if isinstance(node, ast.With | ast.AsyncWith)
+        and _contains(node.body, line)
+        and line > max(item.context_expr.end_lineno or 0 for item in node.items)
+    ]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
     return tuple(ast.unparse(item.context_expr)[:200] for item in items[-_MAX_CONDITIONS:])
 

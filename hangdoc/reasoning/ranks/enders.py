@@ -153,9 +153,12 @@ def _find_end_by_outside(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     on by a queue or a semaphore; None for any other wait."""
     if not isinstance(wait.hold, _FROM_OUTSIDE):
         return None
+    files = waiter.kernel.files if waiter.kernel is not None else ()
+    accepting = {holder.pid for file in files for holder in file.holders or () if holder.accepts}
     for process in (waiter.process, *waiter.helpers):
         for kernel in observed.threads(process):
-            if kernel.tid != waiter.tid and (awaited := awaited_from_outside(kernel)) is not None:
+            awaited = awaited_from_outside(kernel) or ("connections" if kernel.tid in accepting else None)
+            if kernel.tid != waiter.tid and awaited is not None:
                 who = "one of its threads" if process is waiter.process else f"its child process ({process.name})"
                 hold = GetsRequests(sender=f"{who}, which waits for {awaited}")
                 return ThreadWait(wait.state, str(hold), hold)
@@ -210,7 +213,8 @@ def _find_end_by_job(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     if not at_work or not isinstance(wait.hold, _BY_JOB):
         return None
     sleeps_now = waiter.kernel is not None and waiter.kernel.sleep_seconds is not None
-    return _add_end_by_itself(wait, f"{at_work} {'belongs to the same job' if sleeps_now else 'is connected with it'}")
+    how = "in its process group or directory" if sleeps_now else "connected with it"
+    return _add_end_by_itself(wait, f"{at_work}, {how}, may end it")
 
 
 def _add_end_by_itself(wait: ThreadWait, reason: str) -> ThreadWait:
@@ -228,7 +232,8 @@ def _add_sleeps(waiter: Waiter, wait: ThreadWait, enders: Iterable[Ender]) -> Th
     ]
     if isinstance(hold, Asleep) and hold.polls and job:
         seconds, sleeper = max(job, key=lambda sleep: sleep[0])
-        reason = f"{describe_holders([sleeper])} of the same job sleeps for {duration(seconds)}, and may then end it"
+        who = f"{describe_holders([sleeper])}, in its process group or directory,"
+        reason = f"{who} sleeps for {duration(seconds)}, and may then end it"
         wait = wait._replace(why=f"{wait.why}; {reason}", hold=replace(hold, period_of_others=seconds))
     if isinstance(hold, Elsewhere) and hold.period is None:
         own = [ender for ender in enders if ender.owner is waiter.process]
