@@ -27,12 +27,14 @@ from hangdoc.snapshot import (
     Frame,
     Host,
     Loop,
+    Loops,
     Machine,
     Process,
     Progress,
     PythonThread,
     Snapshot,
     Stack,
+    TrainerCount,
     Unavailable,
 )
 from tests.rules import CODES, fires
@@ -412,6 +414,19 @@ def test_what_became_of_a_dataloader_worker() -> None:
     assert "its DataLoader workers could not be observed" in loader_stalled(unread).summary
 
 
+@pytest.mark.parametrize(("call", "is_certain"), [("futex", True), ("poll", False)])
+def test_a_worker_that_is_still_in_fork(call: str, is_certain: bool) -> None:
+    """Another thread of the rank held a lock of the interpreter when the worker was forked (CPython 3.11, seen live)."""
+    launch = frame("Popen._launch", 66, "/usr/lib/python3.11/multiprocessing/popen_fork.py", library=True)
+    clocks = rank(1, pid=7, kernel={"syscall": call, "timed": False}).clocks
+    waits = frame("_worker_loop", 334, WORKER.file, library=True)
+    found = loader_stalled(helper(7, 101, launch, name="python3", clocks=clocks), helper(8, 101, waits))
+    assert ("its worker (pid 7) has not returned from os.fork" in found.summary) is is_certain
+    if is_certain:
+        assert "forkserver" in (found.remedy or "")
+        assert any(each.text.startswith("worker pid 7 is still in os.fork") for each in found.evidence)
+
+
 @pytest.mark.parametrize(("busy", "verdict"), [(0.0, "hung"), (0.3, "waiting")])
 def test_a_worker_at_a_lock_that_nobody_can_release(busy: float, verdict: str) -> None:
     """What another thread of the rank writes meanwhile does not help. But a thread of the worker may release its lock."""
@@ -480,3 +495,28 @@ def test_a_worker_in_the_dataset_of_a_package_is_not_idle() -> None:
     finding = job.findings[0]
     assert (finding.code, finding.culprits) == ("HD103", (1,))
     assert "its worker (pid 51) has not returned from StreamingDataset.__iter__" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("totals", "code"),
+    [((15, 40), "HD101"), ((39, 40), "HD102"), ((40, 40), "HD203")],
+    ids=["less", "one less", "equal"],
+)
+def test_a_rank_whose_framework_has_counted_all_its_batches(totals: tuple[int, int], code: str) -> None:
+    """It validates, while the other one is in its next step. Nothing in the package's code shows why."""
+    name = "fit_loop.epoch_loop.batch_progress"
+
+    def counted(number: int, op: str, done: int, total: int) -> Process:
+        package = frame("_TrainingEpochLoop.run", 154, "/site-packages/pytorch_lightning/loops/training_epoch_loop.py")
+        counts = (TrainerCount(framework="lightning", name=name, done=done, total=total),)
+        return rank(number, *c10d(op), package, frame("main", 9), loops=Loops(counts=counts))
+
+    first = counted(0, "broadcast", totals[0], totals[0])
+    second = counted(1, "barrier", totals[0], totals[1])
+    finding = job(snapshot(first, second)).findings[0]
+    if code == "HD203":
+        assert finding.code not in ("HD101", "HD102")
+        return
+    assert (finding.code, finding.culprits, finding.victims) == (code, (0,), (1,))
+    assert finding.summary.startswith(f"rank 0 has done all {totals[0]} of its batches; rank 1 has 40, and is waiting")
+    assert f"{name} is {totals[0]} of 40" in " ".join(each.text for each in finding.evidence)

@@ -42,6 +42,7 @@ _ANYWHERE: dict[Provider, Strength] = {
     network.find_dead_link: Strength.NO_REPLY,
     disagreements.find_divergence: Strength.RECORDED,
     loops.find_less_data: Strength.PARTED,
+    loops.find_counted_data: Strength.PARTED,
     disagreements.find_setting: Strength.SETTING,
     loops.find_beginnings: Strength.LIKELY,
     loops.find_end_of_data: Strength.POSSIBLE,

@@ -17,9 +17,11 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import begin_of, frame_of, is_over_data, is_over_loader
-from hangdoc.snapshot import Exit, Frame
+from hangdoc.snapshot import Exit, Frame, Loops, TrainerCount
 
 _SHOWN = 3
+_REMAINDER, _REMAINDER_SHARE = 2, 0.2
+"""Of batches: so many more may be a remainder of the same data."""
 
 
 class RanOut(Cause, frozen=True, kw_only=True):
@@ -49,6 +51,23 @@ class UnevenSplit(Cause, frozen=True, kw_only=True):
 
     NAME = "uneven-split"
     left: LeftLoop
+
+
+class CountedOut(Cause, frozen=True, kw_only=True):
+    """Some ranks have done all batches that their framework counts, and the others have more of them."""
+
+    NAME = "counted-out"
+    inside: tuple[int, ...]
+    """The others."""
+    done: int
+    more: int
+    evidence: tuple[Evidence, ...]
+
+
+class CountedUneven(CountedOut, frozen=True, kw_only=True):
+    """The same, with a difference that may be a remainder of the same data."""
+
+    NAME = "counted-uneven"
 
 
 class NoData(Cause, frozen=True, kw_only=True):
@@ -126,8 +145,37 @@ def _is_uneven_split(run: Run, kind: LeftLoop) -> bool:
         return False
     remainder = strongest.more - strongest.fewer
     if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
-        return remainder <= max(2, strongest.more * 0.2)
+        return remainder <= max(_REMAINDER, strongest.more * _REMAINDER_SHARE)
     return remainder <= 1 or remainder < strongest.more * 0.1
+
+
+def find_counted_data(run: Run, blockage: Blockage) -> CountedOut | None:
+    """Ranks whose framework has counted all of their batches, in calls that the others, with more of them, have not come to."""
+    kind, classes = blockage.kind, (*blockage.awaited, *blockage.waiting)
+    if isinstance(kind, LeftLoop):
+        return None
+    counts = {alike.ranks: _totals_of(alike.first) for alike in classes}
+    for name in sorted({name for each in counts.values() for name in each}):
+        known = {ranks: each[name] for ranks, each in counts.items() if name in each}
+        ended = [ranks for ranks, count in known.items() if count.done == count.total]
+        inside = [ranks for ranks, count in known.items() if count.done < (count.total or 0)]
+        if len(known) < len(classes) or not ended or not inside:
+            continue
+        done, more = max(known[ranks].done for ranks in ended), min(known[ranks].total or 0 for ranks in inside)
+        if done >= more:
+            continue
+        out, within = (tuple(sorted(rank for ranks in side for rank in ranks)) for side in (ended, inside))
+        lines = [f"{name} is {known[side[0]].done} of {known[side[0]].total}" for side in (ended, inside)]
+        evidence = (Evidence(out[0], "loops", lines[0]), Evidence(within[0], "loops", lines[1]))
+        about = CountedUneven if more - done <= max(_REMAINDER, more * _REMAINDER_SHARE) else CountedOut
+        return about(culprits=out, inside=within, done=done, more=more, evidence=evidence)
+    return None
+
+
+def _totals_of(rank: Rank) -> dict[str, TrainerCount]:
+    """The counts of its framework that have an end, by name."""
+    loops = rank.process.loops if rank.process is not None else None
+    return {count.name: count for count in loops.counts if count.total} if isinstance(loops, Loops) else {}
 
 
 # --- where they began ----------------------------------------------------------------------------------------------------

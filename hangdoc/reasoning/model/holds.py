@@ -206,8 +206,9 @@ class WaitsForLoader(Hold, frozen=True, kw_only=True):
     certainty: float
     by_rank: bool = False
     """The rank has no worker: it loads data itself (`num_workers=0`)."""
-    fault: Literal["dead", "gone", "starved", "waits"] = "waits"
-    """What is wrong with the workers: one has ended, all have, one gets no CPU, or one waits for something itself."""
+    fault: Literal["dead", "gone", "forked", "starved", "waits"] = "waits"
+    """What is wrong with the workers: one has ended, all have, one is still in os.fork, one gets no CPU, or one waits for
+    something itself."""
     worker: Process | None = None
     shown: tuple[Process, ...] = ()
     """Workers to list as evidence."""

@@ -8,13 +8,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
+from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
-from hangdoc.snapshot import Frame, Loop, Process, PythonThread
+from hangdoc.snapshot import Clocks, Frame, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
+
+_FORK_SECONDS = 0.9
+"""A child process that is at rest in os.fork for so long does not come back. A window is a little shorter than a second."""
 
 
 class Waiting(NamedTuple):
@@ -34,6 +37,7 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
+    in_fork = [helper for helper in helpers if is_in_fork(helper) and helper not in dead + stopped]
     alive = (worker for worker in workers if worker not in dead + stopped)
     stuck = [(worker, frame) for worker in alive if (frame := find_worker_frame(worker)) is not None]
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
@@ -52,6 +56,11 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
         return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown, fault="dead")
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
+    if in_fork:
+        about = "has not returned from os.fork: it waits for a lock that another thread held when it was forked"
+        return WaitsForLoader(
+            about=about, certainty=0.9, worker=in_fork[0], ends="never", shown=tuple(in_fork[:4]), fault="forked"
+        )
     if not workers:
         unread = any(not observed.python_threads(helper) for helper in helpers)  # one of these may be a worker
         about = "its DataLoader workers could not be observed" if unread else "its DataLoader workers are gone"
@@ -97,6 +106,18 @@ def _find_own_loading(thread: PythonThread) -> Frame | None:
 
 def _is_worker(helper: Process) -> bool:
     return helper.name == thread_names.DATALOADER_WORKER or find_worker_thread(helper) is not None
+
+
+def is_in_fork(helper: Process) -> bool:
+    """Whether a child process is at rest in os.fork: CPython, or a library, waits there for a lock that another thread of the
+    parent held. Only that thread could release it, and the child does not have it."""
+    frames = [frame for thread in observed.python_threads(helper) for frame in thread.frames[:1]]
+    main = kernel_thread(helper, None)
+    if main is None or main.syscall != FUTEX or main.timed is not False or main.cpu_ns > 0:
+        return False
+    window = helper.clocks.window_seconds if isinstance(helper.clocks, Clocks) else 0.0
+    rests = window + (main.idle_seconds or 0.0) >= _FORK_SECONDS
+    return rests and any(file_names.FORK.is_at(frame.file, frame.function) for frame in frames)
 
 
 def find_worker_thread(helper: Process) -> PythonThread | None:

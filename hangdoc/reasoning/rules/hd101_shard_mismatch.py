@@ -68,7 +68,7 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
-from hangdoc.reasoning.causes.loops import DataEnded, NoData, OtherData, RanOut
+from hangdoc.reasoning.causes.loops import CountedOut, DataEnded, NoData, OtherData, RanOut
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import amounts
@@ -124,6 +124,11 @@ def _other_data(run: Run, blockage: Blockage, cause: OtherData) -> Draft:
         evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
     )
+
+
+@about(CountedOut)
+def _counted_out(run: Run, blockage: Blockage, cause: CountedOut) -> Draft:
+    return sentences.describe_counted(run, blockage, cause, _REMEDY)
 
 
 @about(NoData)

@@ -50,7 +50,7 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import UnevenSplit
+from hangdoc.reasoning.causes.loops import CountedUneven, UnevenSplit
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
@@ -71,3 +71,8 @@ def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
         evidence=sentences.loop_evidence(run, left),
         remedy=_REMEDY,
     )
+
+
+@about(CountedUneven)
+def _counted(run: Run, blockage: Blockage, cause: CountedUneven) -> Draft:
+    return sentences.describe_counted(run, blockage, cause, _REMEDY)

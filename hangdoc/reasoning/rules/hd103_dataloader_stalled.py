@@ -57,7 +57,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import WaitsForLoader
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.loader import find_worker_frame
+from hangdoc.reasoning.ranks.loader import find_worker_frame, is_in_fork
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, about
 from hangdoc.reasoning.text import next_steps, words
@@ -67,6 +67,8 @@ _REMEDIES = {
     "waits": "Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of hanging.",
     "dead": "Find out how the worker ended: read its last output and the kernel log. Then restart the run: no batch will come.",
     "gone": "Find out how the workers ended: read their last output and the kernel log. Then restart the run.",
+    "forked": "Do not fork while other threads run: give the DataLoader multiprocessing_context='forkserver' or 'spawn'. With "
+    "persistent_workers=True it forks once, and not in each epoch.",
     "starved": "Give the workers CPU: start fewer of them (num_workers), or fewer other processes on this host.",
 }
 """By what is wrong with the workers."""
@@ -127,6 +129,8 @@ def _describe_worker(worker: Process) -> str:
         return f"worker pid {worker.pid} is {stopped.why}"
     frame = find_worker_frame(worker)
     source = f" `{frame.source}`" if frame is not None and frame.source else ""
+    if is_in_fork(worker):
+        return f"worker pid {worker.pid} is still in os.fork, at a lock; it has run no line of its own"
     place = f"in {frame.function} at {frame.file}:{frame.line}{source}" if frame else "waiting for work in its queue"
     main = kernel_thread(worker, None)
     waiting = f"; wchan {main.wchan or 'none'}, {main.cpu_ns / 1e6:.0f} ms CPU during the observation" if main else ""

@@ -6,9 +6,11 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.phrases import shorten_values
 from hangdoc.reasoning.causes.disagreements import find_other_data
+from hangdoc.reasoning.causes.loops import CountedOut
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.agreement import Difference
+from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
@@ -40,6 +42,21 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
     named = find_other_data(run, left.short.first, left.inside.first)
     data = [line for option in named[:_SHOWN] for line in _values(ARGUMENTS, option)]
     return [*strongest, *data, *_counters(left), *stacks, *others, *words.standstill(run)]
+
+
+def describe_counted(run: Run, blockage: Blockage, cause: CountedOut, remedy: str) -> Draft:
+    """Ranks that have done all batches which their framework counts, beside others that have more."""
+    who, inside = blockage.blamed, cause.inside
+    classes = [alike for alike in (*blockage.awaited, *blockage.waiting) if set(alike.ranks) & {*who, *inside}]
+    waiting = next(alike for alike in classes if set(alike.ranks) & set(inside))
+    return Draft(
+        confidence=0.93,
+        summary=f"{words.have(who)} done all {cause.done} of {words.verb(who, 'its', 'their')} batches; "
+        f"{words.have(inside)} {cause.more}, and {words.be(inside)} waiting in {words.operation(waiting.first)}",
+        victims=inside,
+        evidence=[*cause.evidence, *words.class_evidence(classes), *words.standstill(run)],
+        remedy=remedy,
+    )
 
 
 def left_after(left: LeftLoop, addition: str = "", *, total: int | None = None) -> str:
