@@ -134,7 +134,7 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
     batches_pass: int | None = None
-    """Another number in each pass over the data; None if that can't be told."""
+    """Another number in each pass over the data; None if nothing shows it."""
 
 
 class Evidence(DocumentPart, frozen=True):

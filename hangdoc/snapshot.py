@@ -743,7 +743,7 @@ class Loader(Value, frozen=True, kw_only=True):
     total: int | None = None
     """Batches in an epoch; None if the iterator does not know, as with an IterableDataset."""
     pass_id: int | None = None
-    """Another number in each pass over the data; None if that can't be told."""
+    """Another number in each pass over the data; None if nothing shows it."""
     name: str | None = None
     """The variable of the loader in the loop (`loader` of `for x, y in loader`), if it has one."""
     function: str = ""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 USAGE, NO_RANK, TOO_LITTLE_SEEN = 2, 3, 4
 _MOST_JOBS = 20
+_MOST_SUGGESTED = 8
 
 
 class CommandError(Exception):
@@ -20,12 +21,14 @@ def install_extra(extra: str) -> str:
 
 
 def suggest(asked: str, known: Iterable[str]) -> str:
-    """` Did you mean shard-mismatch?`, of the known name that is most like this one; empty if none is like it."""
+    """` Did you mean shard-mismatch?`, of the known names that begin with this one, or else of the one that is most like it;
+    empty if none is like it."""
     from difflib import get_close_matches
 
     names = {name.lower(): name for name in known}
-    nearest = get_close_matches(asked.lower(), names, n=1)
-    return f" Did you mean {names[nearest[0]]}?" if nearest else ""
+    begun = sorted(name for name in names if len(asked) > 1 and name.startswith(asked.lower()))
+    nearest = begun[:_MOST_SUGGESTED] or get_close_matches(asked.lower(), names, n=1)
+    return f" Did you mean {', '.join(names[name] for name in nearest)}?" if nearest else ""
 
 
 def no_such_job(asked: str, jobs: Sequence[str]) -> CommandError:

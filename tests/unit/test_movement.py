@@ -411,10 +411,11 @@ def test_the_exit_of_a_pool_waits_for_its_threads_and_not_for_a_lock(works: bool
     assert "a reply from pid 9 (judge" in found.findings[0].summary
 
 
-def test_ranks_that_all_poll_stand_still() -> None:
+def test_ranks_that_all_poll_may_be_idle() -> None:
+    """None waits for another one, and nothing shows whether what they look for will come."""
     looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
     found = job(snapshot(polling(0, looks), polling(1, looks)))
-    assert (found.verdict, found.blockages[0].kind, found.findings[0].severity) == ("hung", "standstill", "error")
+    assert (found.verdict, found.blockages[0].kind, found.findings[0].severity) == ("waiting", "idle", "info")
     assert job(snapshot(polling(0, looks), polling(1, looks), silence=5.0)).verdict == "waiting"
     # A process of the job that is no rank may make what they look for.
     busy = Holder(pid=9, name="prepare", state="R", works=True)
@@ -435,7 +436,7 @@ def test_a_process_of_the_job_that_sleeps_may_bring_what_a_rank_polls_for(second
     found = job(snapshot(replace(polling(0, looks), others_asleep=(exporter,)), in_loop(1, 4)))
     assert (found.verdict, found.findings[0].culprits) == (verdict, (0,))
     texts = [one.text for one in found.findings[0].evidence]
-    assert any("pid 9 (exporter) of the same job sleeps for" in text for text in texts)
+    assert any("pid 9 (exporter), in its process group or directory, sleeps for" in text for text in texts)
     assert "it polls in the loop `while not os.path.exists(lock)`" in texts
 
 

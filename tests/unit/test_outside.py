@@ -364,21 +364,19 @@ def test_a_process_that_has_not_run_for_long_is_not_sampled(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize(
-    ("then", "works"), [("while True: time.sleep(0.02)", False), ("while True: open('/dev/zero').read(99999)", True)]
-)
+@pytest.mark.parametrize(("used", "works"), [(0, False), (2_000_000, True)])
 def test_the_sample_of_the_period_before_serves_the_next(
-    monkeypatch: pytest.MonkeyPatch, then: str, works: bool
+    monkeypatch: pytest.MonkeyPatch, used: int, works: bool
 ) -> None:
-    """`top` does not wait for a sample of what it has seen three seconds ago."""
-    with asked(then) as (server, waiting):
-        monkeypatch.setattr(file_holders, "period", lambda: 7)
-        assert [(one.pid, one.works) for one in who_replies(waiting, switches=99) or ()] == [(server, works)]
-        time.sleep(3.1)
-        if not works:
-            monkeypatch.setattr(processes_at_work.time, "sleep", refuse)
-        monkeypatch.setattr(file_holders, "period", lambda: 8)
-        assert [(one.pid, one.works) for one in who_replies(waiting, switches=99) or ()] == [(server, works)]
+    """`top` does not wait for a sample of what it has seen three seconds ago. `used`: bytes written since."""
+    with asked("time.sleep(99)") as (server, _):
+        last_runs = {(server, server): time.monotonic()}
+        monkeypatch.setattr(processes_at_work, "_read_last_runs", lambda *_: last_runs)  # it has just run
+        samples, now = processes_at_work._samples, processes_at_work._take_sample(PROC, [server])
+        ticks, size = now.work[server]
+        samples._period, samples._current = 7, now._replace(at=now.at - 10.0, work={server: (ticks, size - used)})
+        monkeypatch.setattr(processes_at_work.time, "sleep", refuse)
+        assert processes_at_work._works(PROC, server, 8, processes_at_work.ASKED, alone=True) is works
 
 
 def refuse(seconds: float) -> None:

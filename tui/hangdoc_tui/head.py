@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from hangdoc.diagnosis import Job
-from hangdoc.phrases import duration
+from hangdoc.phrases import amount, duration
 from hangdoc.render import words
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.view_model import ViewModel
@@ -33,7 +33,7 @@ def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int, *, o
         *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
         (f"job {at + 1} of {len(jobs)} (j)  " if len(jobs) > 1 else "", "dim"),
-        (f"{hung} more {'hang' if hung > 1 else 'hangs'}  " if hung else "", "bold red"),
+        (f"{amount(hung, 'other run')} {'hang' if hung > 1 else 'hangs'}  " if hung else "", "bold red"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
     room = width - line.cell_len

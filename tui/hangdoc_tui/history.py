@@ -72,9 +72,9 @@ class Track:
         return (done - before) / (last - first)
 
     def _find_passed(self, before: RankView, view: RankView) -> int | None:
-        """The batches of the epochs that have ended between two readings of a rank; 0 if it continues. None if there may be more
-        of them than can be told. A number that falls by one, or that another source gives, is that of the same epoch: sources
-        differ in whether they count the present batch."""
+        """The batches of the epochs that have ended between two readings of a rank; 0 if it continues, None if nothing shows how
+        many. A number that falls by one, or that another source gives, is that of the same epoch: sources differ in whether
+        they count the present batch."""
         same = before.pid == view.pid and before.batches_source == view.batches_source
         if not same or before.batches_pass is None or view.batches_pass is None:
             return _find_least_passed(before, view)

@@ -39,7 +39,7 @@ class Count(NamedTuple):
     of_batches: bool = True
     """Whether it is known to give batches: a list may also have anything else."""
     pass_id: int | None = None
-    """Another number in each pass over the data; None if that can't be told."""
+    """Another number in each pass over the data; None if nothing shows it."""
 
 
 class Iterators:

@@ -226,7 +226,7 @@ class BatchCount(NamedTuple):
     total: int | None = None
     source: BatchesSource | None = None
     pass_id: int | None = None
-    """Another number in each pass over the data; None if that can't be told."""
+    """Another number in each pass over the data; None if nothing shows it."""
 
 
 def count_batches(rank: Rank) -> BatchCount:
