@@ -22,6 +22,8 @@ COMPARISONS = ("nothing", "the last poll", "another rank")
 _LOCALS_SHOWN = 12
 _LEAST_PLACE = 24
 """Columns that the place of a frame has beside a long name."""
+_JUST_READ = 0.05
+"""Seconds."""
 
 
 class StackView(VerticalScroll):
@@ -122,8 +124,13 @@ class StackView(VerticalScroll):
                 yield Text(text, "dim")
             if view.stack_seconds_ago is not None and rank.thread is not None:
                 since = "; the rank has made no progress since" if view.label == "blocked" else ""
+                read = (
+                    f"{duration(view.stack_seconds_ago)} ago"
+                    if view.stack_seconds_ago >= _JUST_READ
+                    else "in this poll"
+                )
                 yield Text(
-                    f"stack read {duration(view.stack_seconds_ago)} ago{since}",
+                    f"stack read {read}{since}",
                     "bold yellow" if stack_age(view) is not None else "dim",
                 )
         native = rank.process.native if rank.process is not None else None
