@@ -520,3 +520,14 @@ def test_a_rank_whose_framework_has_counted_all_its_batches(totals: tuple[int, i
     assert (finding.code, finding.culprits, finding.victims) == (code, (0,), (1,))
     assert finding.summary.startswith(f"rank 0 has done all {totals[0]} of its batches; rank 1 has 40, and is waiting")
     assert f"{name} is {totals[0]} of 40" in " ".join(each.text for each in finding.evidence)
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_ranks_that_torchrun_has_started_again_say_so(restarts: int) -> None:
+    """One of them was killed. Nothing of that is left in the new ones but their number."""
+    ranks = [rank(number, *c10d("all_reduce"), train(12)) for number in range(2)]
+    ranks = [replace(each, identity=replace(each.identity, restart_count=restarts)) for each in ranks]  # type: ignore[type-var]
+    finding = of("HD901", job(snapshot(*ranks)))[0]
+    assert ("torchrun has started these ranks again" in finding.evidence[0].text) is bool(restarts)
+    assert ("log of torchrun" in (finding.remedy or "")) is bool(restarts)
+    assert "links between the hosts" not in (finding.remedy or "")  # there is one host

@@ -63,7 +63,9 @@ _SNAPSHOT = (
 )
 _OUTSIDE = ", which needs processes outside of this run"
 _OF_OTHERS = "whether those processes, such as rollouts or trainers, have made the same call"
-_OF_CALLS = "the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each rank"
+_OF_CALLS = "the sizes and the order of the last collectives on each rank"
+_BETWEEN_HOSTS = "the links between the hosts (queues, retransmits), and "
+_RESTARTED = "torchrun has started these ranks again after a failure"
 _SHOWN = 8
 _SETTLE = "The stack of {} would show it. If the command is refused too, `hangdoc doctor` shows what is missing."
 _AS_OWNER = "Run hangdoc as the user of these ranks, or as root."
@@ -77,17 +79,25 @@ def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         call = words.operation(blockage.awaited[0].first)
         outside = meets_others(run, blockage.awaited[0].first)
         state = f"{words.do(who, 'is', 'are all')} waiting in {call}{_OUTSIDE if outside else ''}, but"
-        check = _OF_OTHERS if outside else _OF_CALLS
+        check = _OF_OTHERS if outside else f"{_BETWEEN_HOSTS if len(run.hosts) > 1 else ''}{_OF_CALLS}"
     else:
         state = f"{words.are(who)} not making progress and {words.be(who)} in no collective;"
         check = "what each rank is waiting for: its other threads, its child processes, a lock, or a service"
+    restarts = max((_count_restarts(alike.first) for alike in blockage.awaited), default=0)
+    again = [Evidence(min(who), "environment", f"{_RESTARTED} (restart {restarts})")] if restarts else []
     return Draft(
         confidence=0.3,
         victims=numbers_of(blockage.awaited),
         summary=f"{state} the evidence does not show why",
-        evidence=words.stacks(run, blockage.awaited),
-        remedy=f"Check {check}.",
+        evidence=[*again, *words.stacks(run, blockage.awaited)],
+        remedy=f"{'Read the first error in the log of torchrun. ' if restarts else ''}Check {check}.",
     )
+
+
+def _count_restarts(rank: Rank) -> int:
+    """How often torchrun has started the ranks again."""
+    process = rank.process
+    return (process.identity.restart_count if process is not None and process.identity is not None else None) or 0
 
 
 @about(Unseen, Unreadable)
