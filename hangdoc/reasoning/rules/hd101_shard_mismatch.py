@@ -52,7 +52,8 @@ all of its files count. The stacks show which rank is outside the loop. A loop
 over a DataLoader without `break`, `return` or `try` ends only with its data.
 Where no amount can be seen, an option that names other data on the two sides
 (`--data-dir imgs` and `imgs_small`) explains the loop, unless a statement that
-ends it has variables that differ.
+ends it has variables that differ. Lightning and others count their batches
+themselves: a rank that has done all of them, beside one that has more, is enough.
 
 ## When it can be wrong
 

@@ -36,7 +36,8 @@ If a worker was killed, check for an out-of-memory kill and for a full /dev/shm.
 
 The rank's stack is inside the loader. hangdoc reads the state of its worker
 processes and the stack of each worker: the line of `__getitem__` or of the
-iterator that does not return, and the kernel function it waits in.
+iterator that does not return, and the kernel function it waits in. A worker that
+rests in `os.fork` waits for a lock that another thread of the rank held.
 
 ## When it can be wrong
 
