@@ -173,6 +173,9 @@ def test_ranks_that_all_wait_for_a_queue_may_be_idle(events: bool, verdict: str)
     queue = Holder(pid=6, name="python", state="S", waits_for_events=events)
     (job,) = diagnose(snapshot(*(asks(number, queue) for number in range(2)), silence=600.0)).jobs
     assert job.verdict == verdict
+    told = rank(1, *c10d("scatter_object_list"), frame("main", 9))
+    (job,) = diagnose(snapshot(asks(0, queue), told, silence=600.0)).jobs
+    assert job.verdict == verdict
     in_call = rank(2, *c10d("all_reduce"), frame("main", 9), world=3)
     (job,) = diagnose(snapshot(asks(0, queue), asks(1, queue), in_call, silence=600.0)).jobs
     assert job.verdict == "hung"  # a request is under way

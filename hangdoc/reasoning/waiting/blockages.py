@@ -178,9 +178,7 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     match hold:  # nothing shows whether what they wait for will come
         case Asleep(polls=True, ends="unknown") if not (orphaned or left_alone):
             return Idle(receives=str(hold), sure=False)
-        case OnNetwork(holders=servers, sends=False) if (
-            servers and not waiting and all(each.waits_for_events for each in servers)
-        ):
+        case OnNetwork(holders=servers, sends=False) if servers and all(each.waits_for_events for each in servers):
             return Idle(receives=str(hold), sure=False)
         case _:
             return hold
