@@ -336,6 +336,24 @@ def test_who_was_given_a_night_may_wait_for_one(timeout: float | None, verdict: 
         )
 
 
+@pytest.mark.parametrize(("outside", "verdict"), [(True, "waiting"), (False, "hung")])
+def test_ranks_that_wait_for_a_key_in_the_store_of_a_scheduler(outside: bool, verdict: str) -> None:
+    """It is no rank. In the store of a rank, only the ranks set keys."""
+    socket = AwaitedFile(kind="socket", name="socket:[9]", descriptor=3, inode=9)
+    ranks = [
+        rank(number, frame("main", 37, source="store.wait([key])"), kernel={"syscall": "poll", "files": (socket,)})
+        for number in range(2)
+    ]
+    client = replace(silent(2, 600.0).connections[0], local_port=41_000, remote_port=7000, inode=9)
+    server = replace(client, pid=100, local_port=7000, remote_port=41_000, inode=10)
+    store = [replace(client, pid=101), *([] if outside else [server])]
+    connections = Connections(connections=(*silent(2, 600.0).connections, *store))
+    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
+    assert job.verdict == verdict
+    if outside:
+        assert "the server of their store at 10.0.0.1:7000 may set" in job.findings[0].summary
+
+
 @pytest.mark.parametrize(
     ("client", "verdict"), [(41_000, "waiting"), (41_001, "hung"), (None, "hung")], ids=["guest", "rank", "none"]
 )

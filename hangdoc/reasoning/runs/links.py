@@ -134,6 +134,20 @@ def find_store_guests(hosts: Collection[Host], members: Collection[tuple[str, in
     return tuple(sorted(f"{c.remote_address}:{c.remote_port}" for c in guests))
 
 
+def find_foreign_servers(hosts: Collection[Host], awaited: Collection[tuple[str, int, int]]) -> tuple[str, ...]:
+    """The addresses of processes that were not observed, at the other end of sockets (host, pid, inode)."""
+    observed = [index_of(host).live_ends for host in hosts]
+    return tuple(
+        sorted(
+            f"{c.remote_address}:{c.remote_port}"
+            for host, mine in connections_of(hosts, [(name, pid) for name, pid, _ in awaited])
+            for c in mine
+            if c.state == "ESTABLISHED" and (host.name, c.pid, c.inode) in awaited
+            if not any(other_end(c) in ends for ends in observed)
+        )
+    )
+
+
 def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
     return c.local_port in stores or c.remote_port in stores
 

@@ -185,13 +185,25 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
 
 
 def _find_key_giver(run: Run) -> Idle | None:
-    """Idle, if all ranks wait for keys, and a process that is no rank is a client of their store; None if there is none."""
-    members = [(rank.host, rank.process.pid) for rank in run.ranks.values() if rank.process is not None]
-    members += [(host.name, process.pid) for host, process in run.launchers]
-    guests = () if run.unseen else links.find_store_guests(run.hosts, members)
-    if not guests:
+    """Idle, if all ranks wait for keys, and a process that is no rank serves their store or is a client of it; None if there is
+    none."""
+    if run.unseen:
         return None
-    return Idle(receives=f"waiting for a key that the client of their store at {guests[0]} may set", sure=False)
+    ranks = [(rank.host, rank.process, rank.thread) for rank in run.ranks.values() if rank.process is not None]
+    awaited = {
+        (host, process.pid, file.inode)
+        for host, process, thread in ranks
+        if (kernel := kernel_thread(process, thread)) is not None
+        for file in kernel.files
+        if file.kind == "socket" and file.inode is not None
+    }
+    if servers := links.find_foreign_servers(run.hosts, awaited):
+        return Idle(receives=f"waiting for a key that the server of their store at {servers[0]} may set", sure=False)
+    members = [(host, process.pid) for host, process, _ in ranks]
+    members += [(host.name, process.pid) for host, process in run.launchers]
+    if guests := links.find_store_guests(run.hosts, members):
+        return Idle(receives=f"waiting for a key that the client of their store at {guests[0]} may set", sure=False)
+    return None
 
 
 def _waits_long(rank: Rank) -> bool:
