@@ -103,8 +103,6 @@ DATALOADER = "torch/utils/data/dataloader.py"
 DATALOADER_FETCH = "torch/utils/data/_utils/fetch.py"
 """Calls the dataset in a worker."""
 DATALOADER_WORKER = Function("torch/utils/data/_utils/worker.py", "_worker_loop")
-FORK = Function("multiprocessing/popen_fork.py", "_launch")
-"""Of Python's library: it calls os.fork, and in the child what the process is to do."""
 SAMPLING = Function("/torch/utils/data/sampler.py", "__iter__")
 """A sampler's generator."""
 

@@ -16,6 +16,8 @@ from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
 from hangdoc.snapshot import Clocks, Frame, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
+_FORK = file_names.Function("multiprocessing/popen_fork.py", "_launch")
+"""Of Python's library: it calls os.fork, and in the child what the process is to do."""
 _FORK_SECONDS = 0.9
 """A child process that is at rest in os.fork for so long does not come back. A window is a little shorter than a second."""
 
@@ -117,7 +119,7 @@ def is_in_fork(helper: Process) -> bool:
         return False
     window = helper.clocks.window_seconds if isinstance(helper.clocks, Clocks) else 0.0
     rests = window + (main.idle_seconds or 0.0) >= _FORK_SECONDS
-    return rests and any(file_names.FORK.is_at(frame.file, frame.function) for frame in frames)
+    return rests and any(_FORK.is_at(frame.file, frame.function) for frame in frames)
 
 
 def find_worker_thread(helper: Process) -> PythonThread | None:

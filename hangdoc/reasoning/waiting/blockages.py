@@ -187,7 +187,8 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
 def _find_key_giver(run: Run) -> Idle | None:
     """Idle, if all ranks wait for keys, and a process that is no rank serves their store or is a client of it; None if there is
     none."""
-    if run.unseen:
+    in_store = (alike.first.wait is not None and alike.first.wait.kind == "store" for alike in run.classes)
+    if run.unseen or not all(in_store):
         return None
     ranks = [(rank.host, rank.process, rank.thread) for rank in run.ranks.values() if rank.process is not None]
     awaited = {
