@@ -522,6 +522,19 @@ def test_a_rank_whose_framework_has_counted_all_its_batches(totals: tuple[int, i
     assert f"{name} is {totals[0]} of 40" in " ".join(each.text for each in finding.evidence)
 
 
+@pytest.mark.parametrize("op", ["all_reduce", None])
+def test_a_rank_in_its_last_batch_is_not_past_its_data(op: str | None) -> None:
+    """The framework counts a batch when it begins. The other one, with more batches, is in the same call, or in none."""
+    name = "fit_loop.epoch_loop.batch_progress"
+    last, stuck = (
+        Loops(counts=(TrainerCount(framework="lightning", name=name, done=15, total=total),)) for total in (15, 40)
+    )
+    where = c10d(op) if op is not None else (frame("read", 9, source="return disk.read()"),)
+    first = rank(0, *c10d("all_reduce"), frame("main", 9), loops=last)
+    finding = job(snapshot(first, rank(1, *where, frame("main", 9), loops=stuck))).findings[0]
+    assert finding.code not in ("HD101", "HD102") and finding.culprits != (0,)
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_ranks_that_torchrun_has_started_again_say_so(restarts: int) -> None:
     """One of them was killed. Nothing of that is left in the new ones but their number."""

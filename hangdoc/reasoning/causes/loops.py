@@ -152,7 +152,9 @@ def _is_uneven_split(run: Run, kind: LeftLoop) -> bool:
 def find_counted_data(run: Run, blockage: Blockage) -> CountedOut | None:
     """Ranks whose framework has counted all of their batches, in calls that the others, with more of them, have not come to."""
     kind, classes = blockage.kind, (*blockage.awaited, *blockage.waiting)
-    if isinstance(kind, LeftLoop):
+    calls = {alike.first.wait.point for alike in classes if alike.first.wait is not None}
+    # A rank that is in no call, or in the same one, is not past its data: the framework counts a batch when it begins.
+    if isinstance(kind, LeftLoop) or len(calls) < 2 or not all(alike.first.waits for alike in classes):
         return None
     counts = {alike.ranks: _totals_of(alike.first) for alike in classes}
     for name in sorted({name for each in counts.values() for name in each}):
