@@ -2,7 +2,7 @@
 takes from variables, and its defaults, is read here too."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from posixpath import basename
 
 import msgspec
@@ -147,11 +147,8 @@ def _name(tool: str, word: str, name: str) -> str:
 
 def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     """The options of a launcher by the names that torchrun has for them."""
-    names = IN_TORCHRUN.get(tool, {})
-    renamed = {names.get(name, name): value for name, value in options.items()}
+    renamed = _rename(tool, options, IN_TORCHRUN.get(tool, {}))
     ranks, nodes = natural(renamed.pop("ranks", None)), natural(renamed.get("nnodes", "1"))
-    if starts_one_process(tool, options):
-        ranks = nodes = 1
     if ranks is not None and nodes:
         renamed["nproc-per-node"] = str(ranks // nodes)
     return renamed
@@ -159,15 +156,15 @@ def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
 
 def sizes_in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
     """The options of any launcher, those about nodes and ranks by torchrun's names; `ranks` are those of all nodes."""
-    names = SIZES.get(tool, {})
+    return _rename(tool, options, SIZES.get(tool, {}))
+
+
+def _rename(tool: str, options: dict[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """The options by other names. On the CPU, without MPI, accelerate starts the script once, whatever number of processes it is
+    given (accelerate/commands/launch.py 1.15, `simple_launcher`)."""
     renamed = {names.get(name, name): value for name, value in options.items()}
-    return {**renamed, "ranks": "1", "nnodes": "1"} if starts_one_process(tool, options) else renamed
-
-
-def starts_one_process(tool: str, options: Collection[str]) -> bool:
-    """Whether a launcher starts the script once, whatever number of processes it is given: accelerate on the CPU, without MPI
-    (accelerate/commands/launch.py 1.15, `simple_launcher`)."""
-    return tool == "accelerate" and "cpu" in options and "mpirun-hostfile" not in options
+    once = tool == "accelerate" and "cpu" in options and "mpirun-hostfile" not in options
+    return {**renamed, "ranks": "1", "nnodes": "1"} if once else renamed
 
 
 def endpoint(options: dict[str, str]) -> str | None:

@@ -96,8 +96,9 @@ def _matters(name: str) -> bool:
 def _read_versions(python: str | None) -> dict[str, str | None]:
     """The versions of Python and torch in the environment of an interpreter, from its files; by default in hangdoc's own."""
     prefix = Path(python or sys.executable).parent.parent
-    packages = sorted(map(str, prefix.glob("lib*/python3*/site-packages"))) if python != sys.executable else []
-    if python is None or not packages:
+    is_own = python in (None, sys.executable)
+    packages = [] if is_own else sorted(map(str, prefix.glob("lib*/python3*/site-packages")))
+    if not packages:
         torch = next(iter(metadata.distributions(name="torch")), None)
         return {"Python": platform.python_version(), "torch": torch.version if torch is not None else None}
     torch = next(iter(metadata.distributions(name="torch", path=packages)), None)

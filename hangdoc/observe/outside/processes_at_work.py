@@ -248,20 +248,21 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
     """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
     process that waits for it."""
     tree = {pid} if alone else _read_table(proc, period).tree(pid)
-    sample, earlier = _samples.take_first(proc, period), _samples.earlier
     if (last_runs := _read_last_runs(proc, tree)) is not None:
         rest = time.monotonic() - max(last_runs.values(), default=0.0)
         left = _MAX_SAMPLE_SECONDS - rest
-        if left <= 0 or (rest >= _SAMPLE_SECONDS and not _wakes(proc, tree, left)):
+        if left <= 0 or (rest >= _SAMPLE_SECONDS and not _wakes(proc, last_runs, left)):
             return False
-        if earlier is not None and earlier.age() >= _MAX_SAMPLE_SECONDS and pid in earlier.work:
-            return _has_worked(proc, tree, earlier, least)
+    sample, earlier = _samples.take_first(proc, period), _samples.earlier
+    if last_runs is not None and earlier is not None and earlier.age() >= _MAX_SAMPLE_SECONDS and pid in earlier.work:
+        return _has_worked(proc, tree, earlier, least)
     if pid not in sample.work:  # it is new, and starting is work
         sample = _take_sample(proc, tree)
     time.sleep(max(0.0, _SAMPLE_SECONDS - sample.age()))
     while not _has_worked(proc, tree, sample, least):
         left = _MAX_SAMPLE_SECONDS - sample.age()
-        if left <= 0 or not _wakes(proc, tree, left):
+        last_runs = _read_last_runs(proc, tree)
+        if left <= 0 or (last_runs is not None and not _wakes(proc, last_runs, left)):
             return False
         time.sleep(_SAMPLE_SECONDS)
     return True
@@ -396,11 +397,10 @@ def _read_work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
     return stat.cpu_ticks + stat.children_ticks, counts["rchar"] + counts["wchar"]
 
 
-def _wakes(proc: ProcFS, tree: set[int], within: float) -> bool:
-    """Whether a thread of some processes may wake up by itself in so many seconds: it may be in a pause between two pieces of
-    work."""
-    last_runs = _read_last_runs(proc, tree)
-    return last_runs is None or any(
+def _wakes(proc: ProcFS, last_runs: Mapping[tuple[int, int], float], within: float) -> bool:
+    """Whether one of some threads (`_read_last_runs`) may wake up by itself in so many seconds: it may be in a pause between two
+    pieces of work."""
+    return any(
         _ends_by_itself(proc, pid, tid, time.monotonic() - last_run, within)
         for (pid, tid), last_run in last_runs.items()
     )

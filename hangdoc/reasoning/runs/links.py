@@ -125,27 +125,30 @@ def find_store_guests(hosts: Collection[Host], members: Collection[tuple[str, in
     """The addresses of processes that were not observed and are live clients of a store that one of `members`, (host, pid),
     serves: each may set a key."""
     stores = store_ports(hosts, members)
-    accepted = [
-        c for _, mine in connections_of(hosts, members) for c in mine
-        if c.state == "ESTABLISHED" and c.local_port in stores
-    ]  # fmt: skip
-    observed = [index_of(host).live_ends for host in hosts]
-    guests = (c for c in accepted if not any(other_end(c) in ends for ends in observed))
-    return tuple(sorted(f"{c.remote_address}:{c.remote_port}" for c in guests))
+    accepted = (c for _, mine in connections_of(hosts, members) for c in mine if c.local_port in stores)
+    return _list_strangers(hosts, accepted)
 
 
 def find_foreign_servers(hosts: Collection[Host], awaited: Collection[tuple[str, int, int]]) -> tuple[str, ...]:
     """The addresses of processes that were not observed, at the other end of sockets (host, pid, inode)."""
-    observed = [index_of(host).live_ends for host in hosts]
-    return tuple(
-        sorted(
-            f"{c.remote_address}:{c.remote_port}"
+    return _list_strangers(
+        hosts,
+        (
+            c
             for host, mine in connections_of(hosts, [(name, pid) for name, pid, _ in awaited])
             for c in mine
-            if c.state == "ESTABLISHED" and (host.name, c.pid, c.inode) in awaited
-            if not any(other_end(c) in ends for ends in observed)
-        )
+            if (host.name, c.pid, c.inode) in awaited
+        ),
     )
+
+
+def _list_strangers(hosts: Collection[Host], connections: Iterable[Connection]) -> tuple[str, ...]:
+    """The addresses at the other ends of live connections where no observed process is."""
+    observed = [index_of(host).live_ends for host in hosts]
+    strangers = (
+        c for c in connections if c.state == "ESTABLISHED" and not any(other_end(c) in ends for ends in observed)
+    )
+    return tuple(sorted(f"{c.remote_address}:{c.remote_port}" for c in strangers))
 
 
 def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
