@@ -81,4 +81,4 @@ def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequ
 
 
 def _print_indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
-    console.print(Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth), expand=False))
+    print_blocks(console, [Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth), expand=False)])

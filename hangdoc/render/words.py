@@ -99,7 +99,10 @@ def without_finding(job: Job) -> str:
         return "Nothing found."
     if any(rank.label != "dead" for rank in job.ranks):
         return "Some ranks are not making progress, but no rank is waiting for another rank."
-    return "No rank of this run is alive: the launcher has not started any yet, or all have ended."
+    return (
+        "No rank of this run is alive: the launcher has not started any yet, all have ended, or it runs the script once and "
+        "without ranks, as `accelerate launch --cpu` does."
+    )
 
 
 def pace(job: Job) -> str:
@@ -234,11 +237,17 @@ def has_gpus(job: Job) -> bool:
 
 
 def batches(rank: RankView) -> str:
-    """`3/232`, `3`, or `-`; `3, ended` of a rank that runs no further one."""
+    """`3/232`, `3`, or `-`; `3, ended` of a rank that runs no further one, `1/3, left` if it had more."""
     if rank.batches_done is None:
         return "-"
     total = f"/{rank.batches_total}" if rank.batches_total is not None else ""
-    return f"{rank.batches_done}{total}{', ended' if rank.batches_ended else ''}"
+    end = name_end_of_batches(rank.batches_done, rank.batches_total)
+    return f"{rank.batches_done}{total}{f', {end}' if rank.batches_ended else ''}"
+
+
+def name_end_of_batches(done: int, total: int | None) -> str:
+    """How a rank that runs no further batch came out of its loop: `ended` after its last batch, `left` before it."""
+    return "left" if total is not None and done < total else "ended"
 
 
 def past(before: PastView) -> str:

@@ -139,8 +139,10 @@ def test_batches_that_ended_are_marked() -> None:
         view(0, batches_done=3, batches_total=232),
         view(1, batches_done=3, batches_total=3, batches_ended=True),
         view(2),
+        view(3, batches_done=1, batches_total=3, batches_ended=True),  # a `break`, an exception, a signal
     )
-    assert [(one.ranks, one.text) for one in amounts(job(*ranks))] == [((0,), "3 of 232"), ((1,), "ended at 3 of 3")]
+    texts = [(one.ranks, one.text) for one in amounts(job(*ranks))]
+    assert texts == [((0,), "3 of 232"), ((1,), "ended at 3 of 3"), ((3,), "left at 1 of 3")]
 
 
 def test_bars_of_a_run_have_one_scale() -> None:

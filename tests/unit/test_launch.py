@@ -265,6 +265,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert "runs the rest on laptop" in out
     assert "torchrun starts -m scripts.base_train" in out
+    assert not [line for line in out.splitlines() if line.endswith(" ")]
 
 
 def test_observing_does_not_load_the_parser() -> None:

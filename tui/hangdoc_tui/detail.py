@@ -125,4 +125,5 @@ def _describe_batches(view: RankView) -> str:
     total = f" of {view.batches_total}" if view.batches_total is not None else ""
     age = batches_age(view)
     ago = f", counted {duration(age)} ago" if age is not None else ""
-    return f"{view.batches_done}{total} batches{', ended' if view.batches_ended else ''}{ago}"
+    end = f", {words.name_end_of_batches(view.batches_done, view.batches_total)}" if view.batches_ended else ""
+    return f"{view.batches_done}{total} batches{end}{ago}"
