@@ -47,7 +47,7 @@ def comparison(
     if numbers:
         console.print()
     for what, much in numbers:
-        console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
+        print_blocks(console, [Text.assemble((f"{what}: ", "bold"), clean(much))])
 
 
 def _print_reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
@@ -77,7 +77,7 @@ def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequ
             why = row.why or "hangdoc does not know this setting"
             _print_indented(console, inside + 1, (f"{clean(row.name)}{value}", "bold"), f"   {row.standing}: {why}")
     for what, much in numbers:
-        console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
+        print_blocks(console, [Text.assemble((f"{what}: ", "bold"), clean(much))])
 
 
 def _print_indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
