@@ -18,6 +18,7 @@ _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", 
 _MAX_PATH = 512
 _MAX_FILES = 16
 _ACCESS_MODE = 0o3
+_READ_ONLY = 0o0
 _WRITE_ONLY = 0o1
 _SOCKET = regex(r"socket:\[(\d+)\]")
 
@@ -45,7 +46,7 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
     files = []
     for descriptor in list(descriptors)[:_MAX_FILES]:
         try:
-            files.append(_read_descriptor(proc, pid, descriptor, search=search, locked=call in system_calls.LOCKS))
+            files.append(_read_descriptor(proc, pid, descriptor, call, search=search))
         except ProcError:
             continue
     return tuple(files)
@@ -77,13 +78,16 @@ def _read_registered(proc: ProcFS, pid: int, descriptor: int) -> list[int]:
     return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
 
 
-def _read_descriptor(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool) -> AwaitedFile:
+def _read_descriptor(proc: ProcFS, pid: int, descriptor: int, call: str, *, search: bool) -> AwaitedFile:
     link = proc.link(f"{pid}/fd/{descriptor}")
+    if call in system_calls.MESSAGE_QUEUES:
+        return _read_pipe(proc, pid, descriptor, link, writes=system_calls.MESSAGE_QUEUES[call], search=search)
     if link.startswith("/"):
         file = at_path(proc, pid, link)
         if file.mount is None and _is_fifo(proc, pid, descriptor):
             return _read_pipe(proc, pid, descriptor, link, search=search)
-        locks = _find_lock_holders(proc, pid, descriptor) if locked and file.mount is None else None
+        locked = call in system_calls.LOCKS and file.mount is None
+        locks = _find_lock_holders(proc, pid, descriptor) if locked else None
         return AwaitedFile(
             kind="file", descriptor=descriptor, name=link, mount=file.mount, full=file.full, holders=locks
         )
@@ -94,9 +98,13 @@ def _read_descriptor(proc: ProcFS, pid: int, descriptor: int, *, search: bool, l
     return AwaitedFile(kind="other", descriptor=descriptor, name=link)
 
 
-def _read_pipe(proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool) -> AwaitedFile:
-    writes = _writes(proc, pid, descriptor)
-    others = _find_other_end(proc, link, writes) if search else None
+def _read_pipe(
+    proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool, writes: bool | None = None
+) -> AwaitedFile:
+    """A pipe, a FIFO or a message queue. `writes`: whether the call writes; None if the mode of the file tells it."""
+    if writes is None:
+        writes = _read_mode(proc, pid, descriptor) == _WRITE_ONLY
+    others = _find_other_end(proc, pid, descriptor, link, writes) if search else None
     return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
 
 
@@ -139,19 +147,27 @@ def _is_full(proc: ProcFS, pid: int, mount_point: str) -> bool:
     return bool(status.f_blocks) and not status.f_bavail
 
 
-def _find_other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
-    """The holders of the other end of a pipe; None if none was found. A pipe without another end blocks nobody (pipe(7)), so it
-    belongs to a process that cannot be seen."""
+def _find_other_end(proc: ProcFS, pid: int, descriptor: int, link: str, writes: bool) -> tuple[Holder, ...] | None:
+    """The processes that can read what another one writes to a pipe, a FIFO or a message queue, or write what it reads; None if
+    none was found. A pipe without another end blocks nobody (pipe(7)), so it belongs to a process that cannot be seen."""
+    same_end = _WRITE_ONLY if writes else _READ_ONLY
+    named = link.startswith("/")  # namespaces have files and queues of their own with this name
+    identity = file_holders.identity_of(proc.open_file(pid, descriptor)) if named else None
 
-    def holds(pid: int, links: dict[str, str]) -> bool:
-        return any(_writes(proc, pid, fd) != writes for fd in [int(fd) for fd, to in links.items() if to == link])
+    def holds(other: int, links: dict[str, str]) -> bool:
+        descriptors = [int(number) for number, to in links.items() if to == link]
+        return any(
+            _read_mode(proc, other, number) != same_end
+            and (identity is None or file_holders.identity_of(proc.open_file(other, number)) == identity)
+            for number in descriptors
+        )
 
     return file_holders.with_files(proc, holds) or None
 
 
-def _writes(proc: ProcFS, pid: int, descriptor: int) -> bool:
-    """Whether a descriptor is open for writing (proc_pid_fdinfo(5))."""
+def _read_mode(proc: ProcFS, pid: int, descriptor: int) -> int:
+    """The access mode of a descriptor (proc_pid_fdinfo(5), open(2))."""
     for line in proc.text(f"{pid}/fdinfo/{descriptor}").splitlines():
         if line.startswith("flags:"):
-            return int(line.split()[1], 8) & _ACCESS_MODE == _WRITE_ONLY
-    return False
+            return int(line.split()[1], 8) & _ACCESS_MODE
+    return _READ_ONLY

@@ -31,7 +31,7 @@ _X86_64 = {
     20: "writev", 21: "access", 23: "select", 26: "msync", 34: "pause", 35: "nanosleep", 40: "sendfile", 42: "connect",
     43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
     75: "fdatasync", 83: "mkdir", 87: "unlink", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 202: "futex", 217: "getdents64",
-    219: RESTART, 230: "clock_nanosleep", 232: "epoll_wait",
+    219: RESTART, 230: "clock_nanosleep", 232: "epoll_wait", 242: "mq_timedsend", 243: "mq_timedreceive",
     247: "waitid", 257: "openat", 262: "newfstatat", 269: "faccessat", 270: "pselect6", 271: "ppoll", 275: "splice",
     281: "epoll_pwait", 285: "fallocate", 288: "accept4", 295: "preadv", 296: "pwritev", 299: "recvmmsg", 307: "sendmmsg",
     332: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
@@ -41,7 +41,8 @@ _AARCH64 = {
     56: "openat", 61: "getdents64", 63: "read", 64: "write", 65: "readv", 66: "writev", 67: "pread64", 68: "pwrite64",
     69: "preadv", 70: "pwritev", 71: "sendfile", 72: "pselect6", 73: "ppoll", 76: "splice", 79: "newfstatat", 82: "fsync",
     83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
-    128: RESTART, 133: "rt_sigsuspend", 137: "rt_sigtimedwait", 202: "accept", 203: "connect",
+    128: RESTART, 133: "rt_sigsuspend", 137: "rt_sigtimedwait", 182: "mq_timedsend", 183: "mq_timedreceive", 202: "accept",
+    203: "connect",
     206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 227: "msync", 242: "accept4", 243: "recvmmsg",
     260: "wait4", 269: "sendmmsg", 291: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
 }  # fmt: skip
@@ -50,9 +51,11 @@ _TABLES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 WITH_FILE = frozenset(
     ["read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "connect", "accept", "accept4", "sendto",
      "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "fcntl", "flock", "fsync", "fdatasync", "getdents64", "ioctl",
-     "fallocate", "sendfile", "splice"]
+     "fallocate", "sendfile", "splice", "mq_timedsend", "mq_timedreceive"]
 )  # fmt: skip
 """Their first argument is a file descriptor."""
+MESSAGE_QUEUES = {"mq_timedsend": True, "mq_timedreceive": False}
+"""The calls at a POSIX message queue (mq_overview(7)), and whether each one writes."""
 WITH_PATH = {
     "open": 0, "stat": 0, "lstat": 0, "access": 0, "mkdir": 0, "unlink": 0, "openat": 1, "newfstatat": 1, "faccessat": 1,
     "statx": 1, "openat2": 1, "faccessat2": 1, "mkdirat": 1, "unlinkat": 1,
@@ -82,17 +85,19 @@ _TIMEOUTS = {
     "epoll_pwait2": 3,
     "futex_waitv": 3,
     "rt_sigtimedwait": 2,
+    "mq_timedsend": 4,
+    "mq_timedreceive": 4,
 }
 """Index of the argument that points to the timeout."""
 _MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 """Index of the argument that is the timeout, negative for none."""
-_OTHER_UNITS = frozenset({"select", "futex_waitv"})
-"""Their timeouts are in microseconds, or have a clock of their own."""
+_OTHER_UNITS = frozenset({"select", "futex_waitv", *MESSAGE_QUEUES})
+"""Their timeouts are in microseconds, have a clock of their own, or are times of day."""
 _FUTEX_COMMAND = 0x7F
 _FUTEX_WAIT_BITSET = 9
 """Its timeout is absolute (futex(2)); that of FUTEX_WAIT is a duration."""
 _FUTEX_CLOCK_REALTIME = 256
-_UNTIMED = WITH_FILE - {"connect", "ioctl"} | {"wait4", "waitid", "pause", "rt_sigsuspend"}
+_UNTIMED = WITH_FILE - {"connect", "ioctl", *MESSAGE_QUEUES} | {"wait4", "waitid", "pause", "rt_sigsuspend"}
 
 
 def timed(call: str, arguments: list[int]) -> bool | None:

@@ -151,10 +151,12 @@ def _find_engines(run: Gathered) -> dict[tuple[str, int | None], Engine]:
     ranks only there."""
     stores = run.stores | {natural((run.master or "").rpartition(":")[2])}
     engines: dict[tuple[str, int | None], Engine] = {}
+    ranks = {(host.name, process.pid) for host, process in run.members}
     for host, process in run.launchers:
         if process.launch is None:
             others = (c for c in index_of(host).of([process.pid]) if c.local_port not in stores)
-            if (engine := find_engine(process, others)) is not None:
+            own = {pid for name, pid in ranks if name == host.name}
+            if (engine := find_engine(process, others, own)) is not None:
                 engines[host.name, process.pid] = engine
     return engines
 

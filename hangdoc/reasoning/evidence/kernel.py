@@ -61,8 +61,8 @@ def how_it_ended(process: Process) -> str:
 
 SLEEP = frozenset({"nanosleep", "clock_nanosleep"})
 CHILD = frozenset({"wait4", "waitid"})
-READ = frozenset({"read", "pread64", "readv", "preadv"})
-WRITE = frozenset({"write", "pwrite64", "writev", "pwritev", "sendfile", "splice"})
+READ = frozenset({"read", "pread64", "readv", "preadv", "mq_timedreceive"})
+WRITE = frozenset({"write", "pwrite64", "writev", "pwritev", "sendfile", "splice", "mq_timedsend"})
 ON_FILES = frozenset({"open", "openat", "openat2", "fsync", "fdatasync", "msync", "fallocate", "getdents64"})
 FILE_LOCK = frozenset({"fcntl", "flock"})
 NETWORK = frozenset(
@@ -70,10 +70,12 @@ NETWORK = frozenset(
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
 )  # fmt: skip
 EVENT_LOOP = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "pselect6", "select"})
-_RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}
+RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}
+SEND = WRITE | {"sendto", "sendmsg", "sendmmsg"}
 SIGNAL = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 FUTEX = "futex"
 _INOTIFY = "anon_inode:inotify"
+_TIMER = "anon_inode:[timerfd]"
 _AT_DATAGRAM_SOCKET = "__skb_wait_for_more_packets"
 """The function of the kernel in which a read of an empty datagram socket waits. So does who accepts connections at a Unix
 socket."""
@@ -84,7 +86,12 @@ def awaited_from_outside(thread: KernelThread) -> str | None:
     be those of ranks, and a thread that accepts connections may do it for them."""
     if any(map(tells_of_changes, thread.files)):
         return "changes of files"
-    return "datagrams" if thread.wchan == _AT_DATAGRAM_SOCKET and thread.syscall in _RECEIVE else None
+    return "datagrams" if thread.wchan == _AT_DATAGRAM_SOCKET and thread.syscall in RECEIVE else None
+
+
+def is_timer(file: AwaitedFile) -> bool:
+    """Whether a file is a timer, by which a thread wakes itself (timerfd_create(2))."""
+    return file.name == _TIMER
 
 
 def tells_of_changes(file: AwaitedFile) -> bool:

@@ -4,7 +4,7 @@ This is the only home of periods and ages of waits beyond ranks. What the kernel
 connection is in the wait itself (`holds.ForOthers`); here are those that may end a wait although it does not show them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -108,7 +108,8 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     outside; None for any other wait."""
     if waiter.engine is None:
         return None
-    for_engine = isinstance(wait.hold, ForOthers) and is_held_only_by(wait.hold, waiter.engine.process.pid)
+    receives = isinstance(wait.hold, ForOthers) and not (isinstance(wait.hold, OnNetwork) and wait.hold.sends)
+    for_engine = receives and is_held_only_by(wait.hold, waiter.engine.process.pid)
     if not wait.hold.is_from_anybody and not for_engine:
         return None
     hold = _describe_wait_for_engine(waiter.engine)
@@ -170,10 +171,13 @@ def _describe_stopped_sender(sender: Holder, ends: Ends, through: int | None) ->
     return EngineStopped(pid=sender.pid, name=sender.name, stop=stop, connected=True, through=through, ends=ends)
 
 
-def find_engine(process: Process, connections: Iterable[Connection]) -> Engine | None:
-    """A process that started ranks, if it listens for requests or is a known engine; None for any other process. One whose main
-    thread waits for the end of its child processes takes none. No thread of it need be at the socket now: a server looks after
-    other things between two polls. `connections`: all of it, with the sockets at which it listens."""
+def find_engine(
+    process: Process, connections: Iterable[Connection], ranks: Collection[int] = frozenset()
+) -> Engine | None:
+    """A process that started ranks, if it listens for requests, receives them from a process that takes requests itself, or is a
+    known engine; None for any other process. One whose main thread waits for the end of its child processes takes none. No thread
+    of it need be at the socket now: a server looks after other things between two polls. `connections`: all of it, with the
+    sockets at which it listens. `ranks`: the pids of the run on its host."""
     waiters = [
         Waiter(process, thread, own_kernel_thread(process, thread)) for thread in observed.python_threads(process)
     ]
@@ -182,9 +186,24 @@ def find_engine(process: Process, connections: Iterable[Connection]) -> Engine |
     is_known = _is_in(process, ENGINE_LOOPS)  # it may listen for its own ranks
     at_unix_socket = any(find_unix_server(waiter) is not None for waiter in waiters)
     listens = not is_known and (at_unix_socket or any(connection.state == "LISTEN" for connection in connections))
-    if not listens and not is_known:
+    senders = [holder for waiter in waiters for holder in _find_senders(waiter, ranks)]
+    if not listens and not is_known and not senders:
         return None
+    listens = listens or any(sender.state != "T" for sender in senders)
     return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES))
+
+
+def _find_senders(waiter: Waiter, ranks: Collection[int]) -> tuple[Holder, ...]:
+    """The processes from which a thread receives at a connection or a pipe, if they are no ranks, and each of them works, waits for
+    the outside itself, or is stopped; none for any other thread."""
+    if waiter.call not in system_calls.RECEIVE or waiter.file is None:
+        return ()
+    holders = waiter.other_holders(waiter.file)
+    can_send = all(
+        holder.pid not in ranks and (holder.works or holder.waits_for_events or holder.state == "T")
+        for holder in holders
+    )
+    return holders if can_send else ()
 
 
 def _is_in(process: Process, functions: Iterable[Function]) -> bool:
@@ -267,10 +286,11 @@ def _list_seconds_since_woken(
     process: Process, thread: PythonThread | None, helpers: Sequence[Process]
 ) -> Iterator[float]:
     """How long ago threads were woken that wait without a timeout. An observer wakes all threads of the process at once. The
-    replies to a poll are not what the thread waits for."""
+    replies to a poll and the timers of an event loop are not what the thread waits for."""
     own = kernel_thread(process, thread)
     others = [other for other in observed.python_threads(process) if other is not thread and other.tid is not None]
-    waiting = [own] if own is None or not replies_to_polls(own.files) else []
+    wakes_itself = own is not None and (replies_to_polls(own.files) or any(map(system_calls.is_timer, own.files)))
+    waiting = [] if wakes_itself else [own]
     if own is not None and own.syscall == system_calls.FUTEX:  # a lock, a queue, a future: another thread ends the wait
         waiting += [find_kernel_thread(process, other.tid) for other in others if user_frames(other)]
     waiting += [find_kernel_thread(helper, helper.pid) for helper in helpers if _is_in_user_code(helper)]

@@ -136,6 +136,12 @@ def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> b
     return not read.handles_rpc  # else it is a thread of a pool that had nothing to do then
 
 
+def find_before(process: Process, thread: PythonThread) -> PythonThread | None:
+    """A thread as it was at the first look; None for one that was not seen then."""
+    threads = process.stack_before.threads if isinstance(process.stack_before, Stack) else ()
+    return next((before for before in threads if before.tid == thread.tid), None)
+
+
 def children_transfer(helpers: Sequence[Process]) -> bool:
     """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
     amounts = (

@@ -114,10 +114,8 @@ def _judge_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same, bytes_moved = (
-        movement.is_at_same_lines(process, thread, read),
-        movement.has_transferred(process, around.pairs),
-    )
+    same = movement.is_at_same_lines(process, thread, read) or sleeps.polls_at_both_looks(process, thread, kernel)
+    bytes_moved = movement.has_transferred(process, around.pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY

@@ -570,15 +570,16 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     if peer is None and not holders and (what := system_calls.awaited_from_outside(kernel)) is not None:
         changes = next(filter(system_calls.tells_of_changes, kernel.files), None)
         return _serve_changes(changes) if changes is not None else Serves(address=describe_file(sockets[0]), what=what)
+    sends = waiter.call in system_calls.SEND
     if peer is None:
-        return OnNetwork.ended_by(holders, serves=any(file.accepted for file in sockets))
+        return OnNetwork.ended_by(holders, sends=sends, serves=any(file.accepted for file in sockets))
     listening_at = {connection.local_port for connection in waiter.connections if connection.state == "LISTEN"}
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
     return OnNetwork.ended_by(
         holders,
         peer=f"{peer.remote_address}:{peer.remote_port}",
         silent_seconds=min(ages, default=None),
-        sends=peer.send_queue_bytes > 0,
+        sends=sends or peer.send_queue_bytes > 0,
         serves=peer.local_port in listening_at,
     )
 

@@ -18,7 +18,8 @@ _TITLE = regex(
     r"(?P<system>\w{1,20})::(?P<part>[A-Za-z_]\w{0,80}?)(?P<places>(?:_[A-Z][A-Z_]{0,14}\d{1,5}){0,12})(?:\.[\w.()]{1,100})?"
 )
 _PLACE = regex(r"_([A-Z][A-Z_]{0,14}?)(\d{1,5})")
-_RAY_JOB = regex(r"[0-9a-f]{8}")
+_RAY_JOB = regex(r"(?!f{8})[0-9a-f]{8}")
+"""All bits are set in a worker that was started before the job: it has no job then."""
 _LONGEST = 40
 
 
@@ -77,12 +78,13 @@ def _count(run: Run, what: str) -> str | None:
 
 
 def _name_actors(run: Run, title: Title) -> list[str | None]:
-    first = next((rank.process for rank in run.ranks.values() if rank.process is not None), None)
-    variables = observed.environment(first)
+    environments = [observed.environment(rank.process) for rank in run.ranks.values() if rank.process is not None]
+    variables = next(iter(environments), {})
     framework = next((name for variable, name in serving.FRAMEWORK_VARIABLES.items() if variable in variables), None)
     program = launch.script(run) if title.part in serving.RAY_TRAIN_ACTORS else title.part
-    job = variables.get(serving.RAY_JOB, "")
-    return [framework or program, f"Ray job {job}" if _RAY_JOB.fullmatch(job) else "Ray", _count(run, "actor")]
+    jobs = (environment.get(serving.RAY_JOB, "") for environment in environments)
+    job = next(filter(_RAY_JOB.fullmatch, jobs), None)
+    return [framework or program, f"Ray job {job}" if job is not None else "Ray", _count(run, "actor")]
 
 
 def _name_engine(run: Run, titles: Sequence[Title]) -> list[str | None]:

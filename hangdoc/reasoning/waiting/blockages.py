@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis import Verdict
+from hangdoc.program import around
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import backend_names, shortest_timeout
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
@@ -168,7 +169,11 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     comes. In any other call, the ranks that wait are in the middle of a request, which the others have left."""
     ranks = frozenset(numbers_of(awaited))
     if not all(_gets_work(alike.first, ranks, waiting) for alike in waiting):
-        expected = hold.next_request is not None and all(_waits_long(alike.first) for alike in waiting)
+        expected = (
+            hold.next_request is not None
+            and all(_waits_long(alike.first) for alike in waiting)
+            and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
+        )
         return Idle(receives=str(hold.next_request), sure=False) if expected else hold
     if hold.next_request is not None:
         return Idle(receives=hold.next_request)
@@ -210,6 +215,20 @@ def _find_key_giver(run: Run) -> Idle | None:
 def _waits_long(rank: Rank) -> bool:
     """Whether somebody gave the call of a rank more time than any default of torch: for what comes once a night, say."""
     return rank.process is not None and _find_timeout(rank.process, rank.thread) > LONGEST_DEFAULT
+
+
+def _carries_out_request(rank: Rank, receiver: Rank) -> bool:
+    """Whether a rank has passed the line at which another one waits for its next request, in the same loop: each of them gets
+    requests there, and this one has got one. False if a condition is around that line: the rank may not receive there."""
+    return any(
+        frame.file == at.file
+        and frame.function == at.function
+        and frame.line > at.line
+        and set(at.conditions) <= set(frame.conditions)
+        and any(loop in around(frame) for loop in around(at))
+        for at in receiver.own
+        for frame in rank.own
+    )
 
 
 def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
