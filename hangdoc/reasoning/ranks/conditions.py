@@ -53,7 +53,7 @@ def singled_out(rank: Rank, other: Rank) -> bool:
     """Whether `rank` is in a branch whose condition singles out ranks, and `other` is not."""
     theirs = list_conditions(other)
     return any(
-        (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, rank, other)
+        _is_about_rank(part) or _compares_rank(part, frame, rank, other)
         for frame in rank.own
         for test in frame.conditions
         if test not in theirs
@@ -64,9 +64,16 @@ def singled_out(rank: Rank, other: Rank) -> bool:
 
 def find_own_condition(rank: Rank, others: Sequence[Rank]) -> str | None:
     """The innermost condition of the user's code around a rank's call that is around no call of the others, and that may hold on
-    the rank alone; None for none. The handler of an exception is no condition."""
+    the rank alone; if one is about the rank, the innermost of those. None for none. The handler of an exception is no condition."""
     own = (test for test in reversed(list_conditions(rank)) if not test.startswith("except"))
-    return next((test for test in own if all(_tells_apart(test, rank, other) for other in others)), None)
+    apart = [test for test in own if all(_tells_apart(test, rank, other) for other in others)]
+    about_rank = (test for test in apart if any(map(_is_about_rank, _split_into_operands(test))))
+    return next(about_rank, next(iter(apart), None))
+
+
+def _is_about_rank(part: str) -> bool:
+    """Whether a condition singles out ranks, by what people call it."""
+    return bool(_ABOUT_RANK.search(part)) and not _MANY.search(part)
 
 
 def _tells_apart(test: str, rank: Rank, other: Rank) -> bool:

@@ -23,23 +23,26 @@ from hangdoc.torch_facts import nccl, thread_names
 
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
+_POLLED_BYTES = 1 << 16
 _CHILDS_BYTES = 16 * 1024
 _PAUSE_NS = 1_000_000
 _WAKES_BY_OBSERVERS = 4
 """What a thread uses at most that an observer stops and continues."""
 
 
-def describe_moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
+def describe_moved_bytes(
+    process: Process, helpers: Iterable[Process], others: Iterable[Connection], *, polls: bool = False
+) -> str | None:
     """What a rank and its helpers read, wrote or transferred in the window, in words; `others` are their connections to the
-    world. None for less than a few pages or packets."""
+    world. None for less than a few pages or packets. `polls`: its thread sleeps between two questions to others, and transfers
+    those and the replies anyway."""
     tree = [member.files for member in (process, *helpers) if isinstance(member.files, FileBytes)]
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
             return f"it {verb} {amount / 1e6:.1f} MB"
     amount = sum(connection.bytes_moved or 0 for connection in others if connection.state == "ESTABLISHED")
-    return (
-        f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= _TRANSFERRED_BYTES else None
-    )
+    least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
+    return f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= least else None
 
 
 def own_counts(process: Process) -> str | None:
@@ -134,12 +137,6 @@ def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> b
         if before.tid == tid or (before.tid is None and before.name == name):
             return lines_of(before) == read.lines
     return not read.handles_rpc  # else it is a thread of a pool that had nothing to do then
-
-
-def find_before(process: Process, thread: PythonThread) -> PythonThread | None:
-    """A thread as it was at the first look; None for one that was not seen then."""
-    threads = process.stack_before.threads if isinstance(process.stack_before, Stack) else ()
-    return next((before for before in threads if before.tid == thread.tid), None)
 
 
 def children_transfer(helpers: Sequence[Process]) -> bool:

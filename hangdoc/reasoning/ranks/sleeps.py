@@ -9,7 +9,6 @@ from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.loader import calls_method, find_consumers
-from hangdoc.reasoning.ranks.movement import find_before
 from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
@@ -24,6 +23,12 @@ def describe_sleep(process: Process, thread: PythonThread, kernel: KernelThread 
     return Asleep(
         polls=polls, seconds=seconds, period=seconds_of_sleep(kernel), ends="by-itself" if short else "unknown"
     )
+
+
+def is_polling(process: Process, thread: PythonThread, kernel: KernelThread | None) -> bool:
+    """Whether a thread sleeps between two checks of a condition."""
+    asleep = kernel is not None and kernel.syscall in system_calls.SLEEP
+    return asleep and describe_sleep(process, thread, kernel).polls
 
 
 def is_between_sleeps(kernel: KernelThread | None) -> bool:
@@ -78,23 +83,6 @@ def seconds_of_sleep(kernel: KernelThread | None) -> float | None:
     if kernel is None or kernel.sleep_seconds is None or kernel.whole_sleep_seconds is not None:
         return kernel.whole_sleep_seconds if kernel is not None else None
     return kernel.sleep_seconds + kernel.idle_seconds if kernel.idle_seconds is not None else None
-
-
-def polls_at_both_looks(process: Process, thread: PythonThread, kernel: KernelThread | None) -> bool:
-    """Whether a thread sleeps in a loop that runs until a condition holds, and was in the same turn of the program at the first
-    look: perhaps at another line of that loop, which makes the condition true, but in no other function of the user."""
-    before = find_before(process, thread)
-    if before is None or kernel is None or kernel.syscall not in system_calls.SLEEP or not _polls(thread, kernel):
-        return False
-    now, then = user_frames(thread), user_frames(before)
-    if not now or not then or not (loops := around(now[0])):
-        return False
-    callers, callers_then = ([(frame.file, frame.line) for frame in each[1:]] for each in (now, then))
-    return (
-        callers == callers_then
-        and (now[0].file, now[0].function) == (then[0].file, then[0].function)
-        and loops[-1].line <= then[0].line <= loops[-1].end_line
-    )
 
 
 def _waits_for_an_event(thread: PythonThread) -> bool:

@@ -114,8 +114,10 @@ def _judge_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     counters = counters_moved(process, among, attempts)
-    same = movement.is_at_same_lines(process, thread, read) or sleeps.polls_at_both_looks(process, thread, kernel)
-    bytes_moved = movement.has_transferred(process, around.pairs)
+    same, bytes_moved = (
+        movement.is_at_same_lines(process, thread, read),
+        movement.has_transferred(process, around.pairs),
+    )
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
@@ -131,9 +133,10 @@ def _judge_stack(
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_describe_idleness(share), wait=wait)
-    working = replace(
-        base, label="computing", moving=True, work=movement.describe_moved_bytes(process, around.helpers, around.others)
+    moved_bytes = movement.describe_moved_bytes(
+        process, around.helpers, around.others, polls=sleeps.is_polling(process, thread, kernel)
     )
+    working = replace(base, label="computing", moving=True, work=moved_bytes)
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
         return replace(working, state=_name_work(process, thread), why=why, work=working.work or why)

@@ -342,6 +342,7 @@ def _for_time(waiter: Waiter) -> ThreadWait | None:
     nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
     if nap is None and (waiter.call in system_calls.SLEEP or sleeps.is_between_sleeps(waiter.kernel)):
         nap = sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel)
+        nap = replace(nap, asks=nap.polls and any(connection.bytes_moved for connection in waiter.connections))
     return ThreadWait("sleeping", str(nap), nap) if nap is not None else None
 
 

@@ -55,6 +55,7 @@ from collections.abc import Iterable, Iterator
 from hangdoc.phrases import milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
@@ -69,6 +70,8 @@ def check(run: Run) -> Iterator[Draft]:
     if (measured := pace.pace_of(run)) is not None:
         if (stragglers := pace.stragglers(run, measured)) is not None:
             slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in stragglers)
+            if all(isinstance(rank.hold, Asleep) and rank.hold.polls for rank in slow):
+                return  # it has no work yet, and asks for some between two calls
             late = milliseconds(stragglers.slow[0].median_seconds)
             how = f"{words.verb([lag.rank for lag in stragglers.slow], 'it makes its', 'they make their')} calls {late} later"
             evidence = [*_by_record(measured, stragglers.slow + stragglers.others), words.stack_evidence(slow[0])]

@@ -179,7 +179,11 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
         return Idle(receives=hold.next_request)
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     orphaned = any(each.launcher_gone for each in processes)
-    left_alone = not waiting and any(each.others_in_memory for each in processes)  # who shares it writes nothing
+    left_alone = (  # who shares its memory writes nothing there
+        not waiting
+        and any(each.others_in_memory for each in processes)
+        and not (isinstance(hold, Asleep) and hold.asks)
+    )
     match hold:  # nothing shows whether what they wait for will come
         case Asleep(polls=True, ends="unknown") if not (orphaned or left_alone):
             return Idle(receives=str(hold), sure=False)

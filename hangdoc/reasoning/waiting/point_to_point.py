@@ -27,7 +27,7 @@ def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
         culprits: tuple[int | None, ...] = (peer_of(pair[1].first),) if pair is not None else ()
     else:
         pair = _find_most_awaited(run, stuck) if ends == "never" else None
-        culprits = pair[0].ranks if pair is not None else ()
+        culprits = (*pair[0].ranks, *_find_partners(run, pair[0])) if pair is not None else ()
     blamed = tuple(rank for rank in ranks_of(classes) if rank in culprits) or ranks_of(classes)
     return PointToPoint(parts=classes, pair=pair, ends=ends), blamed
 
@@ -60,6 +60,15 @@ def _find_most_awaited(run: Run, stuck: list[Class]) -> tuple[Class, Class] | No
     if len(astray) != 1 or highest < 2:
         return None
     return astray[0], next(alike for alike in run.waiting if peer_of(alike.first) in astray[0].ranks)
+
+
+def _find_partners(run: Run, astray: Class) -> tuple[int, ...]:
+    """The ranks from which some ranks wait to receive, if all that wait for these wait to receive: either side may owe a message. A
+    front end and its workers wait so for each other. None if one sends to them: they should have received that."""
+    callers = [part for part in run.waiting if is_p2p(part.first) and peer_of(part.first) in astray.ranks]
+    if any(_sends(part.first) for part in (astray, *callers)):
+        return ()
+    return tuple(rank for part in callers for rank in part.ranks if rank == peer_of(astray.first))
 
 
 def _sends(rank: Rank) -> bool:
