@@ -4,7 +4,7 @@ import pytest
 
 from hangdoc.parse import parsed_expression
 from hangdoc.reasoning.engine import examine
-from hangdoc.reasoning.ranks.conditions import _find_truth, find_own_condition
+from hangdoc.reasoning.ranks.conditions import _find_truth, find_condition, find_own_condition
 from tests.unit.builders import c10d, frame, local, rank, snapshot
 
 NAMES = {"debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]"}
@@ -39,3 +39,13 @@ def test_a_condition_that_holds_on_the_other_rank_too_is_not_why_it_makes_no_cal
     there = frame("step", 20, locals=(local("debug", False), local("r", 1)))
     _, (run,) = examine(snapshot(rank(0, *c10d("broadcast"), here), rank(1, *c10d("barrier"), there)))
     assert find_own_condition(run.ranks[0], [run.ranks[1]]) is None
+
+
+def test_the_condition_about_the_rank_is_the_reason_and_not_one_that_may_hold_on_all() -> None:
+    """`if rank == 0:` around `if args.save:`; the arguments are not read."""
+    here = frame("save", 9, locals=(local("rank", 0),), conditions=("rank == 0", "args.save"))
+    there = frame("step", 20, locals=(local("rank", 1),))
+    _, (run,) = examine(snapshot(rank(0, *c10d("barrier"), here), rank(1, *c10d("all_reduce"), there)))
+    assert find_own_condition(run.ranks[0], [run.ranks[1]]) == "rank == 0"
+    condition = find_condition(run.ranks[0], run.ranks[1])
+    assert condition is not None and (condition.test, condition.decides) == ("rank == 0", "rank")

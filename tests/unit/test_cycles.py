@@ -48,6 +48,12 @@ def test_a_stage_that_receives_from_the_wrong_neighbour() -> None:
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
 
 
+def test_a_front_end_and_a_worker_that_wait_for_each_other_may_both_owe_the_message() -> None:
+    """Workers 1 and 3 have replied, and wait for the next request like worker 2."""
+    found = job(call(0, "recv", 2, world=4), *(call(number, "recv", 0, world=4) for number in (1, 2, 3)))
+    assert blamed(found) == [("point-to-point", "HD204", (0, 2), (1, 3))]
+
+
 def test_two_that_send_first_are_both_to_blame() -> None:
     found = job(call(0, "send", 1, world=2), call(1, "send", 0, world=2))
     assert blamed(found) == [("point-to-point", "HD204", (0, 1), ())]

@@ -380,3 +380,88 @@ def test_ranks_that_wait_for_a_key_which_a_guest_of_their_store_may_set(client: 
     if verdict == "waiting":
         summary = job.findings[0].summary
         assert "waiting for a key that the client of their store at 127.0.0.1:41000 may set" in summary
+
+
+def behind_a_front(engine: dict[str, Any], sender: Holder, sends: bool = False) -> tuple[Process, ...]:
+    """Rank 0 gets requests by a pipe from the process that has started it, and that one from a front end; rank 1 is in the
+    broadcast of the next request."""
+    by_engine = Holder(pid=50, name="python", state=engine.get("state", "S"))
+    above, below = (
+        AwaitedFile(kind="socket", name=f"socket:[{inode}]", descriptor=5, inode=inode, holders=(holder,))
+        for inode, holder in ((7, sender), (8, by_engine))
+    )
+    parent = rank(0, frame("engine", 80), pid=50, role="launcher", identity=None, owner=None, name="python",
+                  kernel={"syscall": "read", "files": (above,)}, **engine)  # fmt: skip
+    call = "write" if sends else "read"
+    first = rank(0, frame("worker", 53), ppid=50, owner=50, kernel={"syscall": call, "files": (below,)})
+    return parent, first, rank(1, *c10d("broadcast_object_list"), frame("worker", 57), ppid=50, owner=50)
+
+
+FRONT = Holder(pid=40, name="front", state="S", waits_for_events=True, accepts=True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "sender", "sends", "verdict", "code"),
+    [
+        ({}, FRONT, False, "waiting", "HD602"),
+        ({}, replace(FRONT, waits_for_events=False, accepts=False), False, "hung", "HD202"),  # it may be stuck
+        ({}, replace(FRONT, pid=rank(0).pid), False, "hung", "HD202"),  # the engine waits for the reply of rank 0
+        ({"others_stopped": (replace(FRONT, state="T"),)}, replace(FRONT, state="T"), False, "hung", "HD302"),
+        ({"state": "T"}, FRONT, False, "hung", "HD302"),
+        ({}, FRONT, True, "hung", "HD202"),  # nobody reads what rank 0 writes
+    ],
+    ids=["idle", "front stuck", "reply owed", "front stopped", "engine stopped", "rank sends"],
+)
+def test_an_engine_gets_requests_from_the_process_behind_it(
+    engine: dict[str, Any], sender: Holder, sends: bool, verdict: str, code: str
+) -> None:
+    (job,) = diagnose(snapshot(*behind_a_front(engine, sender, sends), silence=600.0)).jobs
+    assert (job.verdict, job.findings[0].code) == (verdict, code)
+    if sends:
+        assert "which is sending data to pid 50 (python)" in job.findings[0].summary
+
+
+@pytest.mark.parametrize(
+    ("conditions", "loops", "verdict"),
+    [((), True, "hung"), (("rank == 0",), True, "waiting"), ((), False, "waiting")],
+    ids=["all receive", "only the front end receives", "no loop"],
+)
+def test_who_has_got_a_request_is_not_idle(conditions: tuple[str, ...], loops: bool, verdict: str) -> None:
+    """Each worker has a queue of its own. Rank 0 has failed in the request, and waits for the next one; somebody gave the calls a
+    timeout of a day."""
+    around = (Loop(line=50, end_line=60, header="while True"),) if loops else ()
+    queue = AwaitedFile(kind="pipe", name="pipe:[7]", descriptor=9, holders=(replace(FRONT, pid=1),))
+    failed = rank(0, frame("serve", 52, loops=around, conditions=conditions), ppid=1,
+                  kernel={"syscall": "read", "files": (queue,)})  # fmt: skip
+    executes = rank(1, *c10d("all_reduce"), frame("layer", 20), frame("serve", 55, loops=around),
+                    kernel={"syscall": "futex", "timeout_seconds": 86_400.0})  # fmt: skip
+    (job,) = diagnose(snapshot(failed, executes, silence=600.0)).jobs
+    assert job.verdict == verdict
+
+
+def test_the_timers_of_an_event_loop_are_no_requests() -> None:
+    """Ray's main loop wakes a hundred times a second. That does not make the wait of the other rank young."""
+    timer = AwaitedFile(kind="other", name="anon_inode:[timerfd]", descriptor=37)
+    wakes = {"syscall": "epoll_wait", "timed": False, "idle_seconds": 0.004}
+    hung = []
+    for files in ((timer,), ()):
+        failed = rank(1, TASKS, kernel=wakes | {"files": files})
+        (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("update", 9)), failed, silence=60.0)).jobs
+        hung.append(job.verdict)
+    assert hung == ["hung", "waiting"]
+
+
+@pytest.mark.parametrize(("moved", "verdict"), [(8_000, "waiting"), (None, "hung"), (1 << 20, "healthy")])
+def test_who_asks_other_processes_looks_for_nothing_in_memory(moved: int | None, verdict: str) -> None:
+    """Two learners ask a replay buffer four times a second. All workers of Ray share memory."""
+    others = (Holder(pid=9, name="raylet", state="S"),)
+    ranks = [polls_memory(rank(number, frame("wait_for", 30), others_in_memory=others)) for number in range(2)]
+    asked = tuple(
+        Connection(pid=process.pid, namespace="net:[1]", state="ESTABLISHED", local_address="127.0.0.1", local_port=4000 + n,
+                   remote_address="127.0.0.1", remote_port=6379, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=moved,
+                   last_sent_ms=None, last_received_ms=None)
+        for n, process in enumerate(ranks)
+    )  # fmt: skip
+    connections = Connections(connections=(*silent(2, 600.0).connections, *asked))
+    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
+    assert job.verdict == verdict

@@ -148,6 +148,7 @@ def test_a_size_is_not_guessed_from_some_of_the_ranks() -> None:
         ({"RAY_JOB_ID": "01000000", "RAY_LOCAL_WORLD_SIZE": "2"}, "verl · Ray job 01000000 · 2 actors"),
         ({"RAY_JOB_ID": "01000000"}, "TrainWorker · Ray job 01000000 · 2 actors"),
         ({"RAY_JOB_ID": "<str>"}, "TrainWorker · Ray · 2 actors"),
+        ({"RAY_JOB_ID": "ffffffff"}, "TrainWorker · Ray · 2 actors"),  # started before the job
     ],
 )
 def test_actors_are_called_by_framework_or_class_and_job(variables: dict[str, str], name: str) -> None:

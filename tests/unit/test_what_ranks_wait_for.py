@@ -1,5 +1,6 @@
 """Evidence of waits, from real processes: paths and pipes in system calls, storage, listeners, tensors."""
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -203,6 +204,41 @@ def test_a_fifo_is_a_pipe_with_a_path(tmp_path: Path) -> None:
     with child(f"open('{fifo}').read()") as process, fifo.open("w"):
         found = waits_on(process.pid, "pipe")
         assert (found.name, [one.pid for one in found.holders or ()]) == (str(fifo), [os.getpid()])
+
+
+def test_a_fifo_that_another_process_has_open_for_both_ends(tmp_path: Path) -> None:
+    """`exec 3<>rows` keeps a FIFO open, and may write to it."""
+    fifo = tmp_path / "rows"
+    os.mkfifo(fifo)
+    descriptor = os.open(fifo, os.O_RDWR)
+    try:
+        with child(f"open('{fifo}').read()") as process:
+            found = waits_on(process.pid, "pipe")
+    finally:
+        os.close(descriptor)
+    assert [one.pid for one in found.holders or ()] == [os.getpid()]
+
+
+def test_a_message_queue_is_a_pipe_with_a_path() -> None:
+    """Opened for reading and writing by both, as programs do."""
+    name = f"/hangdoc-test-{os.getpid()}"
+    libc = ctypes.CDLL(None, use_errno=True)
+    queue = libc.mq_open(name.encode(), os.O_RDWR | os.O_CREAT, 0o600, None)
+    if queue < 0:
+        pytest.skip("this kernel or container has no POSIX message queues")
+    try:
+        program = (
+            f"import ctypes, os; c = ctypes.CDLL(None); q = c.mq_open({name.encode()!r}, os.O_RDWR); "
+            "c.mq_receive(q, ctypes.create_string_buffer(1 << 16), 1 << 16, None)"
+        )
+        with child(program) as process:
+            found = waits_on(process.pid, "pipe")
+            kernel = _read_waiting_place(PROC, process.pid, process.pid)
+            assert (found.name, found.writes, kernel.syscall) == (name, False, "mq_timedreceive")
+            assert [one.pid for one in found.holders or () if one.pid != process.pid] == [os.getpid()]
+    finally:
+        libc.mq_unlink(name.encode())
+        os.close(queue)
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,19 @@ def singled_out(rank: Rank, other: Rank) -> bool:
 
 
 def find_own_condition(rank: Rank, others: Sequence[Rank]) -> str | None:
-    """The innermost condition of the user's code around a rank's call that is around no call of the others, and that may hold on
-    the rank alone; if one is about the rank, the innermost of those. None for none. The handler of an exception is no condition."""
+    """The condition of the user's code around a rank's call that is around no call of the others, and that may hold on the rank
+    alone; of several, as in `_choose_cause`. None for none. The handler of an exception is no condition."""
     own = (test for test in reversed(list_conditions(rank)) if not test.startswith("except"))
-    apart = [test for test in own if all(_tells_apart(test, rank, other) for other in others)]
-    about_rank = (test for test in apart if any(map(_is_about_rank, _split_into_operands(test))))
-    return next(about_rank, next(iter(apart), None))
+    return _choose_cause([test for test in own if all(_tells_apart(test, rank, other) for other in others)])
+
+
+def _choose_cause(tests: Sequence[str]) -> str | None:
+    """Of conditions that each may tell two ranks apart, the innermost first, the one that does: the handler of an exception, or
+    else the innermost about the rank, or else the innermost. None for none."""
+    if tests and tests[0].startswith("except"):
+        return tests[0]
+    about_rank = (test for test in tests if any(map(_is_about_rank, _split_into_operands(test))))
+    return next(about_rank, tests[0] if tests else None)
 
 
 def _is_about_rank(part: str) -> bool:
@@ -204,9 +211,9 @@ class Condition(NamedTuple):
 
 
 def find_condition(rank: Rank, other: Rank) -> Condition | None:
-    """The innermost condition around the call of `rank` that is not around that of `other` and may not hold there, with the
-    values of its variables on both ranks where they differ; None for none."""
-    test = next((test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)), None)
+    """The condition around the call of `rank` that is not around that of `other` and may not hold there, with the values of its
+    variables on both ranks where they differ; None for none. Of several, as in `_choose_cause`."""
+    test = _choose_cause([test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)])
     if test is None:
         return None
     counters, values = counters_in(rank.own), _values_of(test, rank, other)

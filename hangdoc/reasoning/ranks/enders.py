@@ -108,8 +108,10 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     outside; None for any other wait."""
     if waiter.engine is None:
         return None
-    receives = isinstance(wait.hold, ForOthers) and not (isinstance(wait.hold, OnNetwork) and wait.hold.sends)
-    for_engine = receives and is_held_only_by(wait.hold, waiter.engine.process.pid)
+    sends = isinstance(wait.hold, OnNetwork) and wait.hold.sends
+    for_engine = (
+        isinstance(wait.hold, ForOthers) and is_held_only_by(wait.hold, waiter.engine.process.pid) and not sends
+    )
     if not wait.hold.is_from_anybody and not for_engine:
         return None
     hold = _describe_wait_for_engine(waiter.engine)
@@ -194,8 +196,8 @@ def find_engine(
 
 
 def _find_senders(waiter: Waiter, ranks: Collection[int]) -> tuple[Holder, ...]:
-    """The processes from which a thread receives at a connection or a pipe, if they are no ranks, and each of them works, waits for
-    the outside itself, or is stopped; none for any other thread."""
+    """The processes from which a thread receives at a connection or a pipe, if they are no ranks, and each of them works, waits
+    for the outside itself, or is stopped; none for any other thread."""
     if waiter.call not in system_calls.RECEIVE or waiter.file is None:
         return ()
     holders = waiter.other_holders(waiter.file)

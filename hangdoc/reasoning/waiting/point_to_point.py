@@ -63,8 +63,9 @@ def _find_most_awaited(run: Run, stuck: list[Class]) -> tuple[Class, Class] | No
 
 
 def _find_partners(run: Run, astray: Class) -> tuple[int, ...]:
-    """The ranks from which some ranks wait to receive, if all that wait for these wait to receive: either side may owe a message. A
-    front end and its workers wait so for each other. None if one sends to them: they should have received that."""
+    """The ranks from which `astray` wait to receive, if those and all others that wait for `astray` wait to receive too: either
+    side may owe a message, as between a front end and its workers. None if one sends to `astray`: they should have received that.
+    """
     callers = [part for part in run.waiting if is_p2p(part.first) and peer_of(part.first) in astray.ranks]
     if any(_sends(part.first) for part in (astray, *callers)):
         return ()
