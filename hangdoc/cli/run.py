@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _DEFER_SECONDS = 30.0
 """How long a node waits for the report of the node of rank 0."""
+_ACTIONS = ("report", "stop")
+"""What --on-hang takes besides a command."""
 _STOPS = f"--on-hang stop: because of this hang, hangdoc ends the run, and exits with code {passthrough.STOPPED_CODE}."
 _ELSEWHERE = {
     "srun": "Write `srun hangdoc run -- torchrun ...`.",
@@ -99,7 +101,7 @@ def command(
 
     Exit code: that of the command; 86 if --on-hang stop ended it, 127 if it was not found, 126 if it could not be executed.
     """
-    targets = targets_of("" if on_hang in ("report", "stop") else on_hang, webhook, webhook_format)
+    targets = targets_of("" if on_hang in _ACTIONS else on_hang, webhook, webhook_format, _ACTIONS)
     output = output.absolute()  # the command may change the working directory
     make_directory(output)
     settings = _Settings(

@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,7 @@ from hangdoc.cli.numbers import ByteSize, Number
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.cli.output import OutputLost, show, tell
 from hangdoc.commands.errors import USAGE, CommandError, install_extra
-from hangdoc.commands.hosts import Hosts, words
+from hangdoc.commands.hosts import Hosts, command_words
 from hangdoc.file_writer import WriteError
 from hangdoc.file_writer import make_directory as make_private_directory
 from hangdoc.parse import natural
@@ -123,13 +123,14 @@ def command(
     return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
 
-def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
-    """The targets of messages about a hang. Raises CommandError for an invalid command or URL."""
+def targets_of(on_hang: str, webhook: str | None, form: "Format", names: Sequence[str] = ()) -> "Targets":
+    """The targets of messages about a hang. `names`: what --on-hang takes besides a command. Raises CommandError for an invalid
+    command or URL."""
     from hangdoc.watch.act import Targets
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise CommandError(f"--webhook {webhook!r} is not a URL. It must begin with http:// or https://.", USAGE)
-    return Targets(words(on_hang, "--on-hang") if on_hang else (), webhook, form)
+    return Targets(command_words(on_hang, "--on-hang", names) if on_hang else (), webhook, form)
 
 
 def make_directory(folder: Path) -> None:

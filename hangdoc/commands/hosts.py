@@ -1,11 +1,13 @@
 """Which hosts to observe, and how to reach them: the values of `--hosts` and related options."""
 
 import shlex
+import shutil
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError, suggest
 
 if TYPE_CHECKING:
     from hangdoc.fleet.shipment import Shipment
@@ -98,6 +100,18 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
             return open_shipment(path) if path is not None else None
         except ShipmentError as error:
             raise CommandError(str(error), USAGE) from None
+
+
+def command_words(text: str, option: str, names: Iterable[str] = ()) -> tuple[str, ...]:
+    """`words` of a command that runs later, when nobody may be there. Raises CommandError also if its program is not there now.
+    `names`: what the option takes besides a command."""
+    command = words(text, option)
+    if shutil.which(command[0]) is None:
+        meant = suggest(command[0], names)
+        raise CommandError(
+            f"{option}: there is no program {command[0]!r}.{meant} Name one that is in PATH, or give its path.", USAGE
+        )
+    return command
 
 
 def words(text: str, option: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError, suggest
 from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
+from hangdoc.launch.compare import compare
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.sizes import Size, size_of
 from hangdoc.phrases import amount, shorten
@@ -112,7 +113,14 @@ def planned(
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
         environment=line.environment, python=_find_python(words),
     )  # fmt: skip
-    return plan, [_describe_launch(plan, line, size), *_check_files(plan, line, words), *more]
+    return plan, [_describe_launch(plan, line, size), *_check_line(line), *_check_files(plan, line, words), *more]
+
+
+def _check_line(line: LaunchLine) -> Iterator[Check]:
+    """What is wrong with a launch line, whatever the other nodes are started with."""
+    for row in compare([line]):
+        if row.wrong:
+            yield Check(name="launch", status="fail", text=f"{row.name}: {row.values[0] or '-'}", remedy=f"{row.why}.")
 
 
 def _read_launch(words: Sequence[str]) -> LaunchLine | None:

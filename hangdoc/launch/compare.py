@@ -128,6 +128,11 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
         rows.append(Row(name="rendezvous", origin="launcher", standing="must agree", values=addresses, wrong=True,
                         why="each node connects to itself through loopback, so the nodes never find each other"))  # fmt: skip
+    ranks = [natural(line.launched.options.get("node-rank") or "") for line in lines]
+    if any(count is not None and rank is not None and rank >= count for count, rank in zip(nodes, ranks, strict=True)):
+        rows.append(Row(name="node rank", origin="launcher", standing="must differ", wrong=True,
+                        values=tuple(f"{rank} of {count} nodes" for rank, count in zip(ranks, nodes, strict=True)),
+                        why="nodes are numbered from 0, so the rank of a node is less than their number"))  # fmt: skip
     if several and len(lines) > 1 and nodes[0] is not None and set(nodes) == {nodes[0]} and len(lines) != nodes[0]:
         counts = tuple(str(count) for count in nodes)
         rows.append(Row(name="number of lines", origin="launcher", standing="must agree", values=counts, wrong=True,

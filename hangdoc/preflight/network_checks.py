@@ -38,7 +38,7 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
             why = addresses.reason if addresses is not None else "not resolved"
             yield Check(name="master's name", status="fail", nodes=(report.node,), text=f"{report.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
-        elif isinstance(addresses, tuple) and all(loopback(a) for a in addresses) and len(reports) > 1:
+        elif isinstance(addresses, tuple) and all(loopback(a) for a in addresses) and _count_nodes(reports, plan) > 1:
             yield Check(name="master's name", status="fail", nodes=(report.node,),
                         text=f"{report.node} resolves {master} to itself ({', '.join(addresses)})",
                         remedy="Use the master's address in the nodes' network.")  # fmt: skip
@@ -51,12 +51,18 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
                      "Nodes that resolve it differently connect to different machines. Use an address.", "warn")  # fmt: skip
 
 
+def _count_nodes(reports: Sequence[NodeReport], plan: Plan) -> int:
+    """The nodes of the launch; not all of them need be checked."""
+    return max(len(reports), plan.nodes or 1)
+
+
 def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The address that Gloo publishes of each node can be reached from the others."""
     for report in reports:
         own = report.resolved.get(report.name)
         named = report.environment.get(GLOO_INTERFACE)
-        alone = max(len(reports), plan.nodes or 1) == 1
+        alone = _count_nodes(reports, plan) == 1
+        what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
         elif named or alone:
@@ -64,10 +70,9 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             yield Check(
                 name="own name",
                 status="pass",
-                text=f"{report.node}: {report.name} does not resolve to a network address, but {reason}",
+                text=f"{report.node}: {report.name} is {what}, which other nodes can't use, but {reason}",
             )
         else:
-            what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
             harmless = _all_lower(report, reports)
             text = f"{report.node}: {report.name} is {what}, so the other nodes would connect to themselves (HD405)"
             yield Check(name="own name", status="warn" if harmless else "fail", nodes=(report.node,),

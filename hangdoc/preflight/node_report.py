@@ -177,7 +177,8 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
         except FutureTimeout:
             problems.append(f"data directory {path} could not be listed within {_LIST_SECONDS:g} s (a dead mount?)")
             continue
-        meant = origin == "--data" or ((setting := settings.variable(origin)) is not None and setting.kind == "data")
+        setting = settings.variable(origin)
+        meant = origin == "--data" or names_data(origin) or (setting is not None and setting.kind == "data")
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)

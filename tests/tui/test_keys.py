@@ -8,9 +8,11 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from rich.text import Text
@@ -291,6 +293,18 @@ async def test_the_table_does_not_move_when_a_finding_appears_or_gets_longer() -
         assert "zzz" not in text(top)
         rows.add(top.query_one(RankTable).region.y)
         assert len(rows) == 1
+
+
+async def test_what_was_seen_last_stays_when_all_ranks_have_ended() -> None:
+    top = freezing("hung", freezes_at=3)
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        assert top.poll is not None
+        diagnosis = msgspec.structs.replace(top.poll.diagnosis, jobs=())
+        top.post_message(Polled(replace(top.poll, diagnosis=diagnosis, runs=())))
+        await shows(pilot, "No rank is left. The screen shows what was seen last.")
+        assert "torch.distributed rank" not in text(top)
+        assert top.model is not None and len(top.model.job.ranks) > 1
 
 
 async def test_enter_on_the_finding_opens_its_page_and_so_does_a_click(tmp_path: Path) -> None:

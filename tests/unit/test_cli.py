@@ -283,3 +283,11 @@ def test_no_expression_is_compiled_before_it_is_used() -> None:
         "from hangdoc.reasoning.rules import all_rules\n"
         "all_rules()"
     )
+
+
+def test_a_command_that_does_not_exist_is_refused_before_the_hang() -> None:
+    """Nobody may be there when it should run. `stopp` would stop nothing."""
+    result = run("run", "--on-hang", "stopp", "--", "true")
+    one_sentence(result)
+    assert result.returncode == 2
+    assert "there is no program 'stopp'. Did you mean stop?" in result.stderr

@@ -170,6 +170,13 @@ def test_options_that_contradict_the_launch_line_are_refused() -> None:
     assert planned(Plan(), words, {}, master="n0:29500", ranks_per_node=2)[0].ranks_per_node == 2
 
 
+def test_a_launch_that_cannot_work_on_any_nodes_fails() -> None:
+    line = "torchrun --nproc-per-node 2 --master-port 22222 --nnodes 2 --node-rank 3 train.py"
+    checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
+    failed = [check.text for check in checks if check.name == "launch" and check.status == "fail"]
+    assert failed == ["node rank: 3 of 2 nodes", "rendezvous: 127.0.0.1"]
+
+
 def test_a_launch_without_its_script_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -181,7 +188,7 @@ def test_a_launch_without_its_script_cannot_work(tmp_path: Path, monkeypatch: py
         ]
 
     assert check("torchrun --nproc-per-node 2 train.py") == [("launcher", "fail"), ("script", "fail")]
-    assert check("torchrun --nnodes 2 --node-rank 0 train.py")[1:2] == [("script", "warn")]
+    assert check("torchrun --nnodes 2 --node-rank 0 --master-addr n0 train.py")[1:2] == [("script", "warn")]
     assert check("docker run image torchrun train.py") == []
     (tmp_path / "train.py").touch()
     (tmp_path / "torchrun").touch(0o755)

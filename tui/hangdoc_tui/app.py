@@ -224,7 +224,11 @@ class Top(Actions):
         return max(self.rate, min(cost / self._budget, SLOWEST))
 
     def on_polled(self, message: Polled) -> None:
-        """Add a poll to the histories, and draw the visible view."""
+        """Add a poll to the histories, and draw the visible view. If no rank is left, what was seen last stays, with its age."""
+        if not message.poll.diagnosis.jobs and self.model is not None and self.source.length is None:
+            problems = " ".join(message.poll.diagnosis.problems)
+            self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
+            return
         self.poll, self._before, self._observed = message.poll, self.poll, message.began
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()

@@ -39,7 +39,9 @@ class Amount(NamedTuple):
         """`3 of 232`, `ended at 3 of 3`, `left at 1 of 3`, `3 of 232, 5.0 s ago`."""
         amount = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}"
         age = f", {duration(self.seconds_ago)} ago" if self.seconds_ago is not None else ""
-        return f"{words.name_end_of_batches(self.done, self.total)} at {amount}{age}" if self.ended else f"{amount}{age}"
+        return (
+            f"{words.name_end_of_batches(self.done, self.total)} at {amount}{age}" if self.ended else f"{amount}{age}"
+        )
 
 
 def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
