@@ -3,9 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import loop_view
 from hangdoc.snapshot import Exit, Frame, Loader, Local, Loop, Loops, Process
+from tests.unit.builders import rank, snapshot
 
 LOOP = Loop(
     line=10, end_line=14, header="for number, batch in enumerate(tqdm(loader))", counters=("number",), every=1, start=0
@@ -125,3 +127,22 @@ def test_a_counter_that_an_inner_loop_assigns_is_not_one() -> None:
     view = loop_view(process(), (frame,), (FRAME.file, FRAME.function, 10))
     assert view is not None
     assert view.done == 4
+
+
+@pytest.mark.parametrize(
+    ("totals", "found"),
+    [((60, 40), ["HD102"]), ((60, 60), []), ((60, None), [])],
+    ids=["different", "equal", "one is not known"],
+)
+def test_loaders_of_different_lengths_are_told_before_one_has_ended(
+    totals: tuple[int | None, int | None], found: list[str]
+) -> None:
+    ranks = [
+        rank(number, FRAME, cpu=0.9, loops=Loops(loaders=(replace(ITERATOR, total=total),)))
+        for number, total in enumerate(totals)
+    ]
+    (job,) = diagnose(snapshot(*ranks, silence=0.1)).jobs
+    assert job.verdict == "healthy"
+    assert [(finding.code, finding.severity) for finding in job.findings] == [(code, "info") for code in found]
+    if found:
+        assert "60 on rank 0; 40 on rank 1" in job.findings[0].summary

@@ -35,7 +35,8 @@ loop.
 
 One rank has left the loop and another is inside it. Their loop counters and
 list lengths differ by a remainder, and the digests of their data directories
-are equal.
+are equal. Before a rank has left the loop, the finding is information: the
+loaders themselves say how many batches they have.
 
 ## When it can be wrong
 
@@ -50,9 +51,13 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
+from collections.abc import Iterator
+
 from hangdoc.reasoning.causes.loops import CountedUneven, UnevenSplit
+from hangdoc.reasoning.model.agreement import Agreement, compare_values
+from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 
 _REMEDY = (
@@ -76,3 +81,31 @@ def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
 @about(CountedUneven)
 def _counted(run: Run, blockage: Blockage, cause: CountedUneven) -> Draft:
     return sentences.describe_counted(run, blockage, cause, _REMEDY)
+
+
+def check(run: Run) -> Iterator[Draft]:
+    """One finding for loaders of different lengths, as long as no rank waits."""
+    if run.blockages or run.unseen or run.backend is None:
+        return
+    counts = {rank.rank: count_batches(rank) for rank in run.living}
+    if any(count.source != "loader" for count in counts.values()):
+        return
+    totals = compare_values({number: count.total for number, count in counts.items()})
+    if totals.differs and all(total is not None for total, _ in totals.values):
+        yield _warn(totals)
+
+
+def _warn(totals: Agreement[int | None, int]) -> Draft:
+    shown = totals.values[:4]
+    lengths = "; ".join(f"{total} on {words.ranks(ranks)}" for total, ranks in shown)
+    return Draft(
+        confidence=0.6,
+        severity="info",
+        summary=f"the loaders of the ranks have different numbers of batches: {lengths}; if the ranks make collective calls in "
+        "each batch, they hang when one of them has none left, unless they end the epoch together",
+        evidence=[
+            Evidence(ranks[0], "progress", f"its loader has {total} batches in each pass{words.also(ranks)}")
+            for total, ranks in shown
+        ],
+        remedy=_REMEDY,
+    )
