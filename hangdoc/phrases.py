@@ -131,3 +131,10 @@ def beginning(report: str) -> str:
     remedy = list(dropwhile(lambda line: not line.startswith("  to do"), lines[end:]))
     more = takewhile(lambda line: line.startswith(" " * 12) and not line.lstrip().startswith("$ "), remedy[1:])
     return "\n".join([*lines[: min(end, _BEGINNING_LINES)], *remedy[:1], *more])
+
+
+def frequency(per_second: float) -> str:
+    """How often something happens in a second: `1,480`, `480`, `12.3`, `0.05`, `0`."""
+    if per_second >= 100 or not per_second:
+        return f"{per_second:,.0f}"
+    return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
-from hangdoc.phrases import caller, do, duration, milliseconds, numbers, printable, shorten
+from hangdoc.phrases import caller, do, duration, frequency, milliseconds, numbers, printable, shorten
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -111,8 +111,8 @@ def pace(job: Job) -> str:
     measured = job.pace
     if measured is None:
         return ""
-    steps = f" and {measured.steps_per_second:.3g} steps" if measured.steps_per_second is not None else ""
-    text = f"{measured.calls_per_second:.3g} calls{steps} per second; "
+    steps = f" and {frequency(measured.steps_per_second)} steps" if measured.steps_per_second is not None else ""
+    text = f"{frequency(measured.calls_per_second)} calls{steps} per second; "
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
     if measured.slowest is None:
         return f"{text}, and none is always the last"
@@ -253,7 +253,7 @@ def name_end_of_batches(done: int, total: int | None) -> str:
 def past(before: PastView) -> str:
     """`50 calls/s until 14:02:31 UTC, then none; rank 2 made its last call 3.0 s earlier. Rank 2 was the last in 96 % of the last
     425 calls, 52 ms after the others, which waited 66 % of the time.`"""
-    text = f"{rate(before.calls_per_second)} calls/s"
+    text = f"{frequency(before.calls_per_second)} calls/s"
     if before.stopped_us is not None:
         text += f" until {_show_time(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"
     if before.first_stopped_seconds is not None:
@@ -267,13 +267,6 @@ def past(before: PastView) -> str:
         f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of the last {before.calls} calls,{after}"
         f" waited {before.others_waited_share:.0%} of the time."
     )
-
-
-def rate(per_second: float) -> str:
-    """`480`, `12.3`, `0.05`, `0`."""
-    if per_second >= 100 or not per_second:
-        return f"{per_second:.0f}"
-    return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"
 
 
 def _show_time(at_us: int, ago: float) -> str:

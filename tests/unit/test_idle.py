@@ -465,3 +465,28 @@ def test_who_asks_other_processes_looks_for_nothing_in_memory(moved: int | None,
     connections = Connections(connections=(*silent(2, 600.0).connections, *asked))
     (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
     assert job.verdict == verdict
+
+
+@pytest.mark.parametrize(("timeout", "verdict"), [(86_400.0, "waiting"), (1800.0, "hung")])
+@pytest.mark.parametrize("child", [False, True], ids=["itself", "by its child process"])
+def test_a_call_with_more_time_than_any_default_may_wait_for_a_server(
+    timeout: float, verdict: str, child: bool
+) -> None:
+    """A checker waits for a licence that another job has; the others are in the all_gather of its result."""
+    asks = AwaitedFile(
+        kind="socket", name="socket:[7]", descriptor=3, inode=7, holders=(replace(FRONT, name="licences"),)
+    )
+    pipe = AwaitedFile(
+        kind="pipe", name="pipe:[8]", descriptor=9, holders=(Holder(pid=300, name="checker", state="S"),)
+    )
+    waits = KernelThread(tid=300, name="checker", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+                         syscall="recvfrom", files=(asks,))  # fmt: skip
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(waits,))
+    checker = helper(300, 100, frame("main", 12), clocks=clocks)
+    file = pipe if child else asks
+    first = rank(0, frame("verify", 17), kernel={"syscall": "poll" if child else "recvfrom", "files": (file,)})
+    second = rank(1, *c10d("all_gather"), frame("main", 65), kernel={"syscall": "futex", "timeout_seconds": timeout})
+    (job,) = diagnose(snapshot(first, second, *([checker] if child else ()), silence=600.0)).jobs
+    assert job.verdict == verdict
+    if verdict == "waiting":
+        assert "idle, or waiting for what never comes: rank 0 is waiting for a reply" in job.findings[0].summary

@@ -385,12 +385,22 @@ def refuse(seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize(("then", "works"), [("time.sleep(99)", False), ("while True: pass", True)])
+@pytest.mark.parametrize(
+    ("then", "works"),
+    [
+        ("time.sleep(99)", False),
+        ("while True: pass", True),
+        # A slow download: what it has written a second ago is more than it does in a sample.
+        ('g = open("part", "wb"); g.write(bytes(9000)); g.flush(); time.sleep(99)', True),
+        ('g = open("part", "wb"); g.write(bytes(9000)); g.flush(); os.utime("part", (1, 1)); time.sleep(99)', False),
+    ],
+)
 def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_path: Path) -> None:
     """Its child does the work."""
     path = tmp_path / "x.lock"
     hold = f"import fcntl, os, sys, time; f = open('{path}', 'a'); fcntl.flock(f, 2); print(1, flush=True); "
-    with child(hold + f"os.fork() or exec('{then}'); time.sleep(99)", stdout=subprocess.PIPE) as holder:
+    program = hold + f"os.fork() and time.sleep(99); os.chdir('{tmp_path}'); exec({then!r})"
+    with child(program, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline()
         with child(f"import fcntl; fcntl.flock(open('{path}', 'a'), 2)") as waiting:
             found = who_replies(waiting.pid, kind="file")

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import duration, milliseconds
+from hangdoc.phrases import duration, frequency, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
-from hangdoc.render import words
 from hangdoc.snapshot import Host
 from hangdoc_tui.view_model import ViewModel
 
@@ -24,7 +23,7 @@ def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
     rates = [rate for view in views if (rate := _find_rate(model, view)) is not None]
     if not rates:
         return "-"
-    return words.rate(sum(rates) / len(rates))
+    return frequency(sum(rates) / len(rates))
 
 
 def late_text(model: ViewModel, views: Sequence[RankView]) -> str:
@@ -37,7 +36,7 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     """What is known of a rank's calls, in a few words each."""
     rate = _find_rate(model, view)
     if rate is not None:
-        yield f"{words.rate(rate)} calls/s"
+        yield f"{frequency(rate)} calls/s"
     for calls in view.calls[:1]:
         if calls.source == "recorder" and calls.age_seconds is not None:
             yield f"last call {duration(calls.age_seconds)} ago"

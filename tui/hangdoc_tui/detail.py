@@ -7,7 +7,7 @@ from textual import events
 from textual.widget import Widget
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import duration, frequency, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
@@ -99,7 +99,7 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
         f"memory {gibibytes(memory)}" if (memory := model.memory(view)) is not None else "",
         f"card {view.gpu.index} {words.gpu([view])}" if view.gpu is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
-        f"{words.rate(rate)} batches/s" if (rate := model.batch_rate(view)) is not None else "",
+        f"{frequency(rate)} batches/s" if (rate := model.batch_rate(view)) is not None else "",
         f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
     for some in (facts, calls.facts(model, view), calls.pace_facts(model, view)):

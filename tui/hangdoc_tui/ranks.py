@@ -9,7 +9,7 @@ from textual.containers import Vertical
 from textual.geometry import Size
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import duration, frequency, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
@@ -369,7 +369,7 @@ def _show_batches(views: Sequence[RankView], most: RankView | None) -> Text:
 def _show_batch_rate(model: ViewModel, views: Sequence[RankView]) -> str:
     """On average."""
     rates = [rate for view in views if (rate := model.batch_rate(view)) is not None]
-    return words.rate(sum(rates) / len(rates)) if rates else "-"
+    return frequency(sum(rates) / len(rates)) if rates else "-"
 
 
 def _show_memory(model: ViewModel, views: Sequence[RankView]) -> str:

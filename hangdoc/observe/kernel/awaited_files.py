@@ -103,7 +103,7 @@ def _read_pipe(
 ) -> AwaitedFile:
     """A pipe, a FIFO or a message queue. `writes`: whether the call writes; None if the mode of the file tells it."""
     if writes is None:
-        writes = _read_mode(proc, pid, descriptor) == _WRITE_ONLY
+        writes = read_mode(proc, pid, descriptor) == _WRITE_ONLY
     others = _find_other_end(proc, pid, descriptor, link, writes) if search else None
     return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
 
@@ -157,7 +157,7 @@ def _find_other_end(proc: ProcFS, pid: int, descriptor: int, link: str, writes: 
     def holds(other: int, links: dict[str, str]) -> bool:
         descriptors = [int(number) for number, to in links.items() if to == link]
         return any(
-            _read_mode(proc, other, number) != same_end
+            read_mode(proc, other, number) != same_end
             and (identity is None or file_holders.identity_of(proc.open_file(other, number)) == identity)
             for number in descriptors
         )
@@ -165,7 +165,7 @@ def _find_other_end(proc: ProcFS, pid: int, descriptor: int, link: str, writes: 
     return file_holders.with_files(proc, holds) or None
 
 
-def _read_mode(proc: ProcFS, pid: int, descriptor: int) -> int:
+def read_mode(proc: ProcFS, pid: int, descriptor: int) -> int:
     """The access mode of a descriptor (proc_pid_fdinfo(5), open(2))."""
     for line in proc.text(f"{pid}/fdinfo/{descriptor}").splitlines():
         if line.startswith("flags:"):

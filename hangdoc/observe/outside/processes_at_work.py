@@ -3,6 +3,7 @@ which is not observed."""
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterable, Mapping, Set
 from functools import lru_cache
@@ -24,6 +25,9 @@ _MAX_SAMPLE_SECONDS = 3.0
 """A process may pause between two pieces of work, like a rank (`look.settling`)."""
 _ACCEPTS = frozenset({"accept", "accept4"})
 _FOR_EVENTS = system_calls.SLEEPS | system_calls.POLLS | system_calls.SELECTS | system_calls.EPOLLS | _ACCEPTS
+_STANDARD_ERROR = 2
+_LATELY = 10.0
+"""Seconds since the last change of a file that a process at work writes."""
 _TO_TAKE_REQUEST = 1.0
 """Seconds between the end of a request and the wait of the thread that has it."""
 _MAX_HOLDERS = 3
@@ -214,12 +218,38 @@ def _judge(
         behind = sorted(peers.of_processes(proc, {holder.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
         holder = msgspec.structs.replace(holder, behind=busy)
+    if not works and least is ASKED:
+        tree = {holder.pid} if holder.pid in above else _read_table(proc, period).tree(holder.pid)
+        works = any(_writes_file(proc, pid) for pid in tree)
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
     sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above)
     for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
     accepts = for_events and _waits_for_connections(proc, holder.pid, period)
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
+
+
+def _writes_file(proc: ProcFS, pid: int) -> bool:
+    """Whether a process has changed a file a short while ago that it has open for writing, but for its standard streams: a slow
+    download does little in a sample."""
+    now = time.time()
+    try:
+        links = proc.links(f"{pid}/fd", _MAX_TASKS)
+    except ProcError:
+        return False
+    for number, link in links.items():
+        if int(number) <= _STANDARD_ERROR or not link.startswith("/"):
+            continue
+        with contextlib.suppress(ProcError, ValueError):
+            status = proc.open_file(pid, int(number))
+            if (
+                stat.S_ISREG(status.st_mode)
+                and status.st_size >= ASKED.size  # not a lock file, or one with a pid
+                and now - status.st_mtime <= _LATELY
+                and awaited_files.read_mode(proc, pid, int(number)) != os.O_RDONLY
+            ):
+                return True
+    return False
 
 
 def _waits_for_events(proc: ProcFS, pid: int) -> bool:

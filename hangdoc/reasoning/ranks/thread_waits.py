@@ -387,7 +387,19 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
     about = "waiting for a child process"
     if writers:
         about = f"waiting for output of its child process (pid {writers[0].pid}, {writers[0].name})"
+    if len(children) == 1 and (asked := _find_peer_of_child(waiter, children[0])) is not None:
+        return ThreadWait("waiting-child", f"{about}, which is {asked}", asked)
     return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
+
+
+def _find_peer_of_child(waiter: Waiter, child: Process) -> OnNetwork | None:
+    """What a child process waits for at a connection, if other processes are at its other end. Then so does who waits for it."""
+    kernel = find_kernel_thread(child, child.pid)
+    thread = next((each for each in observed.python_threads(child) if tid_of(child, each) == child.pid), None)
+    if kernel is None or thread is None:
+        return None
+    peer = find_peer(Waiter(child, thread, kernel, connections=waiter.connections))
+    return peer if isinstance(peer, OnNetwork) and peer.holders else None
 
 
 def _find_awaited_children(waiter: Waiter) -> list[Process]:

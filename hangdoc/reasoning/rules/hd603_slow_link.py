@@ -49,7 +49,7 @@ Connections over loopback are not measured, because they use no network link.
 
 from collections.abc import Iterator
 
-from hangdoc.phrases import milliseconds
+from hangdoc.phrases import frequency, milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.causes.pace import SlowLink, find_slow_link
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
@@ -96,7 +96,7 @@ def _calls(run: Run) -> Evidence:
         text = "that the ranks wait for data, and not for a rank, is inferred: no record of calls"
         return Evidence(None, "cpu", text)
     late = milliseconds(max(0.0, measured.slowest.median_seconds))
-    text = f"{measured.calls_per_second:.3g} calls per second; the latest rank makes its calls {late} after the others"
+    text = f"{frequency(measured.calls_per_second)} calls per second; the latest rank makes its calls {late} after the others"
     return Evidence(None, call_words.PROBE, text)
 
 

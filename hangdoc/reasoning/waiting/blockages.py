@@ -165,32 +165,31 @@ def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
 
 
 def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> Hold:
-    """Idle, if the awaited ranks wait for requests and no other one waits for them but in a call by which they hand out what
-    comes. In any other call, the ranks that wait are in the middle of a request, which the others have left."""
+    """Idle, if the awaited ranks wait for requests, or for what may come from outside, and the others wait for them only in calls
+    by which they hand out what comes. In any other call, those are in the middle of a request that the awaited ranks have left,
+    unless somebody gave the call more time than any default of torch and nothing shows that it belongs to a request."""
     ranks = frozenset(numbers_of(awaited))
-    if not all(_gets_work(alike.first, ranks, waiting) for alike in waiting):
-        expected = (
-            hold.next_request is not None
-            and all(_waits_long(alike.first) for alike in waiting)
-            and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
-        )
-        return Idle(receives=str(hold.next_request), sure=False) if expected else hold
-    if hold.next_request is not None:
-        return Idle(receives=hold.next_request)
+    hands_out = all(_gets_work(alike.first, ranks, waiting) for alike in waiting)
+    if not hands_out and not all(_waits_long(alike.first) for alike in waiting):
+        return hold
+    if hold.next_request is None:
+        return Idle(receives=str(hold), sure=False) if _may_come(hold, awaited, alone=not waiting) else hold
+    left = any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
+    return Idle(receives=hold.next_request, sure=hands_out) if hands_out or not left else hold
+
+
+def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
+    """Whether nothing shows that what ranks poll for, or wait for at a server, will not come."""
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
-    orphaned = any(each.launcher_gone for each in processes)
-    left_alone = (  # who shares its memory writes nothing there
-        not waiting
-        and any(each.others_in_memory for each in processes)
-        and not (isinstance(hold, Asleep) and hold.asks)
-    )
-    match hold:  # nothing shows whether what they wait for will come
-        case Asleep(polls=True, ends="unknown") if not (orphaned or left_alone):
-            return Idle(receives=str(hold), sure=False)
-        case OnNetwork(holders=servers, sends=False) if servers and all(each.waits_for_events for each in servers):
-            return Idle(receives=str(hold), sure=False)
+    match hold:
+        case Asleep(polls=True, ends="unknown", asks=asks):
+            # Who shares its memory writes nothing there.
+            left_alone = alone and not asks and any(each.others_in_memory for each in processes)
+            return not left_alone and not any(each.launcher_gone for each in processes)
+        case OnNetwork(holders=servers, sends=False):
+            return bool(servers) and all(each.waits_for_events for each in servers or ())
         case _:
-            return hold
+            return False
 
 
 def _find_key_giver(run: Run) -> Idle | None:
@@ -223,16 +222,20 @@ def _waits_long(rank: Rank) -> bool:
 
 def _carries_out_request(rank: Rank, receiver: Rank) -> bool:
     """Whether a rank has passed the line at which another one waits for its next request, in the same loop: each of them gets
-    requests there, and this one has got one. False if a condition is around that line: the rank may not receive there."""
-    return any(
-        frame.file == at.file
-        and frame.function == at.function
-        and frame.line > at.line
-        and set(at.conditions) <= set(frame.conditions)
-        and any(loop in around(frame) for loop in around(at))
-        for at in receiver.own
-        for frame in rank.own
-    )
+    requests there, and this one has got one. False if a condition is around that line, there or in the functions that were called
+    from it: the rank may not receive there."""
+    for depth, at in enumerate(receiver.own):
+        conditions = {test for inner in receiver.own[: depth + 1] for test in inner.conditions}
+        if any(
+            frame.file == at.file
+            and frame.function == at.function
+            and frame.line > at.line
+            and conditions <= set(frame.conditions)
+            and any(loop in around(frame) for loop in around(at))
+            for frame in rank.own
+        ):
+            return True
+    return False
 
 
 def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
