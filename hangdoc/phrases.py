@@ -137,4 +137,4 @@ def frequency(per_second: float) -> str:
     """How often something happens in a second: `1,480`, `480`, `12.3`, `0.05`, `0`."""
     if per_second >= 100 or not per_second:
         return f"{per_second:,.0f}"
-    return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"
+    return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2g}"

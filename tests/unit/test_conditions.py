@@ -49,3 +49,12 @@ def test_the_condition_about_the_rank_is_the_reason_and_not_one_that_may_hold_on
     assert find_own_condition(run.ranks[0], [run.ranks[1]]) == "rank == 0"
     condition = find_condition(run.ranks[0], run.ranks[1])
     assert condition is not None and (condition.test, condition.decides) == ("rank == 0", "rank")
+
+
+def test_values_that_differ_go_before_a_name_that_is_like_a_rank() -> None:
+    tests = ("args.ranking_loss", "loss > 10")
+    here = frame("step", 9, locals=(local("loss", 12),), conditions=tests)
+    there = frame("step", 20, locals=(local("loss", 3),))
+    _, (run,) = examine(snapshot(rank(0, *c10d("all_reduce"), here), rank(1, *c10d("barrier"), there)))
+    condition = find_condition(run.ranks[0], run.ranks[1])
+    assert condition is not None and condition.test == "loss > 10"

@@ -7,7 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import CallView, Diagnosis, Evidence, Finding, Where
-from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.ledger.lags import Lag
+from hangdoc.reasoning.model.holds import Asleep
+from hangdoc.reasoning.rules.hd601_straggler import _sleeps_as_long
 from hangdoc.reasoning.summary import summarized
 from hangdoc.render import words
 from hangdoc.snapshot import (
@@ -278,3 +281,20 @@ def test_who_is_late_behind_a_slow_link_is_no_straggler() -> None:
     (slow,) = findings(diagnosis, "HD603")
     assert slow.evidence[0].probe == "recorder"
     assert "the latest rank makes its calls 52 ms after the others" in slow.evidence[0].text
+
+
+@pytest.mark.parametrize(
+    ("hold", "seconds", "own"),
+    [
+        (Asleep(polls=True, period=15.0), 15.008, True),
+        (Asleep(polls=True, period=0.02), 0.052, False),  # a pause between two pieces of its work
+        (Asleep(polls=True, period=2.0), 15.0, False),
+        (Asleep(polls=True), 15.0, False),
+        (Asleep(seconds=3.0, period=15.0), 15.0, False),
+    ],
+)
+def test_whose_sleep_is_as_long_as_it_is_late_has_no_work_yet(hold: Asleep, seconds: float, own: bool) -> None:
+    """An evaluator looks for the next checkpoint every 15 s, and tells the others in a broadcast."""
+    _, (run,) = examine(snapshot(trains(0, ranks=2), trains(1, ranks=2), silence=0.0, wall_us=_WALL_US))
+    late = Lag(rank=0, median_seconds=seconds, p90_seconds=seconds, last_share=1.0, waited_share=0.0)
+    assert _sleeps_as_long(replace(run.ranks[0], hold=hold), late) is own

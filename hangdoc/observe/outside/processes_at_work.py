@@ -220,7 +220,7 @@ def _judge(
         holder = msgspec.structs.replace(holder, behind=busy)
     if not works and least is ASKED:
         tree = {holder.pid} if holder.pid in above else _read_table(proc, period).tree(holder.pid)
-        works = any(_writes_file(proc, pid) for pid in tree)
+        works = any(_writes_file(proc, pid, period) for pid in tree)
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
     sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above)
@@ -229,27 +229,34 @@ def _judge(
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
 
 
-def _writes_file(proc: ProcFS, pid: int) -> bool:
+@lru_cache(256)
+def _writes_file(proc: ProcFS, pid: int, period: int) -> bool:
     """Whether a process has changed a file a short while ago that it has open for writing, but for its standard streams: a slow
-    download does little in a sample."""
+    download does little in a sample. Files on anything but a local file system are not touched: it may be dead."""
     now = time.time()
     try:
         links = proc.links(f"{pid}/fd", _MAX_TASKS)
     except ProcError:
         return False
-    for number, link in links.items():
-        if int(number) <= _STANDARD_ERROR or not link.startswith("/"):
-            continue
-        with contextlib.suppress(ProcError, ValueError):
-            status = proc.open_file(pid, int(number))
-            if (
-                stat.S_ISREG(status.st_mode)
-                and status.st_size >= ASKED.size  # not a lock file, or one with a pid
-                and now - status.st_mtime <= _LATELY
-                and awaited_files.read_mode(proc, pid, int(number)) != os.O_RDONLY
-            ):
-                return True
-    return False
+    return any(
+        _was_changed(proc, pid, int(number), link, now)
+        for number, link in links.items()
+        if int(number) > _STANDARD_ERROR and link.startswith("/")
+    )
+
+
+def _was_changed(proc: ProcFS, pid: int, descriptor: int, path: str, now: float) -> bool:
+    try:
+        if awaited_files.read_mode(proc, pid, descriptor) == os.O_RDONLY:
+            return False
+        if awaited_files.at_path(proc, pid, path).mount is not None:
+            return False
+        status = proc.open_file(pid, descriptor)
+    except (ProcError, ValueError):
+        return False
+    # A lock file is empty, or has a pid.
+    written = stat.S_ISREG(status.st_mode) and status.st_size >= ASKED.size
+    return written and 0 <= now - status.st_mtime <= _LATELY
 
 
 def _waits_for_events(proc: ProcFS, pid: int) -> bool:

@@ -226,8 +226,6 @@ class Asleep(Hold, frozen=True, kw_only=True):
 
     NAME = "asleep"
     polls: bool = False
-    asks: bool = False
-    """If it polls: whether its process exchanges data with others meanwhile, so that what it asks for is not in memory."""
     seconds: float | None = None
     """How much longer at most. `period` is the whole sleep, if it is known when the thread ran before."""
 

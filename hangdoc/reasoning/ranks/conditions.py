@@ -17,7 +17,7 @@ from hangdoc.snapshot import Frame, Loop
 # What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
 # `accelerator.is_local_main_process`, `accelerator.is_last_process`.
 _ABOUT_RANK = regex(
-    r"(?i)(?<!lora_)rank|\bis_?(\w+_)?(main|master|leader|primary|coordinator|chief|zero)(\b|_)|process_index|worker_id"
+    r"(?i)(?<!lora_)rank(?!ing|ed|er)|\bis_?(\w+_)?(main|master|leader|primary|coordinator|chief|zero)(\b|_)|process_index|worker_id"
     r"|\bis_(\w+_)?(first|last)_(process|stage|node)|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
 )
 _ABOUT_ALL = regex(
@@ -66,16 +66,24 @@ def find_own_condition(rank: Rank, others: Sequence[Rank]) -> str | None:
     """The condition of the user's code around a rank's call that is around no call of the others, and that may hold on the rank
     alone; of several, as in `_choose_cause`. None for none. The handler of an exception is no condition."""
     own = (test for test in reversed(list_conditions(rank)) if not test.startswith("except"))
-    return _choose_cause([test for test in own if all(_tells_apart(test, rank, other) for other in others)])
+    apart = [test for test in own if all(_tells_apart(test, rank, other) for other in others)]
+    return _choose_cause(apart, rank, others)
 
 
-def _choose_cause(tests: Sequence[str]) -> str | None:
-    """Of conditions that each may tell two ranks apart, the innermost first, the one that does: the handler of an exception, or
-    else the innermost about the rank, or else the innermost. None for none."""
+def _choose_cause(tests: Sequence[str], rank: Rank, others: Sequence[Rank]) -> str | None:
+    """Of conditions that each may tell a rank from others, the innermost first, the likeliest: the handler of an exception; or
+    the innermost whose values differ; or the innermost about the rank by its name; or the innermost. None for none."""
     if tests and tests[0].startswith("except"):
         return tests[0]
+    differing = (test for test in tests if all(_has_other_values(test, rank, other) for other in others))
     about_rank = (test for test in tests if any(map(_is_about_rank, _split_into_operands(test))))
-    return next(about_rank, tests[0] if tests else None)
+    return next(differing, None) or next(about_rank, None) or next(iter(tests), None)
+
+
+def _has_other_values(test: str, rank: Rank, other: Rank) -> bool:
+    """Whether a variable of a condition was read on both ranks, and differs. Counters of loops differ by how far a rank is."""
+    counters, values = counters_in(rank.own), _values_of(test, rank, other)
+    return any(None not in pair and pair[0] != pair[1] for name, pair in values.items() if name not in counters)
 
 
 def _is_about_rank(part: str) -> bool:
@@ -213,7 +221,8 @@ class Condition(NamedTuple):
 def find_condition(rank: Rank, other: Rank) -> Condition | None:
     """The condition around the call of `rank` that is not around that of `other` and may not hold there, with the values of its
     variables on both ranks where they differ; None for none. Of several, as in `_choose_cause`."""
-    test = _choose_cause([test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)])
+    apart = [test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)]
+    test = _choose_cause(apart, rank, [other])
     if test is None:
         return None
     counters, values = counters_in(rank.own), _values_of(test, rank, other)

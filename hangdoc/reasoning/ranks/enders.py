@@ -108,11 +108,10 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     outside; None for any other wait."""
     if waiter.engine is None:
         return None
-    sends = isinstance(wait.hold, OnNetwork) and wait.hold.sends
-    for_engine = (
-        isinstance(wait.hold, ForOthers) and is_held_only_by(wait.hold, waiter.engine.process.pid) and not sends
-    )
-    if not wait.hold.is_from_anybody and not for_engine:
+    if isinstance(wait.hold, OnNetwork) and wait.hold.sends:
+        return None
+    for_engine = isinstance(wait.hold, ForOthers) and is_held_only_by(wait.hold, waiter.engine.process.pid)
+    if not for_engine and (waiter.engine.passes_on or not wait.hold.is_from_anybody):
         return None
     hold = _describe_wait_for_engine(waiter.engine)
     return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
@@ -123,11 +122,11 @@ def _describe_wait_for_engine(engine: Engine) -> Hold:
     process, sender = engine.process, next(iter(engine.process.others_stopped), None)
     if (stop := stopped_by(process)) is not None:
         return EngineStopped(pid=process.pid, name=process.name, stop=stop)
-    if not engine.listens and process.launcher_gone:
-        return EngineOrphaned(pid=process.pid, name=process.name)
     if not engine.listens and sender is not None:
         ends: Ends = "never" if sender.pid == process.ppid else "unknown"
         return _describe_stopped_sender(sender, ends, through=process.pid)
+    if not engine.listens and process.launcher_gone:
+        return EngineOrphaned(pid=process.pid, name=process.name)
     return GetsRequests(sender=f"pid {process.pid} ({process.name})", owed=engine.waits_for_reply)
 
 
@@ -191,14 +190,15 @@ def find_engine(
     senders = [holder for waiter in waiters for holder in _find_senders(waiter, ranks)]
     if not listens and not is_known and not senders:
         return None
+    passes_on = not listens and not is_known
     listens = listens or any(sender.state != "T" for sender in senders)
-    return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES))
+    return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES), passes_on=passes_on)
 
 
 def _find_senders(waiter: Waiter, ranks: Collection[int]) -> tuple[Holder, ...]:
-    """The processes from which a thread receives at a connection or a pipe, if they are no ranks, and each of them works, waits
-    for the outside itself, or is stopped; none for any other thread."""
-    if waiter.call not in system_calls.RECEIVE or waiter.file is None:
+    """The processes from which a thread of the user's code receives at a connection, if they are no ranks, and each of them
+    works, waits for the outside itself, or is stopped; none for any other thread. Libraries have connections of their own."""
+    if waiter.call not in system_calls.RECEIVE or waiter.file is None or not user_frames(waiter.thread):
         return ()
     holders = waiter.other_holders(waiter.file)
     can_send = all(

@@ -40,9 +40,18 @@ def describe_moved_bytes(
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
             return f"it {verb} {amount / 1e6:.1f} MB"
-    amount = sum(connection.bytes_moved or 0 for connection in others if connection.state == "ESTABLISHED")
+    amount = _count_bytes(others)
     least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
     return f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= least else None
+
+
+def has_asked_others(connections: Iterable[Connection]) -> bool:
+    """Whether a process that polls exchanged more than heartbeats with others in the window."""
+    return _count_bytes(connections) >= _TRANSFERRED_BYTES
+
+
+def _count_bytes(connections: Iterable[Connection]) -> int:
+    return sum(connection.bytes_moved or 0 for connection in connections if connection.state == "ESTABLISHED")
 
 
 def own_counts(process: Process) -> str | None:

@@ -37,7 +37,7 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
 from hangdoc.reasoning.ranks.loader import is_fetching
-from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, tid_of
+from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_others, kernel_thread, tid_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import file_names
@@ -81,6 +81,8 @@ class Engine(NamedTuple):
     """It takes them at a socket of its own. If not, those come from the process that started it, as its functions show."""
     waits_for_reply: bool
     """It waits for the reply of a worker to an earlier request."""
+    passes_on: bool = False
+    """It only receives them from another process: then requests are what a rank waits for that waits for this process alone."""
 
 
 class Surroundings(NamedTuple):
@@ -342,7 +344,8 @@ def _for_time(waiter: Waiter) -> ThreadWait | None:
     nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
     if nap is None and (waiter.call in system_calls.SLEEP or sleeps.is_between_sleeps(waiter.kernel)):
         nap = sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel)
-        nap = replace(nap, asks=nap.polls and any(connection.bytes_moved for connection in waiter.connections))
+        if nap.polls and has_asked_others(waiter.connections):
+            nap = replace(nap, ends="by-itself")  # they reply, and may say yes the next time
     return ThreadWait("sleeping", str(nap), nap) if nap is not None else None
 
 
@@ -399,7 +402,10 @@ def _find_peer_of_child(waiter: Waiter, child: Process) -> OnNetwork | None:
     if kernel is None or thread is None:
         return None
     peer = find_peer(Waiter(child, thread, kernel, connections=waiter.connections))
-    return peer if isinstance(peer, OnNetwork) and peer.holders else None
+    own = {waiter.process.pid, *(helper.pid for helper in waiter.helpers)}
+    if not isinstance(peer, OnNetwork) or not peer.holders or any(holder.pid in own for holder in peer.holders):
+        return None
+    return peer
 
 
 def _find_awaited_children(waiter: Waiter) -> list[Process]:

@@ -63,6 +63,7 @@ from hangdoc.snapshot import Clocks, Progress, Stack
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
+_LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -70,8 +71,8 @@ def check(run: Run) -> Iterator[Draft]:
     if (measured := pace.pace_of(run)) is not None:
         if (stragglers := pace.stragglers(run, measured)) is not None:
             slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in stragglers)
-            if all(isinstance(rank.hold, Asleep) and rank.hold.polls for rank in slow):
-                return  # it has no work yet, and asks for some between two calls
+            if all(_sleeps_as_long(rank, lag) for rank, lag in zip(slow, stragglers.slow, strict=True)):
+                return  # it has no work yet, and looks for some between two calls
             late = milliseconds(stragglers.slow[0].median_seconds)
             how = f"{words.verb([lag.rank for lag in stragglers.slow], 'it makes its', 'they make their')} calls {late} later"
             evidence = [*_by_record(measured, stragglers.slow + stragglers.others), words.stack_evidence(slow[0])]
@@ -88,6 +89,14 @@ def check(run: Run) -> Iterator[Draft]:
             f"time, while {words.ranks(numbers)} mostly {words.verb(numbers, 'waits', 'wait')}"
         )
         yield _draft(run, busy, rest, how, _inferred(busy, rest), 0.75)
+
+
+def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:
+    """Whether the sleep of a rank that polls is the time by which it is late, and longer than a pause between two steps."""
+    hold = rank.hold
+    if not isinstance(hold, Asleep) or not hold.polls or hold.period is None:
+        return False
+    return hold.period >= max(_LEAST_SLEEP, _MOST_OF_LAG * lag.median_seconds)
 
 
 def _rounds(rank: Rank) -> int:

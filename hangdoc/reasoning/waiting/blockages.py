@@ -64,6 +64,8 @@ from hangdoc.torch_facts import call_names
 
 _ATTEMPTS = 5
 """A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
+_AS_PEOPLE_WAIT = 21_600.0
+"""Six hours. Training runs raise torch's timeouts to an hour or two, for a checkpoint or an evaluation."""
 _A_DAY = 86_400.0
 """Seconds for a rank for which no other one waits."""
 _TURNS_OF_OTHERS = 2
@@ -167,27 +169,29 @@ def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
 def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> Hold:
     """Idle, if the awaited ranks wait for requests, or for what may come from outside, and the others wait for them only in calls
     by which they hand out what comes. In any other call, those are in the middle of a request that the awaited ranks have left,
-    unless somebody gave the call more time than any default of torch and nothing shows that it belongs to a request."""
+    unless somebody gave the call more time than any default of torch and nothing shows that it belongs to a request. Who waits
+    for no request may be stuck in the middle of its work, unless the call may take as long as people do."""
     ranks = frozenset(numbers_of(awaited))
     hands_out = all(_gets_work(alike.first, ranks, waiting) for alike in waiting)
-    if not hands_out and not all(_waits_long(alike.first) for alike in waiting):
-        return hold
+    given = min((_find_time(alike.first) for alike in waiting), default=0.0)
     if hold.next_request is None:
-        return Idle(receives=str(hold), sure=False) if _may_come(hold, awaited, alone=not waiting) else hold
+        may_come = (hands_out or given >= _AS_PEOPLE_WAIT) and _may_come(hold, awaited, alone=not waiting)
+        return Idle(receives=str(hold), sure=False) if may_come else hold
     left = any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
-    return Idle(receives=hold.next_request, sure=hands_out) if hands_out or not left else hold
+    expected = hands_out or (given > LONGEST_DEFAULT and not left)
+    return Idle(receives=hold.next_request, sure=hands_out) if expected else hold
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
     """Whether nothing shows that what ranks poll for, or wait for at a server, will not come."""
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:
-        case Asleep(polls=True, ends="unknown", asks=asks):
+        case Asleep(polls=True, ends="unknown"):
             # Who shares its memory writes nothing there.
-            left_alone = alone and not asks and any(each.others_in_memory for each in processes)
+            left_alone = alone and any(each.others_in_memory for each in processes)
             return not left_alone and not any(each.launcher_gone for each in processes)
-        case OnNetwork(holders=servers, sends=False):
-            return bool(servers) and all(each.waits_for_events for each in servers or ())
+        case OnNetwork(holders=servers, sends=False) if servers:
+            return all(each.waits_for_events for each in servers)
         case _:
             return False
 
@@ -215,9 +219,9 @@ def _find_key_giver(run: Run) -> Idle | None:
     return None
 
 
-def _waits_long(rank: Rank) -> bool:
-    """Whether somebody gave the call of a rank more time than any default of torch: for what comes once a night, say."""
-    return rank.process is not None and _find_timeout(rank.process, rank.thread) > LONGEST_DEFAULT
+def _find_time(rank: Rank) -> float:
+    """Seconds that the call of a rank may take; 0 for one without a process."""
+    return _find_timeout(rank.process, rank.thread) if rank.process is not None else 0.0
 
 
 def _carries_out_request(rank: Rank, receiver: Rank) -> bool:
