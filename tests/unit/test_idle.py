@@ -421,6 +421,17 @@ def test_an_engine_gets_requests_from_the_process_behind_it(
         assert "which is sending data to pid 50 (python)" in job.findings[0].summary
 
 
+@pytest.mark.parametrize(("writer", "verdict"), [(101, "waiting"), (60, "hung")])
+def test_ranks_inherit_the_queue_of_their_engine(writer: int, verdict: str) -> None:
+    """A process pool: all workers have both ends of the queue of calls. A writer that is no rank may be stuck."""
+    parent, first, second = behind_a_front({}, FRONT)
+    calls = AwaitedFile(kind="pipe", name="pipe:[7]", descriptor=9, holders=(
+        Holder(pid=50, name="python", state="S"), Holder(pid=writer, name="python", state="S")))  # fmt: skip
+    first = rank(0, frame("worker", 53), ppid=50, owner=50, kernel={"syscall": "read", "files": (calls,)})
+    (job,) = diagnose(snapshot(parent, first, second, silence=600.0)).jobs
+    assert job.verdict == verdict
+
+
 def test_the_stopped_front_end_of_a_daemon_is_named() -> None:
     stopped = replace(FRONT, state="T")
     engine = {"others_stopped": (stopped,), "launcher_gone": True}

@@ -30,7 +30,6 @@ from hangdoc.reasoning.model.holds import (
     Serves,
     Stopped,
     describe_holders,
-    is_held_only_by,
     replies_to_polls,
 )
 from hangdoc.reasoning.ranks import locks, sleeps
@@ -110,7 +109,9 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
         return None
     if isinstance(wait.hold, OnNetwork) and wait.hold.sends:
         return None
-    for_engine = isinstance(wait.hold, ForOthers) and is_held_only_by(wait.hold, waiter.engine.process.pid)
+    engine = waiter.engine.process.pid
+    holders = {holder.pid for holder in wait.hold.holders or ()} if isinstance(wait.hold, ForOthers) else set()
+    for_engine = engine in holders and holders <= {engine, *waiter.engine.ranks}
     if not for_engine and (waiter.engine.passes_on or not wait.hold.is_from_anybody):
         return None
     hold = _describe_wait_for_engine(waiter.engine)
@@ -192,7 +193,7 @@ def find_engine(
         return None
     passes_on = not listens and not is_known
     listens = listens or any(sender.state != "T" for sender in senders)
-    return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES), passes_on=passes_on)
+    return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES), passes_on=passes_on, ranks=ranks)
 
 
 def _find_senders(waiter: Waiter, ranks: Collection[int]) -> tuple[Holder, ...]:

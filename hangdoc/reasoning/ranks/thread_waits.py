@@ -4,7 +4,7 @@ A provider answers for one kind of wait, from what the kernel shows (system call
 stack. The most specific evidence comes first. Who can end such a wait, and whether somebody will, is asked in `enders`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -82,7 +82,10 @@ class Engine(NamedTuple):
     waits_for_reply: bool
     """It waits for the reply of a worker to an earlier request."""
     passes_on: bool = False
-    """It only receives them from another process: then requests are what a rank waits for that waits for this process alone."""
+    """It only receives them from another process: then requests are what a rank waits for that waits for this process, and
+    otherwise at most for ranks. They inherit the queues that it makes for them."""
+    ranks: Collection[int] = frozenset()
+    """The pids of the run on its host."""
 
 
 class Surroundings(NamedTuple):
