@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.kernel import file_holders, process_table, shared_memory
+from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
 from hangdoc.observe.outside import awaited_processes, peers, processes_at_work
 from hangdoc.snapshot import Clocks, Holder, KernelThread
 from tests.unit.builders import frame, stack
@@ -341,8 +341,9 @@ def test_those_at_work_come_first() -> None:
     ours, its = os.pipe()
     try:
         with ExitStack() as started:
-            for _ in range(3):
-                started.enter_context(child(idle, pass_fds=(its,)))
+            asleep = [started.enter_context(child(idle, pass_fds=(its,))).pid for _ in range(3)]
+            while any(system_calls.current(PROC, str(pid))[0] not in system_calls.SLEEPS for pid in asleep):
+                time.sleep(0.02)  # to start Python is work
             busy = started.enter_context(child("while True: pass", pass_fds=(its,)))
             waiting = started.enter_context(child(reader, str(ours), pass_fds=(ours,)))
             found = who_replies(waiting.pid, kind="pipe")
