@@ -46,8 +46,12 @@ def comparison(
         console.print(Text(f"{alike} more settings are equal in all lines (--all shows them)", "dim"))
     if numbers:
         console.print()
-    for what, much in numbers:
-        print_blocks(console, [Text.assemble((f"{what}: ", "bold"), clean(much))])
+    _print_numbers(numbers, console)
+
+
+def _print_numbers(numbers: Sequence[tuple[str, str]], console: Console) -> None:
+    if numbers:
+        print_blocks(console, [Text.assemble((f"{what}: ", "bold"), clean(much)) for what, much in numbers])
 
 
 def _print_reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
@@ -76,8 +80,7 @@ def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequ
             value = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
             why = row.why or "hangdoc does not know this setting"
             _print_indented(console, inside + 1, (f"{clean(row.name)}{value}", "bold"), f"   {row.standing}: {why}")
-    for what, much in numbers:
-        print_blocks(console, [Text.assemble((f"{what}: ", "bold"), clean(much))])
+    _print_numbers(numbers, console)
 
 
 def _print_indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:

@@ -3,6 +3,7 @@
 Only links, mount tables and a few bytes of memory are read. The file itself is never opened: its file system may be dead.
 """
 
+import os
 import posixpath
 import stat
 import struct
@@ -18,8 +19,6 @@ _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", 
 _MAX_PATH = 512
 _MAX_FILES = 16
 _ACCESS_MODE = 0o3
-_READ_ONLY = 0o0
-_WRITE_ONLY = 0o1
 _SOCKET = regex(r"socket:\[(\d+)\]")
 
 
@@ -103,7 +102,7 @@ def _read_pipe(
 ) -> AwaitedFile:
     """A pipe, a FIFO or a message queue. `writes`: whether the call writes; None if the mode of the file tells it."""
     if writes is None:
-        writes = read_mode(proc, pid, descriptor) == _WRITE_ONLY
+        writes = read_mode(proc, pid, descriptor) == os.O_WRONLY
     others = _find_other_end(proc, pid, descriptor, link, writes) if search else None
     return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
 
@@ -125,6 +124,20 @@ def _find_lock_holders(proc: ProcFS, pid: int, descriptor: int) -> tuple[Holder,
 def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
     """A path with its mount. `mount` is set for file systems that are not local (proc_pid_mountinfo(5)); `full` says whether a
     local one is full. Raises ProcError."""
+    mount_point, kind, source = _find_mount(proc, pid, path)
+    if kind in _LOCAL:
+        return AwaitedFile(kind="path", name=path, full=_is_full(proc, pid, mount_point))
+    return AwaitedFile(kind="path", name=path, mount=f"{kind} ({source})" if kind else None)
+
+
+def is_remote(proc: ProcFS, pid: int, path: str) -> bool:
+    """Whether a path is on a file system that is not local. Nothing of it is touched. Raises ProcError."""
+    _, kind, _ = _find_mount(proc, pid, path)
+    return bool(kind) and kind not in _LOCAL
+
+
+def _find_mount(proc: ProcFS, pid: int, path: str) -> tuple[str, str, str]:
+    """(mount point, kind of the file system, source) of a path; empty where no mount is found."""
     mount_point, kind, source = "", "", ""
     for line in proc.text(f"{pid}/mountinfo").splitlines():
         fields = line.split()
@@ -133,9 +146,7 @@ def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
         point = fields[4].replace("\\040", " ")
         if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(mount_point):
             mount_point, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
-    if kind in _LOCAL:
-        return AwaitedFile(kind="path", name=path, full=_is_full(proc, pid, mount_point))
-    return AwaitedFile(kind="path", name=path, mount=f"{kind} ({source})" if kind else None)
+    return mount_point, kind, source
 
 
 def _is_full(proc: ProcFS, pid: int, mount_point: str) -> bool:
@@ -150,7 +161,7 @@ def _is_full(proc: ProcFS, pid: int, mount_point: str) -> bool:
 def _find_other_end(proc: ProcFS, pid: int, descriptor: int, link: str, writes: bool) -> tuple[Holder, ...] | None:
     """The processes that can read what another one writes to a pipe, a FIFO or a message queue, or write what it reads; None if
     none was found. A pipe without another end blocks nobody (pipe(7)), so it belongs to a process that cannot be seen."""
-    same_end = _WRITE_ONLY if writes else _READ_ONLY
+    same_end = os.O_WRONLY if writes else os.O_RDONLY
     named = link.startswith("/")  # namespaces have files and queues of their own with this name
     identity = file_holders.identity_of(proc.open_file(pid, descriptor)) if named else None
 
@@ -170,4 +181,4 @@ def read_mode(proc: ProcFS, pid: int, descriptor: int) -> int:
     for line in proc.text(f"{pid}/fdinfo/{descriptor}").splitlines():
         if line.startswith("flags:"):
             return int(line.split()[1], 8) & _ACCESS_MODE
-    return _READ_ONLY
+    return os.O_RDONLY

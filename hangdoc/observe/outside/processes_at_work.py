@@ -249,7 +249,7 @@ def _was_changed(proc: ProcFS, pid: int, descriptor: int, path: str, now: float)
     try:
         if awaited_files.read_mode(proc, pid, descriptor) == os.O_RDONLY:
             return False
-        if awaited_files.at_path(proc, pid, path).mount is not None:
+        if awaited_files.is_remote(proc, pid, path):
             return False
         status = proc.open_file(pid, descriptor)
     except (ProcError, ValueError):

@@ -151,12 +151,13 @@ def _find_engines(run: Gathered) -> dict[tuple[str, int | None], Engine]:
     ranks only there."""
     stores = run.stores | {natural((run.master or "").rpartition(":")[2])}
     engines: dict[tuple[str, int | None], Engine] = {}
-    ranks = {(host.name, process.pid) for host, process in run.members}
+    ranks: dict[str, set[int]] = {}
+    for host, process in run.members:
+        ranks.setdefault(host.name, set()).add(process.pid)
     for host, process in run.launchers:
         if process.launch is None:
             others = (c for c in index_of(host).of([process.pid]) if c.local_port not in stores)
-            own = {pid for name, pid in ranks if name == host.name}
-            if (engine := find_engine(process, others, own)) is not None:
+            if (engine := find_engine(process, others, ranks.get(host.name, frozenset()))) is not None:
                 engines[host.name, process.pid] = engine
     return engines
 

@@ -78,7 +78,8 @@ class Engine(NamedTuple):
 
     process: Process
     listens: bool
-    """It takes them at a socket of its own. If not, those come from the process that started it, as its functions show."""
+    """It takes them at a socket of its own, or receives them from a process that is not stopped. If not, those come from the
+    process that started it, as its functions show, or from a stopped one."""
     waits_for_reply: bool
     """It waits for the reply of a worker to an earlier request."""
     passes_on: bool = False

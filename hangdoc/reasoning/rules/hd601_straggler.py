@@ -39,7 +39,8 @@ power), and the duration of the stages of a step if the trainer publishes them.
 
 ## When it can be wrong
 
-Ranks of a pipeline wait by design. A slow network link makes the rank behind it
+Ranks of a pipeline wait by design. A rank that polls, and whose sleep is as long
+as it is late, waits for work itself: that is no straggler. A slow network link makes the rank behind it
 late; if one is busy most of the time, no rank is blamed. If the hosts' clocks can't be compared, only
 the ranks of one host are. Without a record, an observation that is shorter than
 a step shows only one phase of it, so the finding needs several iterations.

@@ -177,8 +177,10 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     if hold.next_request is None:
         may_come = (hands_out or given >= _AS_PEOPLE_WAIT) and _may_come(hold, awaited, alone=not waiting)
         return Idle(receives=str(hold), sure=False) if may_come else hold
-    left = any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
-    expected = hands_out or (given > LONGEST_DEFAULT and not left)
+    expected = hands_out or (
+        given > LONGEST_DEFAULT
+        and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
+    )
     return Idle(receives=hold.next_request, sure=hands_out) if expected else hold
 
 

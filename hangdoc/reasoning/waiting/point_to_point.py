@@ -66,7 +66,7 @@ def _find_partners(run: Run, astray: Class) -> tuple[int, ...]:
     """The ranks from which `astray` wait to receive, if those and all others that wait for `astray` wait to receive too: either
     side may owe a message, as between a front end and its workers. None if one sends to `astray`: they should have received that.
     """
-    callers = [part for part in run.waiting if is_p2p(part.first) and peer_of(part.first) in astray.ranks]
+    callers = _list_callers(run, astray)
     if any(_sends(part.first) for part in (astray, *callers)):
         return ()
     return tuple(rank for part in callers for rank in part.ranks if rank == peer_of(astray.first))
@@ -78,5 +78,9 @@ def _sends(rank: Rank) -> bool:
 
 def _count_unmatched(run: Run, peer: Class) -> int:
     """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
-    callers = (alike for alike in run.waiting if is_p2p(alike.first) and peer_of(alike.first) in peer.ranks)
-    return sum(len(alike.ranks) for alike in callers if not calls_match(alike.first, peer.first))
+    return sum(len(alike.ranks) for alike in _list_callers(run, peer) if not calls_match(alike.first, peer.first))
+
+
+def _list_callers(run: Run, peer: Class) -> list[Class]:
+    """Who waits in a send to, or a receive from, some ranks."""
+    return [alike for alike in run.waiting if is_p2p(alike.first) and peer_of(alike.first) in peer.ranks]
