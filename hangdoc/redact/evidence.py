@@ -22,7 +22,7 @@ from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, command, environment
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Local, Process, Progress, Snapshot, Stack
+from hangdoc.snapshot import Counter, Frame, Local, Process, Progress, PythonThread, Snapshot, Stack
 
 T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
@@ -30,6 +30,7 @@ LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
 _STACKS = ("stack", "stack_before", "native")
+_LARGE = (PythonThread, Frame)
 _NO_TEXT = (int, float, bool, NoneType)
 _LONGEST_NAME = 4096
 _MAX_COUNT = 10**15
@@ -71,7 +72,10 @@ class _Filter:
         """Structs with only short texts (thousands of connections) that contained no secret."""
         self._locals: dict[tuple[str, str, bool], tuple[str, str]] = {}
         """What is kept of the name and the text of a variable, by both and whether the program tests it."""
+        self._kept: dict[int, tuple[Struct, Struct]] = {}
+        """Large structs by identity, each with what was left of it: in two looks at a stack, most are the same objects."""
         self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
+        self._kept_before = self._kept
         """The same for the previous snapshot."""
         self._tested: frozenset[str] = frozenset()
         """Variables that a condition or a loop around a frame's line reads."""
@@ -98,7 +102,9 @@ class _Filter:
         the values of changing variables would fill the memory of a watch."""
         self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
         self._texts, self._clean, self._locals = {}, set(), {}
-        self._tested = _tested_variables(evidence)
+        tested = _tested_variables(evidence)
+        self._kept_before = self._kept if tested == self._tested else {}
+        self._kept, self._tested = {}, tested
         runs = ("rank", "launcher")
         self._lines = frozenset(
             line
@@ -115,6 +121,8 @@ class _Filter:
             return self._default(value)
         if kind is Local:
             return self._local(value)
+        if kind in _LARGE:
+            return self._large(value)
         if isinstance(value, Struct):
             return self._struct(value)
         if kind is tuple:
@@ -139,6 +147,14 @@ class _Filter:
             return False
         self._clean |= keys
         return True
+
+    def _large(self, value: Struct) -> Struct:
+        """A struct that is often there twice. What is kept holds the struct, so that no other one gets its identity."""
+        kept = self._kept.get(id(value))
+        if kept is None:
+            kept = self._kept_before.get(id(value)) or (value, self._struct(value))
+            self._kept[id(value)] = kept
+        return kept[1]
 
     def _struct(self, value: Struct) -> Struct:
         kind = type(value)

@@ -184,6 +184,7 @@ def test_a_library_that_is_loaded_later(tmp_path: Path, monkeypatch: pytest.Monk
             probe.start_next_window(observation)
         assert searches == [os.getpid()]
         monkeypatch.setattr(nccl_memory, "_AGAIN_SECONDS", -1.0)
+        monkeypatch.setattr(nccl_memory, "_AGAIN_SHARE", -1.0)
         probe._places.clear()
         for _ in range(3):
             probe.close(observation)

@@ -15,6 +15,7 @@ import pytest
 from hangdoc import beacon, run_identity
 from hangdoc.launch import launchers
 from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.access.process_files import Root, own_root
 from hangdoc.observe.find import identity
 from hangdoc.observe.find.discover import Scope, discover
@@ -26,6 +27,7 @@ from hangdoc.observe.stacks import counters, source, source_files
 from hangdoc.observe.stacks.python_stacks import with_later_frames
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.stacks.source_files import Lines
+from hangdoc.observe.torch import beacons
 from hangdoc.observe.torch.watchdog_files import beat_of
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.program import is_library
@@ -602,6 +604,33 @@ def test_a_beacon_of_an_earlier_process_of_that_pid_is_not_its_own(
         raw[16:24] = max(0, time.monotonic_ns() + moved).to_bytes(8, "little")
         writer.path.write_bytes(raw)
         assert beat_of(here, os.getpid(), here.stat("self").start_ticks, environment) is None
+
+
+def test_a_rank_without_a_beacon_is_not_looked_at_in_every_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    probe = beacons.Beacons()
+    started = ProcFS().stat("self").start_ticks
+    target = Target(pid=os.getpid(), ppid=0, role="rank", name="python", argv=(), state="S", start_ticks=started)
+    target.environment = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    observation = Observation(ProcFS(), Deadline(30), 1.0, "never", {target.pid: target})
+
+    def poll() -> int:
+        probe.close(observation)
+        seen = len(probe.evidence(observation))
+        probe.start_next_window(observation)
+        return seen
+
+    probe.open(observation)
+    writer = beacon.Beacon(rank=0, world_size=1)
+    assert [poll(), poll()] == [0, 0]
+    monkeypatch.setattr(beacons, "_AGAIN_SECONDS", 0.0)
+    assert [poll(), poll()] == [0, 1]  # whether it beats needs two readings
+    monkeypatch.setattr(beacons, "_AGAIN_SECONDS", 5.0)
+    writer.beat(1)
+    assert poll() == 1
+    writer.close()
 
 
 def test_folders_of_tools_are_no_data() -> None:

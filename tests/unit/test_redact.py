@@ -432,6 +432,23 @@ def test_a_snapshot_of_built_ranks_stays_as_it_is() -> None:
     assert redact.snapshot(snapshot) == snapshot
 
 
+def test_frames_that_were_seen_before_show_what_is_tested_now() -> None:
+    """What is left of a frame is kept for the next look, as long as the program tests the same variables."""
+    frame = Frame(function="f", file="/x.py", line=1, locals=(Local(name="start", text="'warm'"),))
+
+    def look(*more: Frame) -> str:
+        thread = PythonThread(tid=1, name="t", active=True, owns_gil=False, frames=(frame, *more))
+        stack = redact.snapshot(_snapshot(Stack(at_seconds=0, threads=(thread,)))).hosts[0].processes[0].stack
+        assert isinstance(stack, Stack)
+        return stack.threads[0].frames[0].locals[0].text
+
+    tests = Frame(function="g", file="/x.py", line=2, conditions=("start == 1",))
+    untested = look()
+    assert look() == untested
+    assert look(tests) != untested
+    assert look() == untested
+
+
 def test_who_looks_again_and_again_keeps_the_texts_of_the_last_looks_only() -> None:
     """Each look of a watch has values that no look before had."""
 

@@ -32,6 +32,7 @@ _CEILING_BYTES = 512 << 20
 _CEILING_SHARE = 8
 """A look takes at most this fraction of the host's memory."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_HERE = ProcFS()
 
 
 class Account:
@@ -198,6 +199,6 @@ def ceiling_bytes(proc: ProcFS) -> int:
 def resident_bytes() -> int:
     """The memory that this process has in use (proc_pid_statm(5)); 0 if it can't be read."""
     try:
-        return int(ProcFS().read("self/statm").split()[1]) * _PAGE_BYTES
+        return int(_HERE.read("self/statm").split()[1]) * _PAGE_BYTES
     except (ProcError, ValueError, IndexError):
         return 0

@@ -17,12 +17,13 @@ from hangdoc.observe.gpu.nccl_library import NcclLibrary, find_nccl
 from hangdoc.observe.memory.elf_file import build_id_of
 from hangdoc.observe.memory.memory import Memory, Overspent, Unreadable
 from hangdoc.observe.memory.object_layout import Layout
+from hangdoc.procfs import age
 from hangdoc.snapshot import Communicator, Communicators, Unavailable
 from hangdoc.torch_facts.nccl import version_text
 from hangdoc.torch_facts.nccl_layouts import CommLayout, known_versions, layout_of
 
-_AGAIN_SECONDS = 5.0
-"""A process without NCCL is looked at again after this time: it may load it later. That takes 1 ms."""
+_AGAIN_SECONDS, _AGAIN_SHARE = 5.0, 0.1
+"""A process without NCCL is looked at again after this time, or this share of its age: it may load it later. That takes 1 ms."""
 _NOTE_BYTES = 64
 _NONE = "it has not loaded NCCL"
 
@@ -151,7 +152,8 @@ def _find_libraries(observation: Observation, target: Target) -> _Place:
         if layout is not None:
             loaded.append(_Loaded(library, layout))
         why = why or reason
-    return _Place(target.start_ticks, time.monotonic() + _AGAIN_SECONDS, tuple(loaded), why or _NONE)
+    wait = max(_AGAIN_SECONDS, _AGAIN_SHARE * age(observation.proc, target.start_ticks))
+    return _Place(target.start_ticks, time.monotonic() + wait, tuple(loaded), why or _NONE)
 
 
 def _find_layout(library: NcclLibrary) -> tuple[CommLayout | None, str]:

@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
@@ -48,8 +48,8 @@ _GRACE_SECONDS = 8.0
 """A probe may run for this time after the window, and longer on an overloaded machine. After that it is abandoned."""
 _TURN_SECONDS = 0.1
 """In the window, the next probe begins after this time even if the one before it has not ended."""
-_TURNS_SHARE = 0.5
-"""After this share of the window, all probes have begun."""
+_TURNS_SHARE, _TURNS_SECONDS = 0.5, 0.4
+"""After this share of the window, or this time if that is longer, all probes have begun."""
 _SHORTEST_WINDOW = 0.1
 _RECORD_SECONDS = 1.0
 _MAX_LOAD = 3.0
@@ -173,7 +173,11 @@ def _run(
     began = time.monotonic()
     ranks = len(observation.ranks())
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
+    between = ThreadPoolExecutor(1 + len(probes), thread_name_prefix="between")
+    prepared: list[Future[None]] = []
     for probe in probes:
+        if probe is stacks:  # it waits for programs, which leaves time for something else
+            prepared.append(between.submit(_prepare, observation, meanwhile))
         attempt(observation, probe.name, probe.open)
     if options.shorten and recorders.are_of_gloo(observation):
         rest_since = probe_of(probes, CpuClocks).rest_since(observation)
@@ -181,9 +185,8 @@ def _run(
             observation.window = min(observation.window, _SHORTEST_WINDOW)
     # In turns: threads that use the processor at the same time interrupt each other at every system call. But a probe that
     # takes long does not hold up the others, and one that does not return (a dead mount) is abandoned and reported.
-    between = ThreadPoolExecutor(1 + len(probes), thread_name_prefix="between")
-    turns = Deadline(_TURNS_SHARE * observation.window)
-    wait([between.submit(_prepare, observation, meanwhile)], min(_TURN_SECONDS, turns.remaining()))
+    turns = Deadline(max(_TURNS_SECONDS, _TURNS_SHARE * observation.window))
+    wait(prepared, min(_TURN_SECONDS, turns.remaining()))
     running = {}
     for probe in probes:
         running[probe.name] = between.submit(attempt, observation, probe.name, probe.during)
@@ -234,7 +237,7 @@ def _run(
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
-    """Do in the window what would take time after it. What is kept of variables is remembered by their names, and the table of
+    """Do meanwhile what would take time afterwards. What is kept of variables is remembered by their names, and the table of
     settings takes 20 ms to compile."""
     meanwhile()
     environments = (target.environment for target in observation.targets.values())
