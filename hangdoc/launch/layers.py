@@ -1,5 +1,6 @@
 """Unwraps a shell command, layer by layer, to the launch inside: ssh, tmux, bash -c, env, containers, srun, torchrun."""
 
+import shlex
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -187,6 +188,7 @@ def _find_nested(name: str, cursor: _Cursor) -> str | None:
             cursor,
             index,
             "runs the rest in a terminal that continues after ssh ends, with the environment of tmux's server",
+            as_words=True,
         )
     if name == "screen":
         after = ("-S", "-dmS")
@@ -194,17 +196,20 @@ def _find_nested(name: str, cursor: _Cursor) -> str | None:
             (i for i, w in enumerate(words) if i and not w.startswith("-") and words[i - 1] not in after), None
         )
         return (
-            _inner_text(cursor, start, "runs the rest in a terminal that continues after ssh ends")
+            _inner_text(cursor, start, "runs the rest in a terminal that continues after ssh ends", as_words=True)
             if start is not None
             else None
         )
     return None
 
 
-def _inner_text(cursor: _Cursor, index: int, why: str, only: bool = False) -> str:
-    """The words from `index` as shell text: joined, as ssh and tmux do, or with `only` the first one."""
+def _inner_text(cursor: _Cursor, index: int, why: str, only: bool = False, as_words: bool = False) -> str:
+    """The words from `index` as shell text: joined as they are, as ssh does; with `only`, the first one; with `as_words`, one
+    word is shell text, and several are a command and its arguments, as tmux and screen take them."""
     cursor.layers.append(Layer(" ".join(cursor.words[:index]), why))
     rest = cursor.words[index:]
+    if as_words and len(rest) > 1:
+        return shlex.join(rest)
     return rest[0] if only and rest else " ".join(rest)
 
 

@@ -17,6 +17,9 @@ _STYLE = {
     "cosmetic": "dim", "unknown": "",
 }  # fmt: skip
 
+_LEAST = 16
+"""Columns for the name and the value of a setting."""
+
 
 def comparison(
     names: Sequence[str], rows: Sequence[Row], numbers: Sequence[tuple[str, str]], console: Console, whole: bool
@@ -68,20 +71,23 @@ def _show_value(value: str | None) -> str:
 
 
 def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequence[Row], console: Console) -> None:
-    """Print one launch line, layer by layer."""
-    for depth, layer in enumerate(line.layers):
-        _print_indented(console, depth, (clean(layer.text), "bold"), f"   {layer.why}")
-    inside = len(line.layers)
-    _print_indented(
-        console, inside, (f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", "bold")
-    )
+    """Print one launch line: its layers, and then what each setting is for."""
+    layers = [(clean(layer.text), layer.why) for layer in line.layers]
+    layers.append((f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", ""))
+    settings = []
     for row in rows:
         if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
             value = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
             why = row.why or "hangdoc does not know this setting"
-            _print_indented(console, inside + 1, (f"{clean(row.name)}{value}", "bold"), f"   {row.standing}: {why}")
+            settings.append((f"{clean(row.name)}{value}", f"{row.standing}: {why}"))
+    for depth, (text, why) in enumerate(layers):
+        parts = Text.assemble((text, "bold"), f"   {why}")
+        print_blocks(console, [Padding(parts, (0, 0, 0, 2 * depth), expand=False)])
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold", max_width=max(_LEAST, console.width // 2))
+    table.add_column(overflow="fold")
+    for setting, why in settings:
+        table.add_row(Text(setting, "bold"), Text(why))
+    if settings:
+        print_blocks(console, [Padding(table, (0, 0, 0, 2 * len(layers)), expand=False)])
     _print_numbers(numbers, console)
-
-
-def _print_indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
-    print_blocks(console, [Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth), expand=False)])

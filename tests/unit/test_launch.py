@@ -68,6 +68,11 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
                           ()),
     "values of Python": ("srun python -X dev -Wignore -Im pkg.train --d 3", "srun", None, "", {}, {}, "-m pkg.train",
                          ("--d", "3")),
+    "a shell in screen": (
+        "screen -dmS t bash -c 'OMP_NUM_THREADS=2 torchrun t.py --name \"a b\"'", "torchrun", None, "", {"OMP_NUM_THREADS": "2"},
+        {}, "t.py", ("--name", "a b"),
+    ),
+    "words in tmux": ("tmux new -d torchrun t.py --name 'a b'", "torchrun", None, "", {}, {}, "t.py", ("--name", "a b")),
     "sent keys": ("tmux send-keys -t run 'cd /w; torchrun t.py' Enter", "torchrun", None, "/w", {}, {}, "t.py", ()),
 }  # fmt: skip
 
