@@ -101,7 +101,10 @@ def replace_file(folder: int, name: str, content: bytes) -> None:
     mode 0600. Raises OSError; then the old file is as it was."""
     aside = f".{os.fsdecode(os.fsencode(name)[:_LONGEST_PREFIX])}.{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(aside, flags, 0o600, dir_fd=folder)
+    try:
+        file = os.open(aside, flags, 0o600, dir_fd=folder)
+    except FileNotFoundError:
+        raise _Refused("no file can be made there") from None
     try:
         try:
             os.fchmod(file, 0o600)  # the umask may have removed bits

@@ -161,6 +161,15 @@ class Stack(Reading, frozen=True, kw_only=True):
 # --- clocks --------------------------------------------------------------------------------------------------------
 
 
+class Receiver(Value, frozen=True, kw_only=True):
+    """A process to which another one is blocked in sending data."""
+
+    pid: int
+    name: str
+    state: str
+    """The kernel's letter (proc_pid_stat(5))."""
+
+
 class Holder(Value, frozen=True, kw_only=True):
     """A process that has a file open, has a lock on it, or has the same memory mapped."""
 
@@ -185,6 +194,9 @@ class Holder(Value, frozen=True, kw_only=True):
     outside."""
     accepts: bool = False
     """If it is not at work: its main thread waits for somebody to connect."""
+    sends_to: tuple[Receiver, ...] = ()
+    """If it is not at work, but blocked in sending data: the process that would have to read them, the one to which that process
+    itself sends, and so on. The last one sends nothing, and does not read."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):

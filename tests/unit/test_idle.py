@@ -6,7 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import AwaitedFile, Clocks, Connection, Connections, Frame, Holder, KernelThread, Loop, Process
+from hangdoc.snapshot import (
+    AwaitedFile,
+    Clocks,
+    Connection,
+    Connections,
+    Frame,
+    Holder,
+    KernelThread,
+    Loop,
+    Process,
+    Receiver,
+)
 from tests.unit.builders import c10d, frame, helper, local, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
@@ -419,6 +430,24 @@ def test_an_engine_gets_requests_from_the_process_behind_it(
     assert (job.verdict, job.findings[0].code) == (verdict, code)
     if sends:
         assert "which is sending data to pid 50 (python)" in job.findings[0].summary
+
+
+@pytest.mark.parametrize(("state", "remedy"), [("S", "Let pid 30 read, or end it."), ("T", "continue it with SIGCONT")])
+def test_a_client_that_does_not_read_is_named(state: str, remedy: str) -> None:
+    """Rank 0 sends to its engine, that to the front end, and that to the client."""
+    receivers = (Receiver(pid=40, name="front", state="S"), Receiver(pid=30, name="curl", state=state))
+    engine = Holder(pid=50, name="python", state="S", sends_to=receivers)
+    below = AwaitedFile(kind="socket", name="socket:[8]", descriptor=5, inode=8, holders=(engine,))
+    first = rank(0, frame("worker", 53), kernel={"syscall": "write", "files": (below,)})
+    (job,) = diagnose(snapshot(first, rank(1, *c10d("all_reduce"), frame("worker", 29)), silence=600.0)).jobs
+    finding = job.findings[0]
+    last = "is stopped" if state == "T" else "does not read what it is sent"
+    assert (job.verdict, finding.code) == ("hung", "HD202")
+    assert finding.summary.endswith(f"; beyond it, pid 30 (curl) {last}")
+    chain = "pid 50 (python) is sending data to pid 40 (front), which is sending data to pid 30 (curl)"
+    assert f"{chain}; pid 30 (curl) {last}" in [evidence.text for evidence in finding.evidence]
+    assert remedy in (finding.remedy or "")
+    assert "-p 50,40,30" in " ".join(map(str, finding.commands))
 
 
 @pytest.mark.parametrize(("writer", "verdict"), [(101, "waiting"), (60, "hung")])

@@ -40,6 +40,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         shared_memory._read_mapped,
         processes_at_work._works,
         processes_at_work._read_table,
+        processes_at_work._find_receiver,
     ):
         cache.cache_clear()
     monkeypatch.setattr(processes_at_work, "_samples", processes_at_work._Samples())
@@ -92,6 +93,38 @@ def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> 
         holders = who_replies(waiting, file)
     assert (holders and [one.pid for one in holders]) == (expected and [server])
     assert (holders and [one.works for one in holders]) == expected
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("then", ["time.sleep(99)", "while True: pass"])
+def test_who_does_not_read_what_the_one_that_has_to_reply_sends(then: str) -> None:
+    """A server sends to a proxy, and that to a client, which sleeps or computes before it reads."""
+    sends = "socket.create_connection(('127.0.0.1', {port})).sendall(bytes(1 << 26))"
+    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        port = int(client.stdout.readline())
+        with child(SERVER.format(then=sends.format(port=port)), stdout=subprocess.PIPE) as proxy:
+            assert proxy.stdout is not None
+            port = int(proxy.stdout.readline())
+            with asked(sends.format(port=port)) as (server, waiting):
+                assert proxy.stdout.readline()
+                assert client.stdout.readline()
+                wait_until_it_sends(proxy.pid)
+                wait_until_it_sends(server)
+                (holder,) = who_replies(waiting) or ()
+    assert holder.pid == server
+    receivers = [each.pid for each in holder.sends_to]
+    expected = (True, client.pid, []) if "True" in then else (False, None, [proxy.pid, client.pid])
+    assert (holder.works, holder.behind, receivers) == expected
+
+
+def wait_until_it_sends(pid: int) -> None:
+    """Until the main thread of a process is blocked in sending."""
+    for _ in range(400):
+        if system_calls.current(PROC, f"{pid}/task/{pid}")[0] in system_calls.SENDS:
+            return
+        time.sleep(0.05)
+    pytest.fail("it never sent")
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -7,7 +7,7 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import loop_view
 from hangdoc.snapshot import Exit, Frame, Loader, Local, Loop, Loops, Process
-from tests.unit.builders import rank, snapshot
+from tests.unit.builders import c10d, rank, snapshot
 
 LOOP = Loop(
     line=10, end_line=14, header="for number, batch in enumerate(tqdm(loader))", counters=("number",), every=1, start=0
@@ -146,3 +146,17 @@ def test_loaders_of_different_lengths_are_told_before_one_has_ended(
     assert [(finding.code, finding.severity) for finding in job.findings] == [(code, "info") for code in found]
     if found:
         assert "60 on rank 0; 40 on rank 1" in job.findings[0].summary
+
+
+@pytest.mark.parametrize(("total", "code"), [(40, "HD101"), (60, "HD105")])
+def test_epochs_with_fewer_batches_are_over_sooner(total: int, code: str) -> None:
+    """The ranks part in the loop over epochs. Why, the loader of the loop inside it shows."""
+    epochs = Loop(line=30, end_line=32, header="for epoch in range(50)", counters=("epoch",), every=1, start=0)
+    fits = Frame(function="Task.fit", file="/w/train.py", line=31, loops=(epochs,))
+    of_one_pass = replace(ITERATOR, dataset="Texts", sampler="SequentialSampler", total=60)
+    kept = replace(of_one_pass, kind="DataLoader", done=None, begins=0, total=total)
+    inside = rank(0, *c10d("all_reduce"), FRAME, fits, loops=Loops(loaders=(of_one_pass,)))
+    outside = rank(1, *c10d("barrier"), replace(fits, line=34, loops=()), loops=Loops(loaders=(kept,)))
+    (job,) = diagnose(snapshot(inside, outside, silence=600.0)).jobs
+    assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", code, (1,))
+    assert ("(40 batches vs. 60 on rank 0)" in job.findings[0].summary) is (code == "HD101")

@@ -17,7 +17,7 @@ from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.snapshot import Holder
+from hangdoc.snapshot import Holder, Receiver
 from hangdoc.torch_facts import serving
 
 _SAMPLE_SECONDS = 0.5
@@ -32,6 +32,7 @@ _TO_TAKE_REQUEST = 1.0
 """Seconds between the end of a request and the wait of the thread that has it."""
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
+_MAX_RECEIVERS = 8
 _MAX_TASKS = 100
 _MAX_THREADS = 500
 """Of a process and its descendants. To read when one last ran takes 0.1 ms."""
@@ -90,7 +91,8 @@ def judged(
         else holder
         for holder in holders
     ]
-    return tuple(sorted(judged_holders, key=lambda holder: not holder.works)[:_MAX_HOLDERS])
+    first = sorted(judged_holders, key=lambda holder: not holder.works)[:_MAX_HOLDERS]
+    return tuple(holder if holder.works else _add_receivers(proc, holder, waiting) for holder in first)
 
 
 def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -227,6 +229,54 @@ def _judge(
     for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
     accepts = for_events and _waits_for_connections(proc, holder.pid, period)
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
+
+
+def _add_receivers(proc: ProcFS, holder: Holder, waiting: int) -> Holder:
+    """A process that is not at work, with those for which it waits to send data. The last of them may be at work."""
+    period, above = file_holders.period(), process_table.read_ancestry(proc, waiting)
+    receivers: list[Holder] = []
+    while len(receivers) < _MAX_RECEIVERS:
+        sender = receivers[-1].pid if receivers else holder.pid
+        receiver = _find_receiver(proc, sender, period) if _may_be_shown(proc, sender, waiting) else None
+        if receiver is None or receiver.pid in {holder.pid, waiting, *(each.pid for each in receivers)}:
+            break
+        receivers.append(receiver)
+    if not receivers:
+        return holder
+    if _works(proc, receivers[-1].pid, period, _ANY, alone=receivers[-1].pid in above):
+        return msgspec.structs.replace(holder, works=True, behind=receivers[-1].pid)
+    chain = tuple(Receiver(pid=each.pid, name=each.name, state=each.state) for each in receivers)
+    return msgspec.structs.replace(holder, sends_to=chain)
+
+
+def _may_be_shown(proc: ProcFS, pid: int, waiting: int) -> bool:
+    """Whether the owner of the process that waits may see in which call another one is (proc_pid_syscall(5))."""
+    owner = process_table.user_of(proc, waiting)
+    return owner == 0 or owner == process_table.user_of(proc, pid)
+
+
+@lru_cache(256)
+def _find_receiver(proc: ProcFS, pid: int, period: int) -> Holder | None:
+    """The only process to which threads of another one are blocked in sending data; None if there is none, or if there are
+    several."""
+    try:
+        tids = proc.tids(pid)[:_MAX_TASKS]
+    except ProcError:
+        return None
+    pids: set[int] = set()
+    for tid in tids:
+        with contextlib.suppress(ProcError, ValueError):
+            call, arguments = system_calls.current(proc, f"{pid}/task/{tid}")
+            if call not in system_calls.SENDS:
+                continue
+            for file in awaited_files.awaited(proc, pid, call, arguments, search=True):
+                if file.kind == "socket" and file.inode is not None:
+                    pids.update(peers.of_socket(proc, file.inode, period))
+                elif file.kind == "pipe" and file.writes:
+                    pids.update(reader.pid for reader in file.holders or ())
+    pids.discard(pid)
+    receivers = file_holders.read_holders(proc, pids) if len(pids) == 1 else ()
+    return receivers[0] if receivers else None
 
 
 @lru_cache(256)

@@ -26,6 +26,7 @@ def compare_amounts(less: Rank, more: Rank) -> list[Difference]:
         *_compare_beacons(less, more),
         *_compare_directories(less, more),
         *_compare_bounds(less, more),
+        *_compare_inner_loaders(less, more),
         *_compare_variables(less, more),
     ]
     return sorted(differences, key=lambda difference: -difference.weight)
@@ -118,6 +119,21 @@ def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
         "loops", less, f"its dataloader has {few} batches", more, f"its dataloader has {other.total} batches"
     )
     return [Difference(few, other.total, evidence, weight=1.0)]
+
+
+def _compare_inner_loaders(less: Rank, more: Rank) -> list[Difference]:
+    """Dataloaders of loops inside the one that was left, such as those of an epoch: a rank with fewer batches in each of them has
+    done its epochs sooner."""
+    differences = []
+    for theirs in iterators.list_loaders(more.process):
+        if not theirs.begins or not theirs.total or (more.loop is not None and theirs.begins == more.loop.loop.line):
+            continue
+        mine = iterators.find_unused_like(less.process, theirs)
+        if mine is not None and mine.total is not None and mine.total < theirs.total:
+            few, many = f"its dataloader has {mine.total} batches", f"its dataloader has {theirs.total} batches"
+            evidence = _make_evidence("loops", less, few, more, many)
+            differences.append(Difference(mine.total, theirs.total, evidence, "batches", 0.7))
+    return differences
 
 
 def left_by_break(rank: Rank) -> bool:

@@ -46,7 +46,8 @@ the rank that holds the lock is the culprit. A thread of the rank may wait for o
 processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
 TCP or Unix connection. Then hangdoc looks on this host for the processes that can
 end the wait. If one of them, or a process connected with it, is at work, the wait
-may end by itself. Of torch's dumps (`--dumps`), it knows only that the rank had
+may end by itself. If one of them is blocked in sending data itself, hangdoc follows
+the data to the process that does not read. Of torch's dumps (`--dumps`), it knows only that the rank had
 made no further call. Which key of a TCPStore a rank waits for is read from the memory
 of the process that serves the store. If the stack of the missing rank could not be
 read, torch's record shows that it is behind, and its system call, its clocks and its
@@ -100,7 +101,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
-from hangdoc.snapshot import Holder
+from hangdoc.snapshot import Holder, Receiver
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _PROGRAM_OVER = (
@@ -136,12 +137,16 @@ _WAITS_TOO_LONG = (
 def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     dead, inside = children.ended(run, first), children.places(run, first)
-    because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
+    sender = next((holder for holder in holders if holder.sends_to), None)
+    because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
+    beyond = f"; beyond it, {_describe_last(sender)}" if sender is not None else ""
+    beside = [holder.pid for holder in holders] + [each.pid for each in (sender.sends_to if sender is not None else ())]
     between = [
         *recorded_waits(run, blockage.awaited),
         Evidence(first.rank, "cpu", _progress(first)),
         *_polled_for(first, kind),
+        *_chain(first, sender),
         *_arrival(first, blockage),
         *dead,
         *inside,
@@ -154,11 +159,11 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         else 0.6
         if first.label == "computing"
         else 0.75,
-        summary=words.awaited(run, blockage) + because,
+        summary=words.awaited(run, blockage) + beyond + because,
         evidence=words.sides(run, blockage, between),
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
         may_end=not because,
-        commands=children.look(run, first) or next_steps.show(holder.pid for holder in holders) or None,
+        commands=children.look(run, first) or next_steps.show(beside) or None,
     )
 
 
@@ -187,6 +192,26 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
     return [Evidence(rank.rank, "source", text)]
+
+
+def _describe_last(sender: Holder) -> str:
+    """`pid 9 (python) does not read what it is sent`."""
+    last = sender.sends_to[-1]
+    return f"pid {last.pid} ({last.name}) {'is stopped' if last.state in 'Tt' else 'does not read what it is sent'}"
+
+
+def _chain(rank: Rank, sender: Holder | None) -> list[Evidence]:
+    """The processes beyond the one for which a rank waits, each of which waits to send data to the next."""
+    if sender is None:
+        return []
+    names = [
+        f"pid {sender.pid} ({sender.name})",
+        *(f"pid {receiver.pid} ({receiver.name})" for receiver in sender.sends_to),
+    ]
+    sends = ", which is ".join(
+        [f"{names[0]} is sending data to {names[1]}", *(f"sending data to {name}" for name in names[2:])]
+    )
+    return [Evidence(rank.rank, "processes", f"{sends}; {_describe_last(sender)}")]
 
 
 def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
@@ -252,6 +277,10 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(holders=holders) if holders is not None and any(holder.state in "Tt" for holder in holders):
             return f"The server is stopped. {_resume(holders)}"
+        case OnNetwork(holders=holders) if sender := next(
+            (holder for holder in holders or () if holder.sends_to), None
+        ):
+            return _let_read(sender.sends_to[-1])
         case OnNetwork(serves=True, sends=True):
             return "The client does not read what the rank sends. End it, and give the write a timeout."
         case AtSharedLock(ends="never"):
@@ -268,3 +297,10 @@ def _resume(holders: Iterable[Holder]) -> str:
     """What continues the stopped ones of some processes; empty if none is stopped."""
     states = "".join(holder.state for holder in holders)
     return next_steps.RESUME["tracer" if "t" in states else "signal"] if set("Tt") & set(states) else ""
+
+
+def _let_read(last: Receiver) -> str:
+    """The remedy for a process that does not read, while others wait to send."""
+    if last.state in "Tt":
+        return next_steps.RESUME["tracer" if last.state == "t" else "signal"]
+    return f"Let pid {last.pid} read, or end it. Give the writes a timeout, so that such a receiver holds up nobody."
