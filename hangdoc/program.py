@@ -4,10 +4,12 @@ This is the user's code. If a framework has the training loop (Lightning, transf
 too. Frames inside a call of torch do not: they are layers, hooks and transports, which decide nothing.
 """
 
+import ast
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
+from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame, Loop
 from hangdoc.torch_facts import file_names
@@ -16,6 +18,8 @@ _PACKAGES = "-packages/"
 _TESTS_FILES = regex(
     r"\b(exists|lexists|is_file|isfile|is_dir|isdir|glob|iglob|rglob|listdir|scandir|iterdir|access|stat|getmtime|getsize)\("
 )
+_CLOCK = regex(r"([\w.]*\.)?(monotonic|time|perf_counter|process_time|now|utcnow)(_ns)?")
+"""Functions of Python that tell the time."""
 _CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
 
@@ -34,6 +38,18 @@ def tests_files(loop: Loop) -> bool:
     """Whether a file that comes or goes ends a loop: a test in its header, or of a statement that leaves it."""
     tests = (test for way_out in loop.exits for test in way_out.conditions)
     return any(_TESTS_FILES.search(text) for text in (loop.header, *tests))
+
+
+def ends_at_a_time(loop: Loop) -> bool:
+    """Whether a loop ends when its time is over, and by nothing else: its header compares only the clock, and no statement leaves
+    it."""
+    header = loop.header.removeprefix("while ") if loop.header.startswith("while ") and not loop.exits else ""
+    compared = parsed_expression(header)
+    if not isinstance(compared, ast.Compare):
+        return False
+    calls = [node for node in ast.walk(compared) if isinstance(node, ast.Call)]
+    clocks = (_CLOCK.fullmatch(unparsed(call.func) or "") for call in calls)
+    return bool(calls) and all(clocks) and not any(isinstance(node, ast.BoolOp) for node in ast.walk(compared))
 
 
 def positions(frames: Sequence[Frame]) -> tuple[int, ...]:

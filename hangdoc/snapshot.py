@@ -218,7 +218,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     writes: bool = False
     """Whether this is the write end of a pipe."""
     listens: bool = False
-    """Whether it is a Unix socket at which the process waits for connections. Of a socket of TCP, its `Connection` says that."""
+    """Whether it is a Unix socket at which the process waits for connections, or for datagrams of anybody. Of a socket of TCP,
+    its `Connection` says that."""
     accepted: bool = False
     """Whether it is the server's end of a connection at a Unix socket. Of a socket of TCP, its `Connection` says that."""
     holders: tuple[Holder, ...] | None = None

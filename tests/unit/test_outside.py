@@ -602,3 +602,20 @@ def test_which_end_of_a_unix_connection_is_the_server(tmp_path: Path) -> None:
             period = file_holders.period()
             assert [peers.is_accepted(PROC, inode, period) for inode in ends] == [False, False, True]
             assert [peers.listens(PROC, inode, period) for inode in ends] == [True, False, False]
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_anybody_may_send_to_a_datagram_socket_with_an_address(tmp_path: Path) -> None:
+    """A control socket: not one that only sends, and not one of a pair."""
+    with ExitStack() as stack:
+        bound, connected, sends = (
+            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) for _ in range(3)
+        )
+        pair = [stack.enter_context(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)]
+        bound.bind(str(tmp_path / "control"))
+        connected.bind(str(tmp_path / "replies"))
+        connected.connect(str(tmp_path / "control"))
+        sockets = (bound, connected, sends, *pair)
+        inodes = [os.fstat(each.fileno()).st_ino for each in sockets]
+        listens = [peers.listens(PROC, inode, file_holders.period()) for inode in inodes]
+    assert listens == [True, False, False, False, False]

@@ -3,9 +3,9 @@
 import pytest
 
 from hangdoc.diagnosis import Finding
-from hangdoc.program import program
+from hangdoc.program import ends_at_a_time, program
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Frame, Loop, Process
+from hangdoc.snapshot import Exit, Frame, Loop, Process
 from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot
 
 FIT = "/env/lib/python3.11/site-packages/lightning/pytorch/loops/fit_loop.py"
@@ -105,3 +105,23 @@ def test_a_packages_command_is_no_place() -> None:
     script = frame("<module>", 8, COMMAND, source="sys.exit(main())")
     job = diagnose(snapshot(*(rank(n, *c10d("barrier"), fit(12, 3), script) for n in (0, 1)))).jobs[0]
     assert {view.where.file for view in job.ranks if view.where is not None} == {"loops/fit_loop.py"}
+
+
+@pytest.mark.parametrize(
+    ("header", "exits", "ends"),
+    [
+        ("while time.monotonic() < end", (), True),
+        ("while time.time() - began < args.hours * 3600", (), True),
+        ("while datetime.datetime.now() <= self.until", (), True),
+        ("while time.monotonic() < end and not ready", (), False),
+        ("while time.monotonic() < read_limit(path)", (), False),
+        ("while step < steps", (), False),
+        ("while True", (), False),
+        ("for _ in range(9)", (), False),
+        ("while time.monotonic() < end", (Exit(line=3, statement="break", conditions=("ready()",)),), False),
+    ],
+)
+def test_a_loop_that_ends_at_a_time(header: str, exits: tuple[Exit, ...], ends: bool) -> None:
+    """It polls nothing."""
+    loop = Loop(line=1, end_line=5, header=header, counters=(), every=0, start=None, exits=exits)
+    assert ends_at_a_time(loop) is ends

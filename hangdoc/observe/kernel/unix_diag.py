@@ -17,6 +17,8 @@ _MESSAGE = struct.Struct("=BBBxI8x")
 _ALL_STATES = 0xFFFFFFFF
 _LISTEN = 10
 """TCP_LISTEN, which is the state of a Unix socket that listens too."""
+_DATAGRAM = 2
+"""SOCK_DGRAM (include/linux/net.h)."""
 _SHOW = 1 | 4
 """UDIAG_SHOW_NAME, UDIAG_SHOW_PEER."""
 _NAME, _PEER = 0, 2
@@ -28,6 +30,7 @@ class UnixSocket(NamedTuple):
 
     inode: int
     listens: bool
+    """It waits for connections, or for datagrams of anybody who knows its address."""
     peer: int | None
     """The inode of the other end; None if it is not connected."""
     has_address: bool = False
@@ -39,8 +42,9 @@ def read_sockets(namespace_file: str | None) -> Iterator[UnixSocket]:
     request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW)
     with closing(sock_diag.connection(namespace_file)) as netlink:
         for data, at, end in netlink.dump(sock_diag.BY_FAMILY, request):
-            _, _, state, inode = _MESSAGE.unpack_from(data, at)
+            _, kind, state, inode = _MESSAGE.unpack_from(data, at)
             place = attribute(data, at + _MESSAGE.size, end, _PEER)
             peer = int.from_bytes(data[place[0] : place[1]], sys.byteorder) if place is not None else None
             address = attribute(data, at + _MESSAGE.size, end, _NAME)
-            yield UnixSocket(inode, state == _LISTEN, peer, address is not None)
+            receives = kind == _DATAGRAM and peer is None and address is not None
+            yield UnixSocket(inode, state == _LISTEN or receives, peer, address is not None)

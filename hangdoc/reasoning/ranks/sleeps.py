@@ -2,7 +2,7 @@
 
 from itertools import takewhile
 
-from hangdoc.program import around, tests_files
+from hangdoc.program import around, ends_at_a_time, tests_files
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence.records import shortest_timeout
 from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
@@ -103,7 +103,8 @@ def _is_timer(thread: PythonThread) -> bool:
 
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
-    same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
+    same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data. Whether
+    a time is over is no such condition: nothing else is waited for."""
     if kernel is not None and _woke_often(kernel):
         return True
     own = user_frames(thread)
@@ -115,4 +116,6 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     if not loops:
         return False
     innermost = loops[-1]
+    if ends_at_a_time(innermost):
+        return False
     return innermost.header.startswith("while") or not has_end(innermost)
