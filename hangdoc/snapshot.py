@@ -199,6 +199,16 @@ class Holder(Value, frozen=True, kw_only=True):
     itself sends, and so on. The last one sends nothing, and does not read."""
 
 
+class RayTask(Value, frozen=True, kw_only=True):
+    """A worker of Ray outside of the run that executes a task."""
+
+    pid: int
+    title: str
+    """`ray::Rollout.play`: the class of the actor and the method, or the function."""
+    idle_seconds: float | None = None
+    """For how long its main thread, which executes the task, has not run; None if that is not known."""
+
+
 class AwaitedFile(Value, frozen=True, kw_only=True):
     """A file that a system call waits for."""
 
@@ -894,6 +904,9 @@ class Process(Value, frozen=True, kw_only=True):
     """The first few processes outside of the run that started it by multiprocessing or are connected with it or a descendant, and
     that a signal has stopped; if there are none, such workers of Ray behind one that is connected. Of a rank, if none is at work
     and its main thread does not sleep; of a process that started ranks and is no launcher of torch."""
+    ray_tasks: tuple[RayTask, ...] = ()
+    """Of an idle worker of Ray: the first few workers in a task, on this host and outside of the run, that are connected with a
+    process which may give tasks to both. That process may wait for their ends."""
     others_in_memory: tuple[Holder, ...] = ()
     """If its main thread sleeps, or often wakes: the first few processes outside of the run, and not below it, that have mapped a
     file or shared memory for writing that it has mapped too."""

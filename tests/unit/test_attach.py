@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.kernel import process_states
 from hangdoc.observe.stacks import attach, native_stacks
-from hangdoc.procfs import ProcFS
+from hangdoc.procfs import ProcFS, threads_from_inside
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.snapshot import (
     Clocks,
@@ -260,3 +261,28 @@ def test_what_was_not_read_in_time_is_said() -> None:
     stack_of = attach.dump(ProcFS(), os.getpid(), deadline)
     assert stack_of == Unavailable(reason="no time left")
     assert deadline.missed() == [f"the stack of 1 process could not be read in time: pid {os.getpid()}"]
+
+
+@pytest.mark.usefixtures("can_attach")
+@pytest.mark.parametrize("off_cpu", [False, True])
+def test_threads_of_a_container_have_the_numbers_that_they_have_here(off_cpu: bool) -> None:
+    """py-spy prints those in the memory of the process, which are of its own pid namespace."""
+    sleeps = "threading.Thread(target=time.sleep, args=(99,)).start(); print(1, flush=True); time.sleep(99)"
+    alone = ["unshare", "--pid", "--fork", "--kill-child"]
+    if os.geteuid() != 0 or subprocess.run([*alone, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this user may not make a pid namespace")
+    with subprocess.Popen(
+        [*alone, sys.executable, "-c", f"import threading, time; {sleeps}"], stdout=subprocess.PIPE
+    ) as outer:
+        try:
+            assert outer.stdout is not None
+            assert outer.stdout.readline()
+            children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+            pid = int(children[0])
+            stack = attach.dump(ProcFS(), pid, Deadline(30), off_cpu=off_cpu)
+            assert isinstance(stack, Stack)
+            assert sorted(thread.tid or 0 for thread in stack.threads) == ProcFS().tids(pid)
+            assert pid not in threads_from_inside(ProcFS(), pid)
+        finally:
+            outer.kill()
+    assert threads_from_inside(ProcFS(), os.getpid()) == {}

@@ -16,6 +16,7 @@ from hangdoc.snapshot import (
     KernelThread,
     Loop,
     Process,
+    RayTask,
     Receiver,
 )
 from tests.unit.builders import c10d, frame, helper, local, rank, silent, snapshot
@@ -577,3 +578,17 @@ def test_a_slow_download_for_which_a_rank_polls_is_work() -> None:
     connections = Connections(connections=(*silent(2, 600.0).connections, download))
     (job,) = diagnose(snapshot(polls, rank(1, *c10d("barrier"), frame("main", 9)), connections=connections)).jobs
     assert job.verdict == "waiting"
+
+
+@pytest.mark.parametrize("tasks", [(), (RayTask(pid=9, title="ray::Rollout.play", idle_seconds=47.2),)])
+def test_an_idle_actor_shows_the_tasks_of_other_workers(tasks: tuple[RayTask, ...]) -> None:
+    """The driver may wait for them."""
+    loop = frame("Worker.main_loop", 1069, "/env/lib/python3.11/site-packages/ray/_private/worker.py")
+    ranks = [rank(number, loop, ray_tasks=tasks, kernel={"syscall": "futex"}) for number in range(2)]
+    (job,) = diagnose(snapshot(*ranks, silence=600.0)).jobs
+    finding = job.findings[0]
+    texts = [evidence.text for evidence in finding.evidence]
+    assert (job.verdict, finding.code) == ("waiting", "HD602")
+    assert ("meanwhile, pid 9 (ray::Rollout.play) is in a task, and has not run for 47 s" in texts) is bool(tasks)
+    assert ("look at those, if they take too long" in (finding.remedy or "")) is bool(tasks)
+    assert ("--pid 9" in " ".join(map(str, finding.commands))) is bool(tasks)

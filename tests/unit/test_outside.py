@@ -109,8 +109,8 @@ def test_who_does_not_read_what_the_one_that_has_to_reply_sends(then: str) -> No
             with asked(sends.format(port=port)) as (server, waiting):
                 assert proxy.stdout.readline()
                 assert client.stdout.readline()
-                wait_until_it_sends(proxy.pid)
-                wait_until_it_sends(server)
+                waits_in(proxy.pid, *system_calls.SENDS)
+                waits_in(server, *system_calls.SENDS)
                 (holder,) = who_replies(waiting) or ()
     assert holder.pid == server
     receivers = [each.pid for each in holder.sends_to]
@@ -118,13 +118,13 @@ def test_who_does_not_read_what_the_one_that_has_to_reply_sends(then: str) -> No
     assert (holder.works, holder.behind, receivers) == expected
 
 
-def wait_until_it_sends(pid: int) -> None:
-    """Until the main thread of a process is blocked in sending."""
+def waits_in(pid: int, *calls: str) -> None:
+    """Wait until the main thread of a process is in one of some system calls."""
     for _ in range(400):
-        if system_calls.current(PROC, f"{pid}/task/{pid}")[0] in system_calls.SENDS:
+        if system_calls.current(PROC, f"{pid}/task/{pid}")[0] in calls:
             return
         time.sleep(0.05)
-    pytest.fail("it never sent")
+    pytest.fail(f"it is never in {calls}")
 
 
 @pytest.mark.usefixtures("no_cache")
@@ -467,6 +467,36 @@ def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
         halted = processes_at_work.stopped(PROC, waiting.pid, frozenset())
         assert [(holder.pid, holder.through) for holder in halted] == ([(worker.pid, driver.pid)] if far else [])
         assert [h.pid for h in processes_at_work.stopped(PROC, driver.pid, frozenset())] == [worker.pid]
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("title", "in_task"), [("ray::Rollout.play", True), ("ray::Rollout", False)])
+def test_the_tasks_of_other_workers_of_ray_are_seen_behind_the_driver(
+    monkeypatch: pytest.MonkeyPatch, title: str, in_task: bool
+) -> None:
+    """A rank waits for its next task, while the driver waits for the end of another worker's."""
+    program = "import socket, sys, time; kept = [socket.socket(fileno=int(fd)) for fd in sys.argv[1:]]; time.sleep(99)"
+    to_driver, from_rank = socket.socketpair()
+    to_worker, from_driver = socket.socketpair()
+    with ExitStack() as started:
+        waiting, _, worker = (
+            started.enter_context(
+                child(program, *(str(end.fileno()) for end in ends), pass_fds=[e.fileno() for e in ends])
+            )
+            for ends in ((to_driver,), (from_rank, to_worker), (from_driver,))
+        )
+        for end in (to_driver, from_rank, to_worker, from_driver):
+            end.close()
+        for process in (waiting, worker):
+            waits_in(process.pid, "clock_nanosleep")
+        table = processes_at_work._read_table(PROC, file_holders.period())
+        for pid, words in ((waiting.pid, ("ray::Learner",)), (worker.pid, (title,))):
+            table[pid] = table[pid]._replace(argv=words)
+        monkeypatch.setattr(processes_at_work, "_read_table", lambda proc, period: table)
+        tasks = processes_at_work.ray_tasks(PROC, waiting.pid, frozenset())
+        assert [(task.pid, task.title) for task in tasks] == ([(worker.pid, title)] if in_task else [])
+        assert all(task.idle_seconds is not None for task in tasks)
+        assert processes_at_work.ray_tasks(PROC, worker.pid, frozenset({waiting.pid})) == ()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import msgspec
 from hangdoc.observe.kernel import file_holders, shared_memory
 from hangdoc.observe.outside import peers, processes_at_work
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, Stack
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, RayTask, Stack
 from hangdoc.torch_facts import call_names, file_names
+from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _OBSERVED = (file_names.DISTRIBUTED, file_names.DATA)
 """Threads in these files wait for ranks and for dataloader workers, which are observed."""
@@ -75,6 +76,15 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     if kernel.sleep_seconds is None:
         return processes_at_work.connected(proc, pid, observed) or processes_at_work.stopped(proc, pid, observed)
     return processes_at_work.of_job(proc, pid, observed) or processes_at_work.asleep(proc, pid, observed)
+
+
+def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:
+    """The tasks of Ray that others execute while rank `pid` waits for one."""
+    main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+    in_loop = main is not None and any(
+        loop.function.is_at(frame.file, frame.function) for frame in main.frames[:1] for loop in TASK_LOOPS
+    )
+    return processes_at_work.ray_tasks(proc, pid, observed) if in_loop else ()
 
 
 def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[int]) -> tuple[Holder, ...]:

@@ -17,7 +17,7 @@ from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.snapshot import Holder, Receiver
+from hangdoc.snapshot import Holder, RayTask, Receiver
 from hangdoc.torch_facts import serving
 
 _SAMPLE_SECONDS = 0.5
@@ -110,23 +110,64 @@ def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holde
     """The first few processes that started `waiting` or are connected with it or a descendant, and that a signal has stopped: one
     of them may have to send something. If none is stopped: the workers of Ray that are, and for which a connected process may
     wait."""
-    period = file_holders.period()
-    table = _read_table(proc, period)
-    above = [pid for pid in process_table.starters(table, waiting) if pid not in observed]
-    near = [pid for pid in dict.fromkeys([*above, *sorted(_find_connected(proc, waiting, observed))]) if pid in table]
+    table = _read_table(proc, file_holders.period())
+    near = _find_near(proc, waiting, observed)
     if halted := [pid for pid in near if table[pid].stat.state == "T"]:
         return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
-    callers = [pid for pid in near if not _is_titled(table[pid], serving.RAY_SERVICES)][:_MAX_CONNECTED]
     behind = {
-        pid: caller
-        for caller in callers
-        for pid in sorted(peers.of_processes(proc, {caller}, period) - observed)
-        if pid in table and table[pid].stat.state == "T" and _is_titled(table[pid], (serving.RAY_WORKER,))
+        pid: caller for pid, caller in _find_ray_workers(proc, near, observed).items() if table[pid].stat.state == "T"
     }
     return tuple(
         msgspec.structs.replace(holder, through=behind[holder.pid])
         for holder in file_holders.read_holders(proc, list(behind)[:_MAX_HOLDERS])
     )
+
+
+def ray_tasks(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[RayTask, ...]:
+    """The workers of Ray in a task, behind the processes that may give tasks to `waiting`, a worker too. Those that have not run
+    for longest come first."""
+    table = _read_table(proc, file_holders.period())
+    if waiting not in table or not _is_titled(table[waiting], (serving.RAY_WORKER,)):
+        return ()
+    workers = _find_ray_workers(proc, _find_near(proc, waiting, observed), observed | {waiting})
+    titles = {pid: table[pid].argv[0] for pid in workers if table[pid].argv and _may_be_shown(proc, pid, waiting)}
+    tasks = [
+        RayTask(pid=pid, title=title, idle_seconds=_read_idle_seconds(proc, pid))
+        for pid, title in list(titles.items())[:_MAX_CONNECTED]
+        if "." in title
+    ]
+    return tuple(sorted(tasks, key=lambda task: -(task.idle_seconds or 0.0))[:_MAX_HOLDERS])
+
+
+def _read_idle_seconds(proc: ProcFS, pid: int) -> float | None:
+    """For how long the main thread of a process has not run; None if that is not known."""
+    threads = clocks.threads_of(proc, pid)
+    main = threads.get(pid) if isinstance(threads, dict) else None
+    if main is None or main.state == "R" or main.switches is None:
+        return None
+    last_run = SchedulerClocks(proc).last_run(f"{pid}/task/{pid}", main.processor, main.switches)
+    return round(max(0.0, time.monotonic() - last_run), 1) if last_run is not None else None
+
+
+def _find_near(proc: ProcFS, waiting: int, observed: frozenset[int]) -> list[int]:
+    """The processes that started `waiting`, and those that are connected with it or a descendant."""
+    table = _read_table(proc, file_holders.period())
+    above = [pid for pid in process_table.starters(table, waiting) if pid not in observed]
+    near = dict.fromkeys([*above, *sorted(_find_connected(proc, waiting, observed))])
+    return [pid for pid in near if pid in table]
+
+
+def _find_ray_workers(proc: ProcFS, near: Iterable[int], observed: frozenset[int]) -> dict[int, int]:
+    """The workers of Ray that are connected with one of some processes which may give tasks: by pid, that process."""
+    period = file_holders.period()
+    table = _read_table(proc, period)
+    callers = [pid for pid in near if not _is_titled(table[pid], serving.RAY_SERVICES)][:_MAX_CONNECTED]
+    return {
+        pid: caller
+        for caller in callers
+        for pid in sorted(peers.of_processes(proc, {caller}, period) - observed)
+        if pid in table and _is_titled(table[pid], (serving.RAY_WORKER,))
+    }
 
 
 def _is_titled(entry: process_table.Entry, titles: tuple[str, ...]) -> bool:

@@ -9,6 +9,8 @@ import contextlib
 import os
 import time
 
+from msgspec.structs import replace
+
 from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.owner_rights import Rights, rights_of
@@ -21,7 +23,7 @@ from hangdoc.observe.kernel.process_states import (
     wait_for_tracer,
 )
 from hangdoc.observe.stacks import pyspy
-from hangdoc.procfs import Denied, ProcError, ProcFS
+from hangdoc.procfs import Denied, ProcError, ProcFS, threads_from_inside
 from hangdoc.snapshot import KernelState, Stack, Unavailable
 
 BOUND_SECONDS = 6.0
@@ -48,8 +50,24 @@ def dump(
     with one if its main thread runs during the read: for a process that has probably not run for a while.
     """
     return isolation.guarded(
-        lambda pid: _dump(proc, pid, deadline, native=native, locals_=locals_, off_cpu=off_cpu), pid
+        lambda pid: _renumber(proc, pid, _dump(proc, pid, deadline, native=native, locals_=locals_, off_cpu=off_cpu)),
+        pid,
     )
+
+
+def _renumber(proc: ProcFS, pid: int, stack: Stack | Unavailable) -> Stack | Unavailable:
+    """A stack with the numbers that its threads have here. In a container, py-spy prints those of the process's memory."""
+    if not isinstance(stack, Stack):
+        return stack
+    try:
+        here = threads_from_inside(proc, pid)
+    except ProcError:  # it has ended
+        return stack
+    threads = (
+        replace(thread, tid=here.get(thread.tid, thread.tid)) if thread.tid is not None else thread
+        for thread in stack.threads
+    )
+    return replace(stack, threads=tuple(threads)) if here else stack
 
 
 def _dump(

@@ -13,7 +13,7 @@ from hangdoc.observe.kernel.clocks import threads_of
 from hangdoc.observe.memory.frames import Frames, MemoryFrame, ThreadState
 from hangdoc.observe.memory.memory import Memory, Unreadable
 from hangdoc.observe.memory.python_state import variable
-from hangdoc.procfs import ProcError, inner_pid
+from hangdoc.procfs import ProcError, threads_from_inside
 from hangdoc.program import is_library
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 
@@ -50,10 +50,10 @@ def _read_once(observation: Observation, pid: int) -> tuple[Stack | None, bool]:
     found: list[PythonThread] = []
     with observation.memory(pid) as memory:
         frames = Frames(memory, observation.image(pid))
-        own = inner_pid(observation.proc, pid)
+        here = threads_from_inside(observation.proc, pid)
         for state in frames.threads():
             if sum(len(thread.frames) for thread in found) < _MAX_FRAMES:
-                found.append(_read_thread(memory, frames, state, pid, own))
+                found.append(_read_thread(memory, frames, state, here))
     after = threads_of(observation.proc, pid, before)
     same = {tid for tid, reading in before.items() if isinstance(after, dict) and after.get(tid) is reading}
     at_rest = {tid for tid in same if _waits(observation, pid, tid)}
@@ -69,9 +69,9 @@ def _waits(observation: Observation, pid: int, tid: int) -> bool:
     return False
 
 
-def _read_thread(memory: Memory, frames: Frames, state: ThreadState, pid: int, own: int) -> PythonThread:
-    """A thread. `own` is the pid of the process in its own pid namespace, to which the numbers of its threads belong."""
-    tid = pid if state.tid == own else state.tid if own == pid else None
+def _read_thread(memory: Memory, frames: Frames, state: ThreadState, here: dict[int, int]) -> PythonThread:
+    """A thread. `here`: as of `threads_from_inside`."""
+    tid = here.get(state.tid, state.tid) if state.tid is not None else None
     stack = tuple(_make_frame(memory, frames.qualified_name(frame), frame) for frame in frames.stack(state))
     return PythonThread(tid=tid, name=None, active=False, owns_gil=False, frames=stack)
 

@@ -42,7 +42,8 @@ work takes long.
 It reads what the busy rank is doing, which of its counters and stacks changed
 during the observation, and the stacks of the waiting ranks. A rank is idle if it
 listens for requests itself, if it polls or receives and the process that started
-it listens (or is a known engine), or if it waits for a task of Ray. It is also idle
+it listens (or is a known engine), or if it waits for a task of Ray: then hangdoc
+shows which tasks other workers execute meanwhile. It is also idle
 if the processes at the other end of its pipe or its shared memory wait for events
 or connections. The score is lower if nothing shows who makes what it waits for. For
 example, all ranks poll and none waits for another one, or all wait for a key that a
@@ -64,14 +65,17 @@ that was lost on its way looks like none.
 """
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import duration
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Hold, Serves, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.text import children, words
+from hangdoc.reasoning.text import children, next_steps, words
+from hangdoc.snapshot import RayTask
 
+_IF_TASKS_TAKE_LONG = "The driver may wait for the tasks of other workers: look at those, if they take too long."
 _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
 
 
@@ -102,14 +106,26 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
 @about(Idle, Serves)
 def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     sure = not isinstance(kind, Idle) or kind.sure
+    tasks = next(
+        (rank.process.ray_tasks for rank in run.living if rank.process is not None and rank.process.ray_tasks), ()
+    )
+    meanwhile = [Evidence(blockage.culprits[0], "processes", _describe_task(task)) for task in tasks]
     what = "idle" if sure else "idle, or waiting for what never comes"
     return Draft(
         confidence=0.75 if sure else 0.6,
         summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
-        evidence=words.sides(run, blockage),
-        remedy=f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}{_IF_ON_ITS_WAY}",
-        commands=() if sure and isinstance(kind, Idle) else None,
+        evidence=words.sides(run, blockage, meanwhile),
+        remedy=f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
+        f"{_IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY}",
+        commands=next_steps.stack_of(tasks[0].pid) if tasks else () if sure and isinstance(kind, Idle) else None,
     )
+
+
+def _describe_task(task: RayTask) -> str:
+    """`meanwhile, pid 7 (ray::Rollout.play) is in a task, and has not run for 47 s`."""
+    idle = task.idle_seconds
+    rests = f", and has not run for {duration(idle)}" if idle is not None and idle >= 1.0 else ""
+    return f"meanwhile, pid {task.pid} ({task.title}) is in a task{rests}"
 
 
 def _describe_timeout(run: Run) -> str:
