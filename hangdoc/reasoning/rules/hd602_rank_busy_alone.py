@@ -42,8 +42,8 @@ work takes long.
 It reads what the busy rank is doing, which of its counters and stacks changed
 during the observation, and the stacks of the waiting ranks. A rank is idle if it
 listens for requests itself, if it polls or receives and the process that started
-it listens (or is a known engine), or if it waits for a task of Ray: then hangdoc
-shows which tasks other workers execute meanwhile. It is also idle
+it listens (or is a known engine), or if it waits for a task of Ray. Then hangdoc
+shows which tasks other workers of Ray execute meanwhile. A rank is also idle
 if the processes at the other end of its pipe or its shared memory wait for events
 or connections. The score is lower if nothing shows who makes what it waits for. For
 example, all ranks poll and none waits for another one, or all wait for a key that a
