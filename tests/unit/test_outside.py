@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
-from hangdoc.observe.outside import awaited_processes, peers, processes_at_work
+from hangdoc.observe.outside import awaited_processes, peers, processes_at_work, ray_tasks, receivers
 from hangdoc.snapshot import Clocks, Holder, KernelThread
 from tests.unit.builders import frame, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
@@ -39,8 +39,8 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         peers._read_owners,
         shared_memory._read_mapped,
         processes_at_work._works,
-        processes_at_work._read_table,
-        processes_at_work._find_receiver,
+        processes_at_work.read_table,
+        receivers._find_receiver,
     ):
         cache.cache_clear()
     monkeypatch.setattr(processes_at_work, "_samples", processes_at_work._Samples())
@@ -461,9 +461,9 @@ def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
             end.close()
         os.kill(worker.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
-        table = processes_at_work._read_table(PROC, file_holders.period())
+        table = processes_at_work.read_table(PROC, file_holders.period())
         table[worker.pid] = table[worker.pid]._replace(argv=(title,))
-        monkeypatch.setattr(processes_at_work, "_read_table", lambda proc, period: table)
+        monkeypatch.setattr(processes_at_work, "read_table", lambda proc, period: table)
         halted = processes_at_work.stopped(PROC, waiting.pid, frozenset())
         assert [(holder.pid, holder.through) for holder in halted] == ([(worker.pid, driver.pid)] if far else [])
         assert [h.pid for h in processes_at_work.stopped(PROC, driver.pid, frozenset())] == [worker.pid]
@@ -489,14 +489,14 @@ def test_the_tasks_of_other_workers_of_ray_are_seen_behind_the_driver(
             end.close()
         for process in (waiting, worker):
             waits_in(process.pid, "clock_nanosleep")
-        table = processes_at_work._read_table(PROC, file_holders.period())
+        table = processes_at_work.read_table(PROC, file_holders.period())
         for pid, words in ((waiting.pid, ("ray::Learner",)), (worker.pid, (title,))):
             table[pid] = table[pid]._replace(argv=words)
-        monkeypatch.setattr(processes_at_work, "_read_table", lambda proc, period: table)
-        tasks = processes_at_work.ray_tasks(PROC, waiting.pid, frozenset())
+        monkeypatch.setattr(processes_at_work, "read_table", lambda proc, period: table)
+        tasks = ray_tasks.read_tasks(PROC, waiting.pid, frozenset())
         assert [(task.pid, task.title) for task in tasks] == ([(worker.pid, title)] if in_task else [])
         assert all(task.idle_seconds is not None for task in tasks)
-        assert processes_at_work.ray_tasks(PROC, worker.pid, frozenset({waiting.pid})) == ()
+        assert ray_tasks.read_tasks(PROC, worker.pid, frozenset({waiting.pid})) == ()
 
 
 @pytest.mark.parametrize(

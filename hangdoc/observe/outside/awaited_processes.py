@@ -4,7 +4,7 @@ or with shared memory. They may belong to another job, user or container, which 
 import msgspec
 
 from hangdoc.observe.kernel import file_holders, shared_memory
-from hangdoc.observe.outside import peers, processes_at_work
+from hangdoc.observe.outside import peers, processes_at_work, ray_tasks
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, RayTask, Stack
 from hangdoc.torch_facts import call_names, file_names
@@ -84,7 +84,7 @@ def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed:
     in_loop = main is not None and any(
         loop.function.is_at(frame.file, frame.function) for frame in main.frames[:1] for loop in TASK_LOOPS
     )
-    return processes_at_work.ray_tasks(proc, pid, observed) if in_loop else ()
+    return ray_tasks.read_tasks(proc, pid, observed) if in_loop else ()
 
 
 def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[int]) -> tuple[Holder, ...]:

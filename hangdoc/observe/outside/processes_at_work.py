@@ -15,9 +15,9 @@ import msgspec
 from hangdoc.observe.kernel import awaited_files, clocks, file_holders, process_table, system_calls
 from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
-from hangdoc.observe.outside import peers
+from hangdoc.observe.outside import peers, receivers
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.snapshot import Holder, RayTask, Receiver
+from hangdoc.snapshot import Holder
 from hangdoc.torch_facts import serving
 
 _SAMPLE_SECONDS = 0.5
@@ -32,7 +32,6 @@ _TO_TAKE_REQUEST = 1.0
 """Seconds between the end of a request and the wait of the thread that has it."""
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
-_MAX_RECEIVERS = 8
 _MAX_TASKS = 100
 _MAX_THREADS = 500
 """Of a process and its descendants. To read when one last ran takes 0.1 ms."""
@@ -103,19 +102,19 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 
 def descendants_of(proc: ProcFS, pid: int) -> frozenset[int]:
     """The processes below another one."""
-    return frozenset(_read_table(proc, file_holders.period()).descendants(pid))
+    return frozenset(read_table(proc, file_holders.period()).descendants(pid))
 
 
 def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that started `waiting` or are connected with it or a descendant, and that a signal has stopped: one
     of them may have to send something. If none is stopped: the workers of Ray that are, and for which a connected process may
     wait."""
-    table = _read_table(proc, file_holders.period())
-    near = _find_near(proc, waiting, observed)
+    table = read_table(proc, file_holders.period())
+    near = find_near(proc, waiting, observed)
     if halted := [pid for pid in near if table[pid].stat.state == "T"]:
         return file_holders.read_holders(proc, halted[:_MAX_HOLDERS])
     behind = {
-        pid: caller for pid, caller in _find_ray_workers(proc, near, observed).items() if table[pid].stat.state == "T"
+        pid: caller for pid, caller in find_ray_workers(proc, near, observed).items() if table[pid].stat.state == "T"
     }
     return tuple(
         msgspec.structs.replace(holder, through=behind[holder.pid])
@@ -123,61 +122,36 @@ def stopped(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holde
     )
 
 
-def ray_tasks(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[RayTask, ...]:
-    """The workers of Ray in a task, behind the processes that may give tasks to `waiting`, a worker too. Those that have not run
-    for longest come first."""
-    table = _read_table(proc, file_holders.period())
-    if waiting not in table or not _is_titled(table[waiting], (serving.RAY_WORKER,)):
-        return ()
-    workers = _find_ray_workers(proc, _find_near(proc, waiting, observed), observed | {waiting})
-    titles = {pid: table[pid].argv[0] for pid in workers if table[pid].argv and _may_be_shown(proc, pid, waiting)}
-    tasks = [
-        RayTask(pid=pid, title=title, idle_seconds=_read_idle_seconds(proc, pid))
-        for pid, title in list(titles.items())[:_MAX_CONNECTED]
-        if "." in title
-    ]
-    return tuple(sorted(tasks, key=lambda task: -(task.idle_seconds or 0.0))[:_MAX_HOLDERS])
-
-
-def _read_idle_seconds(proc: ProcFS, pid: int) -> float | None:
-    """For how long the main thread of a process has not run; None if that is not known."""
-    threads = clocks.threads_of(proc, pid)
-    main = threads.get(pid) if isinstance(threads, dict) else None
-    if main is None or main.state == "R" or main.switches is None:
-        return None
-    last_run = SchedulerClocks(proc).last_run(f"{pid}/task/{pid}", main.processor, main.switches)
-    return round(max(0.0, time.monotonic() - last_run), 1) if last_run is not None else None
-
-
-def _find_near(proc: ProcFS, waiting: int, observed: frozenset[int]) -> list[int]:
+def find_near(proc: ProcFS, waiting: int, observed: frozenset[int]) -> list[int]:
     """The processes that started `waiting`, and those that are connected with it or a descendant."""
-    table = _read_table(proc, file_holders.period())
+    table = read_table(proc, file_holders.period())
     above = [pid for pid in process_table.starters(table, waiting) if pid not in observed]
     near = dict.fromkeys([*above, *sorted(_find_connected(proc, waiting, observed))])
     return [pid for pid in near if pid in table]
 
 
-def _find_ray_workers(proc: ProcFS, near: Iterable[int], observed: frozenset[int]) -> dict[int, int]:
+def find_ray_workers(proc: ProcFS, near: Iterable[int], observed: frozenset[int]) -> dict[int, int]:
     """The workers of Ray that are connected with one of some processes which may give tasks: by pid, that process."""
     period = file_holders.period()
-    table = _read_table(proc, period)
-    callers = [pid for pid in near if not _is_titled(table[pid], serving.RAY_SERVICES)][:_MAX_CONNECTED]
+    table = read_table(proc, period)
+    callers = [pid for pid in near if not is_titled(table[pid], serving.RAY_SERVICES)][:_MAX_CONNECTED]
     return {
         pid: caller
         for caller in callers
         for pid in sorted(peers.of_processes(proc, {caller}, period) - observed)
-        if pid in table and _is_titled(table[pid], (serving.RAY_WORKER,))
+        if pid in table and is_titled(table[pid], (serving.RAY_WORKER,))
     }
 
 
-def _is_titled(entry: process_table.Entry, titles: tuple[str, ...]) -> bool:
+def is_titled(entry: process_table.Entry, titles: tuple[str, ...]) -> bool:
+    """Whether the name or the title of a process begins with one of some words."""
     return any(name.startswith(titles) for name in (entry.stat.name, *entry.argv[:1]))
 
 
 def _find_connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> set[int]:
     """The processes that are connected with `waiting` or a descendant."""
     period = file_holders.period()
-    return peers.of_processes(proc, _read_table(proc, period).tree(waiting), period) - observed
+    return peers.of_processes(proc, read_table(proc, period).tree(waiting), period) - observed
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -199,7 +173,7 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
 
 def _find_observer(proc: ProcFS, period: int) -> frozenset[int]:
     """This process and its ancestors: `watch hangdoc diagnose` sleeps too."""
-    return frozenset(_read_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
+    return frozenset(read_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -216,7 +190,7 @@ def _find_beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[in
 
 
 def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
-    table = _read_table(proc, file_holders.period())
+    table = read_table(proc, file_holders.period())
     launchers = [pid for pid in table.ancestors(waiting) if pid in observed]
     own = observed & table.tree(launchers[-1]) if launchers else {waiting}
     groups = {table[pid].stat.group for pid in own if pid in table}
@@ -227,7 +201,7 @@ def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) ->
 def _find_in_directory(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
     """The processes outside of the run that work in the directory of `waiting`: a daemon that was started from there. Of a
     directory that belongs to no job, none."""
-    table = _read_table(proc, file_holders.period())
+    table = read_table(proc, file_holders.period())
     mine = _read_directory(proc, waiting)
     if mine is None or mine in _COMMON or mine == os.path.expanduser("~"):
         return set()
@@ -262,7 +236,7 @@ def _judge(
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
         holder = msgspec.structs.replace(holder, behind=busy)
     if not works and least is ASKED:
-        tree = {holder.pid} if holder.pid in above else _read_table(proc, period).tree(holder.pid)
+        tree = {holder.pid} if holder.pid in above else read_table(proc, period).tree(holder.pid)
         works = any(_writes_file(proc, pid, period) for pid in tree)
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
@@ -274,50 +248,14 @@ def _judge(
 
 def _add_receivers(proc: ProcFS, holder: Holder, waiting: int) -> Holder:
     """A process that is not at work, with those for which it waits to send data. The last of them may be at work."""
-    period, above = file_holders.period(), process_table.read_ancestry(proc, waiting)
-    receivers: list[Holder] = []
-    while len(receivers) < _MAX_RECEIVERS:
-        sender = receivers[-1].pid if receivers else holder.pid
-        receiver = _find_receiver(proc, sender, period) if _may_be_shown(proc, sender, waiting) else None
-        if receiver is None or receiver.pid in {holder.pid, waiting, *(each.pid for each in receivers)}:
-            break
-        receivers.append(receiver)
-    if not receivers:
+    period = file_holders.period()
+    chain = receivers.find_receivers(proc, holder.pid, waiting, period)
+    if not chain:
         return holder
-    if _works(proc, receivers[-1].pid, period, _ANY, alone=receivers[-1].pid in above):
-        return msgspec.structs.replace(holder, works=True, behind=receivers[-1].pid)
-    chain = tuple(Receiver(pid=each.pid, name=each.name, state=each.state) for each in receivers)
+    last = chain[-1].pid
+    if _works(proc, last, period, _ANY, alone=last in process_table.read_ancestry(proc, waiting)):
+        return msgspec.structs.replace(holder, works=True, behind=last)
     return msgspec.structs.replace(holder, sends_to=chain)
-
-
-def _may_be_shown(proc: ProcFS, pid: int, waiting: int) -> bool:
-    """Whether the owner of the process that waits may see in which call another one is (proc_pid_syscall(5))."""
-    owner = process_table.user_of(proc, waiting)
-    return owner == 0 or owner == process_table.user_of(proc, pid)
-
-
-@lru_cache(256)
-def _find_receiver(proc: ProcFS, pid: int, period: int) -> Holder | None:
-    """The only process to which threads of another one are blocked in sending data; None if there is none, or if there are
-    several."""
-    try:
-        tids = proc.tids(pid)[:_MAX_TASKS]
-    except ProcError:
-        return None
-    pids: set[int] = set()
-    for tid in tids:
-        with contextlib.suppress(ProcError, ValueError):
-            call, arguments = system_calls.current(proc, f"{pid}/task/{tid}")
-            if call not in system_calls.SENDS:
-                continue
-            for file in awaited_files.awaited(proc, pid, call, arguments, search=True):
-                if file.kind == "socket" and file.inode is not None:
-                    pids.update(peers.of_socket(proc, file.inode, period))
-                elif file.kind == "pipe" and file.writes:
-                    pids.update(reader.pid for reader in file.holders or ())
-    pids.discard(pid)
-    receivers = file_holders.read_holders(proc, pids) if len(pids) == 1 else ()
-    return receivers[0] if receivers else None
 
 
 @lru_cache(256)
@@ -375,7 +313,7 @@ def _waits_for_connections(proc: ProcFS, pid: int, period: int) -> bool:
 def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -> bool:
     """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
     process that waits for it."""
-    tree = {pid} if alone else _read_table(proc, period).tree(pid)
+    tree = {pid} if alone else read_table(proc, period).tree(pid)
     if (last_runs := _read_last_runs(proc, tree)) is not None:
         rest = time.monotonic() - max(last_runs.values(), default=0.0)
         left = _MAX_SAMPLE_SECONDS - rest
@@ -420,7 +358,7 @@ def _read_sleeps(proc: ProcFS, pid: int, period: int, since: float | None, *, al
     """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
     up. `since`: as for `judged`."""
     scheduler = SchedulerClocks(proc)
-    table = _read_table(proc, period)
+    table = read_table(proc, period)
     durations = []
     for member in {pid} if alone else table.tree(pid):
         if member in table and table[member].stat.state == "T":
@@ -461,7 +399,8 @@ def _read_sleep(
 
 
 @lru_cache(1)
-def _read_table(proc: ProcFS, period: int) -> process_table.ProcessTable:
+def read_table(proc: ProcFS, period: int) -> process_table.ProcessTable:
+    """The processes of the host. `period`: as for `peers.of_socket`."""
     return process_table.read(proc)
 
 
