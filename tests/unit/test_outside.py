@@ -232,6 +232,30 @@ def test_a_server_of_queues_waits_for_the_one_that_fills_them(then: str, works: 
 
 
 @pytest.mark.usefixtures("no_cache")
+def test_what_a_stopped_process_did_a_moment_ago_is_over() -> None:
+    """The sample of the host may be older than the stop."""
+    with asked("while True: pass") as (server, waiting):
+        (before,) = who_replies(waiting) or ()
+        os.kill(server, signal.SIGSTOP)
+        os.waitid(os.P_PID, server, os.WSTOPPED | os.WNOWAIT)
+        (after,) = who_replies(waiting) or ()
+    assert (before.works, after.works, after.state) == (True, False, "T")
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("least", "counts"), [(processes_at_work.INHERITED, True), (processes_at_work.ASKED, False)])
+def test_a_process_that_shares_a_semaphore_waits_for_its_own_time(least: object, counts: bool) -> None:
+    """A robot charges for minutes in `Event.wait(490)`, while the rank asks its semaphore again every 20 s. A thread of a server
+    may wait for any request so."""
+    with child("import threading; threading.Event().wait(490)") as charges:
+        waits_in(charges.pid, "futex")
+        (holder,) = file_holders.read_holders(PROC, [charges.pid])
+        later = time.monotonic() + 30.0
+        (judged,) = processes_at_work.judged(PROC, (holder,), os.getpid(), least, since=later) or ()  # type: ignore[arg-type]
+    assert judged.sleeps == (pytest.approx((490.0,), abs=1.0) if counts else ())
+
+
+@pytest.mark.usefixtures("no_cache")
 def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
     with asked("time.sleep(99)") as (_, waiting):
         (found,) = who_replies(waiting) or ()

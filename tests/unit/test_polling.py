@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find import membership
 from hangdoc.observe.find.discover import Scope
 from hangdoc.observe.find.membership import Membership
@@ -274,6 +275,24 @@ def test_a_run_whose_cards_rest_is_silent_although_its_ranks_spin(finished: floa
     poller._update_silence(gathered, ranks, set(), set())  # type: ignore[arg-type]
     assert ("mine" in poller._silent) is silent
     poller.close()
+
+
+def test_loops_are_read_again_when_a_rank_has_run_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it has not run in the window: after a gap, a watch begins a new one, and the rank may have frozen before."""
+    polling = Polling(Options())
+    target = Target(pid=7, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=1)
+    polling._observation.targets = {7: target}
+    clocks = {7: Reading(1, 1, 1, 1, "python", "S", 0)}
+    monkeypatch.setattr(polling._clocks, "readings", lambda pid: (clocks, clocks))
+    read: list[int] = []
+    monkeypatch.setattr(polling._loops, "read", lambda *_: read.append(7) or loops.ReadLoops((), (), 0.0))
+    polling._read_loops(polling._observation)
+    polling._read_loops(polling._observation)
+    assert read == [7]
+    clocks = {7: Reading(2, 2, 2, 1, "python", "S", 0)}
+    polling._read_loops(polling._observation)
+    assert read == [7, 7]
+    polling.close()
 
 
 def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:

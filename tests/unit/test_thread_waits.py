@@ -27,6 +27,7 @@ from hangdoc.snapshot import (
     Holder,
     KernelState,
     KernelThread,
+    Loop,
     Process,
     PythonThread,
     Stack,
@@ -145,6 +146,20 @@ def test_the_sleep_of_an_awaited_child_is_a_period() -> None:
     asleep = child(200, kernel(200, "clock_nanosleep", sleep_seconds=20.0, whole_sleep_seconds=45.0))
     found = wait_of(owner, asleep)
     assert found.state == "waiting-child" and found.hold.period == 45.0
+
+
+def test_a_rank_whose_child_polls_polls() -> None:
+    """A child that looks every two seconds for a new checkpoint, and prints what it has seen."""
+    owner = process((kernel(MAIN, "read", pipe(5, 200)), (frame("next", 32),)))
+    looks = Loop(line=8, end_line=16, header="while True", counters=(), every=0, start=None)
+    asleep = kernel(200, "clock_nanosleep", sleep_seconds=1.5, whole_sleep_seconds=2.0)
+    watcher = child(200, asleep, frame("<module>", 16, loops=(looks,)))
+    found = wait_of(owner, watcher)
+    assert isinstance(found.hold, Asleep)
+    assert (found.state, found.hold.polls, found.hold.period) == ("waiting-child", True, 2.0)
+    assert (
+        found.why == "waiting for its child process (pid 200), which is polling every 2.0 s (asleep between attempts)"
+    )
 
 
 def test_a_pipe_of_another_process_is_no_wait_for_a_child() -> None:

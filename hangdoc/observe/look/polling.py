@@ -25,7 +25,7 @@ from hangdoc.observe.find.membership import Membership
 from hangdoc.observe.gpu.cards import GpuCards
 from hangdoc.observe.gpu.kernel_log import KernelLog
 from hangdoc.observe.gpu.ras import PolledRas
-from hangdoc.observe.kernel.clocks import CpuClocks
+from hangdoc.observe.kernel.clocks import CpuClocks, Threads
 from hangdoc.observe.kernel.machine import machine, swapped
 from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.look.deep_reader import DeepReader
@@ -92,6 +92,8 @@ class Polling:
         self._clocks, self._sockets = probe_of(self._probes, CpuClocks), probe_of(self._probes, Sockets)
         self._recorders = probe_of(self._probes, FlightRecorders)
         self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
+        self._clocks_of_loops: dict[int, Threads] = {}
+        """The clocks of each rank when its loops were read, by pid."""
         self._ras = PolledRas()
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
@@ -210,9 +212,14 @@ class Polling:
         return evidence
 
     def _read_loops(self, observation: Observation) -> dict[int, Loops | Unavailable]:
-        """The loops of all ranks. Only those whose main thread has run are read."""
-        ran = [t.pid for t in observation.ranks() if has_run(t.pid, _NOT_NEEDED, *self._clocks.readings(t.pid))]
-        return self._loops.poll(observation, ran)
+        """The loops of all ranks. Only those whose main thread has run since they were read are read again."""
+        now = {target.pid: self._clocks.readings(target.pid)[1] for target in observation.ranks()}
+        before = self._clocks_of_loops
+        ran = [pid for pid in now if pid not in before or has_run(pid, _NOT_NEEDED, before[pid], now[pid])]
+        loops = self._loops.poll(observation, ran)
+        read = {pid: now[pid] for pid in self._loops.just_read}
+        self._clocks_of_loops = {pid: clocks for pid, clocks in (before | read).items() if pid in now}
+        return loops
 
     def _read_deep(self, gathered: dict[int | None, dict[str, Any]], new: set[int]) -> None:
         """Read stack and memory of the processes where they may be new, within the budget."""
@@ -251,7 +258,7 @@ class Polling:
         readable = [t for t in observation.alive() if t.python and t.role != "helper"]
         for rank in observation.ranks():
             readings = self._deep.readings.get(rank.pid)
-            if readings is not None and waits_for_a_child(readings.stack):
+            if readings is not None and waits_for_a_child(observation, rank, readings.stack):
                 readable += helpers_of(observation, rank)
         return readable
 

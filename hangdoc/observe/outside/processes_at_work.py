@@ -230,7 +230,8 @@ def _judge(
     proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozenset[int], least: _Least, since: float | None
 ) -> Holder:
     period = file_holders.period()
-    works = _works(proc, holder.pid, period, least, alone=holder.pid in above)
+    # What a stopped process did a moment ago is over.
+    works = holder.state != "T" and _works(proc, holder.pid, period, least, alone=holder.pid in above)
     if not works and least is not INHERITED:
         behind = sorted(peers.of_processes(proc, {holder.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
@@ -240,7 +241,7 @@ def _judge(
         works = any(_writes_file(proc, pid, period) for pid in tree)
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
-    sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above)
+    sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above, related=least is INHERITED)
     for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
     accepts = for_events and _waits_for_connections(proc, holder.pid, period)
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
@@ -354,9 +355,12 @@ def _read_last_runs(proc: ProcFS, tree: set[int]) -> dict[tuple[int, int], float
 
 
 @lru_cache(64)
-def _read_sleeps(proc: ProcFS, pid: int, period: int, since: float | None, *, alone: bool) -> tuple[float, ...]:
+def _read_sleeps(
+    proc: ProcFS, pid: int, period: int, since: float | None, *, alone: bool, related: bool = False
+) -> tuple[float, ...]:
     """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
-    up. `since`: as for `judged`."""
+    up. `since`: as for `judged`. `related`: it shares what was made for both, so its main thread waits for its own time, and not
+    for requests of anybody."""
     scheduler = SchedulerClocks(proc)
     table = read_table(proc, period)
     durations = []
@@ -366,18 +370,26 @@ def _read_sleeps(proc: ProcFS, pid: int, period: int, since: float | None, *, al
         threads = clocks.threads_of(proc, member)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
             try:
-                durations.append(_read_sleep(proc, member, tid, reading, scheduler, since))
+                own_time = related and tid == pid
+                durations.append(_read_sleep(proc, member, tid, reading, scheduler, since, own_time=own_time))
             except (ProcError, ValueError):
                 continue
     return tuple(sorted(round(seconds, 3) for seconds in durations if seconds is not None))
 
 
 def _read_sleep(
-    proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks, since: float | None
+    proc: ProcFS,
+    pid: int,
+    tid: int,
+    reading: clocks.Reading,
+    scheduler: SchedulerClocks,
+    since: float | None,
+    *,
+    own_time: bool,
 ) -> float | None:
     """How long the sleep of a thread takes; None if it does not sleep. An event loop of Python sleeps until its next timer, and
-    a thread with a request may wait for its time with a timeout: it last ran when the request came. Raises ProcError and
-    ValueError for what can't be read."""
+    a thread with a request may wait for its time with a timeout: it last ran when the request came. With `own_time`, any wait
+    with a timeout is one for its time. Raises ProcError and ValueError for what can't be read."""
     task = f"{pid}/task/{tid}"
     call, arguments = system_calls.current(proc, task)
     if not call or not arguments:
@@ -393,7 +405,9 @@ def _read_sleep(
     age = time.monotonic() - began if began is not None else None
     if left is not None:
         return left + (age or 0.0)
-    if since is None or began is None or abs(began - since) > _TO_TAKE_REQUEST or not is_python(proc, pid):
+    if since is None or began is None or not is_python(proc, pid):
+        return None
+    if not own_time and abs(began - since) > _TO_TAKE_REQUEST:
         return None
     return clocks.whole_timeout(system_calls.timeout(proc, pid, call, arguments), age)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from hangdoc.observe.access.observation import Observation, ProbeResult, Target
 from hangdoc.observe.access.shares import is_share_taken
+from hangdoc.observe.kernel import awaited_files, system_calls
 from hangdoc.observe.kernel.clocks import Threads, threads_of
 from hangdoc.observe.kernel.targets import adopt_helpers
 from hangdoc.observe.memory.budget import Budget
@@ -23,7 +24,7 @@ from hangdoc.observe.stacks import attach, memory_stacks
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.torch.precision import precisions
 from hangdoc.observe.torch.rpc_worker import worker_info
-from hangdoc.procfs import ProcError
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 from hangdoc.torch_facts import call_names, file_names
@@ -87,7 +88,7 @@ class Stacks:
         self._decide(observation)
         wanted = []
         for rank in observation.ranks():
-            if waits_for_a_child(self._first.get(rank.pid)):
+            if waits_for_a_child(observation, rank, self._first.get(rank.pid)):
                 wanted += helpers_of(observation, rank)
         self._first |= self._dump_first(observation, wanted)
         self._sources = Sources(observation.proc)
@@ -240,11 +241,23 @@ def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads)
     )
 
 
-def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:
-    """Whether a thread of a rank may wait for a helper process."""
-    return isinstance(stack, Stack) and any(
+def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
+    """Whether a thread of a rank may wait for a helper process: by the files of its code, or because it reads from a pipe."""
+    if not isinstance(stack, Stack):
+        return False
+    by_name = any(
         name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in _WAITS_FOR_A_CHILD
     )
+    return by_name or _reads_from_pipe(observation.proc, rank.pid)
+
+
+def _reads_from_pipe(proc: ProcFS, pid: int) -> bool:
+    """Whether the main thread of a process waits for data in a pipe."""
+    with contextlib.suppress(ProcError, ValueError):
+        call, arguments = system_calls.current(proc, f"{pid}/task/{pid}")
+        files = awaited_files.awaited(proc, pid, call, arguments, search=False) if call is not None else ()
+        return any(file.kind == "pipe" and not file.writes for file in files)
+    return False
 
 
 def helpers_of(observation: Observation, rank: Target) -> list[Target]:

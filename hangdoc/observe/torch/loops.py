@@ -37,6 +37,8 @@ class TrainingLoops:
         self._second: dict[int, ReadLoops | Unavailable] = {}
         self._polled: dict[int, tuple[int, float, ReadLoops | Unavailable]] = {}
         """The last reading in a poll: when the process started, when it was read (monotonic), and what was read."""
+        self.just_read: list[int] = []
+        """The ranks that the last poll has read."""
 
     def open(self, observation: Observation) -> None:
         """Read the counts."""
@@ -59,12 +61,13 @@ class TrainingLoops:
 
     def poll(self, observation: Observation, moved: Container[int]) -> dict[int, Loops | Unavailable]:
         """What one of many polls says of each rank, by pid. It reads the ranks that are in `moved` because they have run since
-        the poll before, and new ones: at most 16, first those that were read longest ago."""
+        they were read, and new ones: at most 16, first those that were read longest ago."""
         ranks = {target.pid: target for target in observation.ranks() if target.state not in "ZX" and target.python}
         for pid in [pid for pid, last in self._polled.items() if pid not in ranks or ranks[pid].start_ticks != last[0]]:
             del self._polled[pid]
         due = [pid for pid in ranks if pid in moved or pid not in self._polled]
         due = sorted(due, key=lambda pid: self._polled[pid][1] if pid in self._polled else 0.0)[:_MOST_IN_POLL]
+        self.just_read = due
         before = {pid: reading for pid, (_, _, reading) in self._polled.items()}
         now = time.monotonic()
         for pid, reading in observation.read_each(

@@ -228,12 +228,18 @@ class Asleep(Hold, frozen=True, kw_only=True):
     polls: bool = False
     seconds: float | None = None
     """How much longer at most. `period` is the whole sleep, if it is known when the thread ran before."""
+    of_child: int | None = None
+    """The child process that sleeps, and for which the rank waits."""
 
     @property
     def is_from_anybody(self) -> bool:
         return self.polls
 
     def __str__(self) -> str:
+        who = f"waiting for its child process (pid {self.of_child}), which is " if self.of_child is not None else ""
+        return who + self._describe_sleep()
+
+    def _describe_sleep(self) -> str:
         if self.polls:
             # The time slept is read a moment before the time left, so their sum is a little short.
             period = self.period if self.period is None or self.period < 10 else math.ceil(self.period)

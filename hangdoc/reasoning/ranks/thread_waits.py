@@ -394,17 +394,21 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
     about = "waiting for a child process"
     if writers:
         about = f"waiting for output of its child process (pid {writers[0].pid}, {writers[0].name})"
-    if len(children) == 1 and (asked := _find_peer_of_child(waiter, children[0])) is not None:
-        return ThreadWait("waiting-child", f"{about}, which is {asked}", asked)
+    if len(children) == 1 and (passed_on := _find_wait_of_child(waiter, children[0])) is not None:
+        why = f"{about}, which is {passed_on}" if isinstance(passed_on, OnNetwork) else str(passed_on)
+        return ThreadWait("waiting-child", why, passed_on)
     return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
 
 
-def _find_peer_of_child(waiter: Waiter, child: Process) -> OnNetwork | None:
-    """What a child process waits for at a connection, if other processes are at its other end. Then so does who waits for it."""
+def _find_wait_of_child(waiter: Waiter, child: Process) -> OnNetwork | Asleep | None:
+    """What a child process waits for: other processes at a connection, or a condition for which it polls. Then so does who waits
+    for it."""
     kernel = find_kernel_thread(child, child.pid)
     thread = next((each for each in observed.python_threads(child) if tid_of(child, each) == child.pid), None)
     if kernel is None or thread is None:
         return None
+    if sleeps.is_polling(child, thread, kernel):
+        return replace(sleeps.describe_sleep(child, thread, kernel), of_child=child.pid)
     peer = find_peer(Waiter(child, thread, kernel, connections=waiter.connections))
     own = {waiter.process.pid, *(helper.pid for helper in waiter.helpers)}
     if not isinstance(peer, OnNetwork) or not peer.holders or any(holder.pid in own for holder in peer.holders):

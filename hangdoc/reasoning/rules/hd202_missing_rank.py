@@ -183,7 +183,8 @@ def _progress(rank: Rank) -> str:
 
 def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for."""
-    loops = around(rank.frame) if rank.frame is not None and isinstance(kind, Asleep) and kind.polls else []
+    polls = isinstance(kind, Asleep) and kind.polls and kind.of_child is None
+    loops = around(rank.frame) if rank.frame is not None and polls else []
     if not loops or rank.frame is None:
         return []
     ends = [end for end in loops[-1].exits if end.conditions][:2]
