@@ -63,8 +63,8 @@ class Blockage:
     @cached_property
     def victims(self) -> tuple[int, ...]:
         """Ranks that only wait."""
-        in_cycle = isinstance(self.kind, Cycle)
-        waiting = (*self.waiting, *(alike for alike in self.awaited if in_cycle or alike.first.waits))
+        all_wait = isinstance(self.kind, Cycle) or not self.culprits
+        waiting = (*self.waiting, *(alike for alike in self.awaited if all_wait or alike.first.waits))
         return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
 
     @property

@@ -33,6 +33,9 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }  # fmt: skip
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
@@ -137,6 +140,14 @@ def _find_value(node: ast.expr, rank: Rank) -> tuple[Any] | None:
     """The value of a constant or a variable on a rank; None if it is not known."""
     if isinstance(node, ast.Constant):
         return (node.value,)
+    if isinstance(node, ast.BinOp):
+        sides = (_find_value(node.left, rank), _find_value(node.right, rank))
+        compute = _OPERATIONS.get(type(node.op))
+        if compute is None or not all(side is not None and type(side[0]) is int for side in sides):
+            return None
+        with contextlib.suppress(ZeroDivisionError):
+            return (compute(*(side[0] for side in sides if side is not None)),)
+        return None
     text = _read_text(rank, ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
     return (ast.literal_eval(text),) if text is not None else None
 

@@ -141,6 +141,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     sender = next((holder for holder in holders if holder.sends_to), None)
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     beyond = f"; beyond it, {_describe_last(sender)}" if sender is not None else ""
+    stopped = [holder.pid for holder in holders if holder.state == "T"]
     beside = [holder.pid for holder in holders] + [each.pid for each in (sender.sends_to if sender is not None else ())]
     between = [
         *recorded_waits(run, blockage.awaited),
@@ -163,7 +164,10 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         evidence=words.sides(run, blockage, between),
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
         may_end=not because,
-        commands=children.look(run, first) or next_steps.show(beside) or None,
+        commands=children.look(run, first)
+        or next_steps.continue_after_signal(stopped, "signal")
+        or next_steps.show(beside)
+        or None,
     )
 
 

@@ -183,7 +183,7 @@ def launcher(process: Process) -> str:
 
 def awaited(run: Run, blockage: Blockage) -> str:
     """Which ranks wait for the culprits, directly or indirectly, and what the culprits are doing instead."""
-    blamed = set(blockage.culprits)
+    blamed = set(blockage.culprits or numbers_of(blockage.awaited))
     first = blockage.awaited[0].first
     if not blockage.waiting:
         return f"{are(blamed)} {doing_at(first)}, and no rank is making progress"

@@ -27,6 +27,7 @@ from hangdoc.reasoning.model.holds import (
     Ends,
     EngineOrphaned,
     EngineStopped,
+    ForOthers,
     GetsRequests,
     Hold,
     InFile,
@@ -149,11 +150,16 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
             Blockage(
                 kind=_idle_or(hold, awaited, waiting),
                 awaited=awaited,
-                culprits=tuple(ranks) if hold.BLAMES_RANKS else (),
+                culprits=tuple(ranks) if hold.BLAMES_RANKS and not _all_wait_for_others(hold, waiting) else (),
                 waiting=waiting,
             )
         )
     return blockages
+
+
+def _all_wait_for_others(hold: Hold, waiting: Sequence[Class]) -> bool:
+    """Whether no rank waits for another one, and what they wait for is known: other processes keep them waiting."""
+    return not waiting and isinstance(hold, ForOthers) and bool(hold.holders)
 
 
 def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
