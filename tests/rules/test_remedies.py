@@ -122,7 +122,10 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
     ],
     "HD202": [(recorded("stale_lock"), "delete it"), (recorded("filelock_suspended"), "continue it with SIGCONT")],
     "HD203": [
-        (recorded("nan_skip"), "Let all ranks decide on `not torch.isnan(loss)` together"),
+        (
+            recorded("nan_skip"),
+            "a condition such as `not torch.isnan(loss)`. Let all ranks decide on it together: all_reduce a flag",
+        ),
         (recorded("nan_skip_fsdp"), "Let all ranks decide on `torch.isfinite(loss)` together"),
         (recorded("critic_skipped"), "Let all ranks decide on `self.accuracy < 0.9` together"),
         (recorded("averaging_period"), "Give `period` the same value on all ranks"),

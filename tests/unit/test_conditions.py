@@ -20,6 +20,10 @@ NAMES = {"debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]
         ("step >= 60 and name != 'prod'", True),
         ("debug or loss > 2", None),
         ("loss > 2 and r == 0", False),
+        ("r != step - 1", True),
+        ("step % 20 == 0", True),
+        ("step // (r - 1) > 0", None),  # a division by zero
+        ("step - loss > 0", None),
         ("is_main()", None),
         ("name > 3", None),
     ],

@@ -193,6 +193,18 @@ def test_ranks_that_all_wait_for_a_queue_may_be_idle(events: bool, verdict: str)
     assert job.verdict == "hung"  # a request is under way
 
 
+def test_a_server_that_keeps_all_ranks_waiting_is_to_blame_and_no_rank() -> None:
+    """Where others wait for a rank that waits for a server, that rank is the one to look at."""
+    server = Holder(pid=6, name="python", state="S")
+    (job,) = diagnose(snapshot(*(asks(number, server) for number in range(2)), silence=600.0)).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.culprits, finding.victims) == ("hung", (), (0, 1))
+    assert finding.summary.startswith("ranks 0-1 are waiting for a reply from pid 6 (python)")
+    in_call = rank(1, *c10d("all_reduce"), frame("main", 9))
+    (job,) = diagnose(snapshot(asks(0, server), in_call, silence=600.0)).jobs
+    assert (job.verdict, job.findings[0].culprits, job.findings[0].victims) == ("hung", (0,), (1,))
+
+
 def test_who_waits_for_a_message_of_the_server_that_started_it_is_idle() -> None:
     """Its pipe leads to the engine, and to nobody else."""
     requests = AwaitedFile(kind="socket", name="socket:[5]", descriptor=4, inode=5, listens=True)

@@ -175,6 +175,15 @@ class Ledger(NamedTuple):
         """The groups in which a rank's calls are known."""
         return [(group, group.ranks[rank]) for group in self.groups if rank in group.ranks]
 
+    def have_made_as_many(self, rank: int, waiting: int) -> bool:
+        """Whether a rank has made as many calls as another one in each group in which that one waits and both are recorded."""
+        groups = [
+            (calls.made, group.ranks[rank].made)
+            for group, calls in self.of_rank(waiting)
+            if calls.pending and rank in group.ranks
+        ]
+        return bool(groups) and all(theirs is not None and theirs == ours for theirs, ours in groups)
+
     def has_made_as_often(self, rank: int, waiting: int) -> bool:
         """Whether a rank has made the call in which another one waits as often as that one, by their whole records. Then it was
         not kept from it in the present round: the calls of the two have met others than their own since some earlier one."""

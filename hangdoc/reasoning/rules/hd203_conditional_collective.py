@@ -44,7 +44,9 @@ torch's record of each rank's calls shows that the ranks made different calls of
 one number. The fewer ranks are odd; of two sides of one size, the one whose call
 is not what followed the same calls before. The source around the two lines then
 shows a condition, or that one line comes after the other. A condition that holds on
-both sides (`if args.distributed:`) is no reason. If the evidence names a condition,
+both sides (`if args.distributed:`) is no reason. A rank that has left the loop of
+the call after as many calls as the others left one out in an earlier iteration. Then
+their condition is no proof. If the evidence names a condition,
 its variables differ, or it reports that they could not be read. Without a
 record (Gloo before torch 2.11), only a condition on the rank (`if rank == 0:`)
 is enough for this finding; otherwise it is HD201.
@@ -65,9 +67,12 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.rank import Class, ranks_of
+from hangdoc.reasoning.ranks.conditions import Condition, find_condition
+from hangdoc.reasoning.ranks.place import left_loops
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
 from hangdoc.reasoning.text import words
+from hangdoc.snapshot import Loop
 
 _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
@@ -88,6 +93,10 @@ _GRADIENTS = (
 def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     makers = tuple(part for part in kind.parts if part not in kind.others)
     asked = kind.asked is not None
+    if not asked and (loop := _find_loop_of_skip(run, blockage, makers)) is not None:
+        condition = find_condition(makers[0].first, run.ranks[blockage.culprits[0]])
+        if condition is None or condition.decides == "decision":  # no value shows which rank met it
+            return _describe_skip(run, blockage, kind, makers, loop, condition)
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
@@ -96,6 +105,33 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         remedy=_SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits))
         if asked
         else _usual_remedy(blockage, makers),
+    )
+
+
+def _find_loop_of_skip(run: Run, blockage: Blockage, makers: Sequence[Class]) -> Loop | None:
+    """The innermost loop that a culprit has left with as many calls as the ranks that wait inside it: it left out calls in an
+    earlier iteration. None if it may have left out just the present one."""
+    culprits = [rank for number, rank in run.ranks.items() if number in blockage.culprits]
+    if not culprits or not makers or set(ranks_of(makers)) & set(blockage.culprits):
+        return None
+    outside, inside = culprits[0], makers[0].first
+    left = left_loops(outside, inside)
+    return left[-1].loop if left and run.ledger.have_made_as_many(outside.rank, inside.rank) else None
+
+
+def _describe_skip(
+    run: Run, blockage: Blockage, kind: Subset, makers: Sequence[Class], loop: Loop, condition: Condition | None
+) -> Draft:
+    who, others = blockage.culprits, ranks_of(makers)
+    such = f", or a condition such as `{condition.test}`" if condition is not None else ", or a condition"
+    return Draft(
+        confidence=0.9 if kind.sure else 0.6,
+        summary=f"{words.ranks(who)} left the loop `{loop.header}` after as many calls as {words.ranks(others)}, which "
+        f"{words.be(others)} still in it, waiting in {words.operation(makers[0].first)}: {words.verb(who, 'it', 'they')} left "
+        f"out a call in an earlier iteration; {words.waiting_in([*kind.others] or blockage.awaited)}",
+        evidence=sentences.call_evidence(run, kind.parts, deciding=()),
+        remedy=f"Find the iteration in which {words.ranks(who)} left out the call: an exception that was caught, a "
+        f"`continue`{such}. Let all ranks decide on it together: all_reduce a flag before the branch.",
     )
 
 
