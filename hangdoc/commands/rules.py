@@ -16,7 +16,7 @@ def page(name: str) -> RulePage:
     """The page of a rule, by its name or code. Raises CommandError for an unknown one."""
     wanted = name.strip().lower()
     for rule in all_rules():
-        if wanted in (rule.name, rule.code.lower()):
+        if wanted in (rule.name, rule.code.lower(), rule.code.lower().removeprefix("hd")):
             return msgspec.structs.replace(_describe_rule(rule), page=rule.titled_page)
     known = (called for rule in all_rules() for called in (rule.name, rule.code))
     raise CommandError(f"there is no rule {name[:60]!r}.{suggest(wanted, known)} `hangdoc rules` lists them.", USAGE)

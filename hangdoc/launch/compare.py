@@ -163,6 +163,7 @@ def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:
     return Row(name=f"--{name}", origin="argument", standing=standing, values=values, why=why, wrong=wrong)
 
 
+_RANK = "RANK"
 _TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
     "OMP_NUM_THREADS": lambda values: (
         "all ranks wait for the rank with the fewest threads"
@@ -186,6 +187,8 @@ def _compare_variable(name: str, values: tuple[str | None, ...], backend: str | 
     differs = len(set(values)) > 1
     if setting is not None and setting.kind == "meeting":
         return _compare_meeting(name, values, setting.why, tools)
+    if name == _RANK and tools == {"python"}:
+        return _compare_ranks(name, values)
     if name.endswith(INTERFACE_ENDING):
         return _compare_interface(name, values, backend)
     if settings.inert(name, backend):
@@ -203,6 +206,16 @@ def _compare_variable(name: str, values: tuple[str | None, ...], backend: str | 
     elif standing == "suspicious":
         standing = "unknown"
     return Row(name=name, origin="variable", standing=standing, values=values, why=why, wrong=wrong)
+
+
+def _compare_ranks(name: str, values: tuple[str | None, ...]) -> Row:
+    """Where each line starts one rank without a launcher."""
+    ranks = [value for value in values if natural(value or "") is not None]  # in a loop of the shell, it is $i
+    wrong = len(set(ranks)) < len(ranks)
+    why = (
+        "two lines start the same rank, so another one is missing" if wrong else "numbers the rank that the line starts"
+    )
+    return Row(name=name, origin="variable", standing="must differ", values=values, why=why, wrong=wrong)
 
 
 def _compare_interface(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:

@@ -31,15 +31,18 @@ def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -
 
 
 def _torch(reports: Sequence[NodeReport]) -> Iterator[Check]:
-    """The nodes without torch. hangdoc.pyz may run with another Python than the launch will."""
+    """The nodes without torch. hangdoc may run with another Python than the launch will."""
     without = [report for report in reports if report.versions.get("torch") is None]
-    if missing := [report.node for report in without if report.portable is None]:
+    if missing := [report.node for report in without if report.other_python is None]:
         yield Check(name="torch", status="fail", nodes=tuple(missing), text=f"not installed on {shorten(missing)}",
                     remedy="Install torch in the environment that the launch will use.")  # fmt: skip
-    if elsewhere := [report for report in without if report.portable is not None]:
+    if elsewhere := [report for report in without if report.other_python is not None]:
         nodes, first = [report.node for report in elsewhere], elsewhere[0]
-        text = f"not checked on {shorten(nodes)}: {NAME} runs with {first.portable}, which has no torch"
-        remedy = f"Run {NAME} with the Python of the launch: {first.launcher_python or 'PYTHON'} {NAME} preflight."
+        name = NAME if first.portable else "hangdoc"
+        text = f"not checked on {shorten(nodes)}: {name} runs with {first.other_python}, which has no torch"
+        remedy = "Name the launch with the path of its launcher: hangdoc preflight -- /PATH/torchrun ... train.py."
+        if first.portable:
+            remedy = f"Run {NAME} with the Python of the launch: {first.launcher_python or 'PYTHON'} {NAME} preflight."
         yield Check(name="torch", status="warn", nodes=tuple(nodes), text=text, remedy=remedy)
 
 

@@ -61,8 +61,10 @@ class NodeReport(Value, frozen=True, kw_only=True):
     cards: tuple[Card, ...]
     versions: dict[str, str | None]
     """Versions of hangdoc, Python and torch; None if not installed."""
-    portable: str | None = None
-    """The Python that runs hangdoc.pyz; None for an installed hangdoc, which is in the environment of the launch."""
+    other_python: str | None = None
+    """The Python that runs hangdoc, if that of the launch is not known: hangdoc may have an environment of its own."""
+    portable: bool = False
+    """Whether it runs hangdoc.pyz."""
     launcher_python: str | None = None
     """The Python of the launcher on the PATH, if hangdoc.pyz runs."""
     resolved: dict[str, tuple[str, ...] | Unavailable]

@@ -73,7 +73,8 @@ class Reaction:
                 )
         for end in over:
             how = "makes progress again" if end.ending == "goes-on" else "has ended"
-            self._log(f"resolved: hang {end.hang.id}: job {end.hang.job} {how} after {duration(now - end.hang.since)}")
+            later = f"{duration(now - end.hang.since)} after it was first observed to hang"
+            self._log(f"resolved: hang {end.hang.id}: job {end.hang.job} {how}, {later}")
         if written:
             self.evidence_bytes = self._evidence.bytes()
         return [kept for _, kept in written]

@@ -144,6 +144,17 @@ def rows(*texts: str) -> dict[str, Row]:
     return {row.name: row for row in compare([line for text in texts for line in launches(text)])}
 
 
+@pytest.mark.parametrize(("ranks", "wrong"), [("00", True), ("01", False), ("$i $i", False)])
+def test_two_lines_without_a_launcher_start_two_ranks(ranks: str, wrong: bool) -> None:
+    """A loop of the shell gives each its own."""
+    lines = [
+        f"MASTER_ADDR=n0 WORLD_SIZE=2 RANK={rank} python train.py"
+        for rank in (ranks.split() if " " in ranks else ranks)
+    ]
+    row = rows(*lines)["RANK"]
+    assert (row.standing, row.wrong) == ("must differ", wrong)
+
+
 def test_the_two_nodes_of_a_cpu_run() -> None:
     found = rows(WIRED, WIRELESS)
     assert not any(row.wrong for row in found.values())

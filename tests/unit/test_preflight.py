@@ -87,12 +87,20 @@ def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
 def test_the_python_of_the_one_file_may_lack_torch() -> None:
     """The launch may use another one, so this is no failure."""
     versions = {"hangdoc": "1", "Python": "3.11", "torch": None}
-    there = node(2, versions=versions, portable="/usr/bin/python3", launcher_python="/opt/conda/bin/python3")
+    there = node(
+        2, versions=versions, other_python="/usr/bin/python3", portable=True, launcher_python="/opt/conda/bin/python3"
+    )
     (check,) = failing([node(1), there]).values()
     assert (check.status, check.nodes) == ("warn", ("n2",))
     assert check.text == "not checked on n2: hangdoc.pyz runs with /usr/bin/python3, which has no torch"
     assert (
         check.remedy == "Run hangdoc.pyz with the Python of the launch: /opt/conda/bin/python3 hangdoc.pyz preflight."
+    )
+    (check,) = failing([node(1), node(2, versions=versions, other_python="/tools/bin/python")]).values()
+    assert check.text == "not checked on n2: hangdoc runs with /tools/bin/python, which has no torch"
+    assert (
+        check.remedy
+        == "Name the launch with the path of its launcher: hangdoc preflight -- /PATH/torchrun ... train.py."
     )
     found = [check for check in all_checks([node(1, versions=versions), there], LINKS, PLAN) if check.name == "torch"]
     assert [(check.status, check.nodes) for check in found] == [("fail", ("n1",)), ("warn", ("n2",))]

@@ -229,8 +229,17 @@ class BatchCount(NamedTuple):
     """Another number in each pass over the data; None if nothing shows it."""
 
 
+_MOST_BATCHES = 10**7
+"""A loop that counts further takes microseconds for each: it gives no batches."""
+
+
 def count_batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
+    count = _count_batches(rank)
+    return count if max(count.done or 0, count.total or 0) <= _MOST_BATCHES else BatchCount()
+
+
+def _count_batches(rank: Rank) -> BatchCount:
     if observed.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
             return BatchCount(view.done, view.total, "loader", view.pass_id)
