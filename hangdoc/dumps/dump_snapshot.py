@@ -146,10 +146,14 @@ def _describe_runs(runs: Sequence[Run]) -> list[str]:
         texts.append(f"the files are of {len(runs)} runs: {'; '.join(parts)}. Files of an earlier run can be removed")
     for run in runs:
         if run.unsure:
-            texts.append(
-                f"nothing in the files shows that those of {ranks(run.dumps)} are of one run: no call that "
-                f"{do((dump.rank for dump in run.unsure), 'has', 'have')} finished is in another file"
-            )
+            unsure = (dump.rank for dump in run.unsure)
+            why = f"no call that {do(unsure, 'has', 'have')} finished is in another file"
+            counted = [calls for dump in run.dumps.values() for calls in dump.calls.values()]
+            if not counted:
+                why = "they do not name the ranks of the groups of their calls"
+            elif not any(calls.finished_us for calls in counted) and any(len(calls.made_us) > 1 for calls in counted):
+                why = "torch did not record when their calls ended, as with Gloo"
+            texts.append(f"nothing in the files shows that those of {ranks(run.dumps)} are of one run: {why}")
         texts += [
             f"the clock of {encodable(name)[:200]} is {duration(abs(skew_us) / _US)} {'ahead' if skew_us > 0 else 'behind'}, "
             "or the file is of another run"

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Sequence
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
 from hangdoc.phrases import caller, do, duration, frequency, milliseconds, numbers, printable, shorten
 
+_NO_RANK = (
+    "No rank of this run was observed: all have just ended, or none has started. Look at the log of the launcher, or run hangdoc "
+    "again in some seconds."
+)
 VERDICT_STYLE = {
     "hung": "bold red",
     "waiting": "bold yellow",
@@ -96,7 +100,7 @@ def without_finding(job: Job) -> str:
     if job.verdict == "healthy":
         return "Every rank is making progress."
     if job.verdict != "waiting":
-        return "Nothing found."
+        return "Nothing found." if job.ranks else _NO_RANK
     if any(rank.label != "dead" for rank in job.ranks):
         return "Some ranks are not making progress, but no rank is waiting for another rank."
     return (

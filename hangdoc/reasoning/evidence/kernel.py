@@ -56,6 +56,11 @@ def how_it_ended(process: Process) -> str:
     return f"exited with code {code >> 8 & 0xFF}"
 
 
+def was_killed(process: Process) -> bool:
+    """Whether SIGKILL has ended a process."""
+    return process.exit_code is not None and process.exit_code & 0x7F == signal.SIGKILL
+
+
 # --- system calls by what a thread waits for in them (names as in `KernelThread.syscall`) -----------------------------
 
 

@@ -77,6 +77,7 @@ from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration, shorten
 from hangdoc.program import around
 from hangdoc.reasoning.causes.loops import describe_exit
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -164,7 +165,8 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         evidence=words.sides(run, blockage, between),
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
         may_end=not because,
-        commands=children.look(run, first)
+        commands=children.explain_end(run, first)
+        or children.look(run, first)
         or next_steps.continue_after_signal(stopped, "signal")
         or next_steps.show(beside)
         or None,
@@ -196,7 +198,16 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     tested = [local for local in rank.frame.locals if local.name in names_in(tests) and local.length is None]
     values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
-    return [Evidence(rank.rank, "source", text)]
+    return [Evidence(rank.rank, "source", text), *_called_at(rank)]
+
+
+def _called_at(rank: Rank) -> list[Evidence]:
+    """Where the function in which a rank polls was called: for what it polls may be an argument."""
+    at = next((at for at, frame in enumerate(rank.own) if frame is rank.frame), None)
+    caller = rank.own[at + 1] if at is not None and at + 1 < len(rank.own) else None
+    if caller is None or caller.source is None:
+        return []
+    return [Evidence(rank.rank, "source", f"it was called at {short(caller.file)}:{caller.line} `{caller.source}`")]
 
 
 def _describe_last(sender: Holder) -> str:
@@ -238,7 +249,7 @@ def describe_dump(run: Run, blockage: Blockage, kind: BetweenCalls) -> Draft:
     waiting = words.waiting_in(blockage.waiting, words.ranks(who))
     return Draft(
         confidence=0.85,
-        summary=f"{waiting}, which had not made it when torch wrote {dumps}{last}",
+        summary=f"{waiting}, which had made no further call when torch wrote {dumps}{last}",
         evidence=words.class_evidence(blockage.waiting),
         remedy=f"Find out what {words.ranks(who)} did after {its} last call: look at the log, and at the code that follows. If "
         "this work is expected, raise the timeout of the process group.",

@@ -4,7 +4,7 @@ from itertools import takewhile
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.kernel import how_it_ended
+from hangdoc.reasoning.evidence.kernel import how_it_ended, was_killed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
@@ -25,6 +25,12 @@ def ended(run: Run, rank: Rank) -> list[Evidence]:
         Evidence(rank.rank, "kernel", f"child process {child.pid} is dead: {how_it_ended(child)}")
         for child in dead[:_MOST]
     ]
+
+
+def explain_end(run: Run, rank: Rank) -> tuple[Command, ...]:
+    """The command that shows whether the kernel has killed a child process for its memory; none if nothing killed one."""
+    killed = any(child.state in "ZX" and was_killed(child) for child in _children(run, rank))
+    return (next_steps.KERNEL_LOG,) if killed else ()
 
 
 def by_place(run: Run, rank: Rank) -> dict[str, list[int]]:
