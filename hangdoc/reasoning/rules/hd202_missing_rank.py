@@ -113,6 +113,8 @@ _LEFT_REQUEST = (
     "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
     "ranks."
 )
+_BEFORE_REST = 5.0
+"""Seconds between the last call or byte and the rest."""
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -146,7 +148,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     beside = [holder.pid for holder in holders] + [each.pid for each in (sender.sends_to if sender is not None else ())]
     between = [
         *recorded_waits(run, blockage.awaited),
-        Evidence(first.rank, "cpu", _progress(first)),
+        Evidence(first.rank, "cpu", _progress(first, blockage.age_seconds or 0.0)),
         *_polled_for(first, kind),
         *_chain(first, sender),
         *_arrival(first, blockage),
@@ -173,14 +175,15 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     )
 
 
-def _progress(rank: Rank) -> str:
-    """How much of its CPU a rank used, whether its counters changed, and why it is in its state."""
+def _progress(rank: Rank, age_seconds: float) -> str:
+    """How much of its CPU a rank used, whether its counters changed, and why it is in its state. Where it has run since the wait
+    began, an observer may have woken it: since when it rests shows nothing."""
     why = rank.why if rank.why != words.doing(rank) else ""
     cpu = f"{rank.cpu_percent:.0f}% CPU" if rank.cpu_percent is not None and "core" not in why else ""
     idle = rank.idle_seconds or 0.0
     still = (
         f"it had not run for {duration(idle)} when the observation began"
-        if idle >= 1.0
+        if idle >= max(1.0, age_seconds - _BEFORE_REST)
         else "none of its counters changed"
     )
     progress = "its counters changed" if rank.counters_moved else still
