@@ -18,7 +18,7 @@ _PACKAGES = "-packages/"
 _TESTS_FILES = regex(
     r"\b(exists|lexists|is_file|isfile|is_dir|isdir|glob|iglob|rglob|listdir|scandir|iterdir|access|stat|getmtime|getsize)\("
 )
-_CLOCK = regex(r"([\w.]*\.)?(monotonic|time|perf_counter|process_time|now|utcnow)(_ns)?")
+_CLOCK = regex(r"(time\.)?(monotonic|time|perf_counter)(_ns)?|(datetime\.){0,2}(now|utcnow)")
 """Functions of Python that tell the time."""
 _CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
@@ -41,15 +41,29 @@ def tests_files(loop: Loop) -> bool:
 
 
 def ends_at_a_time(loop: Loop) -> bool:
-    """Whether a loop ends when its time is over, and by nothing else: its header compares only the clock, and no statement leaves
-    it."""
+    """Whether a loop ends when its time is over, and by nothing else: its header is `clock() < end` or `clock() - begin <
+    seconds`, none of these variables is changed in the loop, and no statement leaves it."""
     header = loop.header.removeprefix("while ") if loop.header.startswith("while ") and not loop.exits else ""
-    compared = parsed_expression(header)
-    if not isinstance(compared, ast.Compare):
-        return False
-    calls = [node for node in ast.walk(compared) if isinstance(node, ast.Call)]
-    clocks = (_CLOCK.fullmatch(unparsed(call.func) or "") for call in calls)
-    return bool(calls) and all(clocks) and not any(isinstance(node, ast.BoolOp) for node in ast.walk(compared))
+    match parsed_expression(header):
+        case ast.Compare(left=early, ops=[ast.Lt() | ast.LtE()], comparators=[late]):
+            pass
+        case ast.Compare(left=late, ops=[ast.Gt() | ast.GtE()], comparators=[early]):
+            pass
+        case _:
+            return False
+    begins = True
+    if isinstance(early, ast.BinOp) and isinstance(early.op, ast.Sub):
+        # Another thread may renew an attribute, such as the time of the last beat.
+        begins = isinstance(early.right, ast.Name) and early.right.id not in loop.advances
+        early = early.left
+    ends = not any(isinstance(node, ast.Call) for node in ast.walk(late)) and not {
+        node.id for node in ast.walk(late) if isinstance(node, ast.Name)
+    } & set(loop.advances)
+    return _is_clock(early) and begins and ends
+
+
+def _is_clock(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and not node.args and bool(_CLOCK.fullmatch(unparsed(node.func) or ""))
 
 
 def positions(frames: Sequence[Frame]) -> tuple[int, ...]:

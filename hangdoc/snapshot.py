@@ -204,7 +204,8 @@ class RayTask(Value, frozen=True, kw_only=True):
 
     pid: int
     title: str
-    """`ray::Rollout.play`: the class of the actor and the method, or the function."""
+    """`ray::Rollout.play`: the class of the actor and the method. In a task of a function, a worker has a title like an idle
+    one."""
     idle_seconds: float | None = None
     """For how long its main thread, which executes the task, has not run; None if that is not known."""
 

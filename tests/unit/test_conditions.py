@@ -24,6 +24,8 @@ NAMES = {"debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]
         ("step % 20 == 0", True),
         ("step // (r - 1) > 0", None),  # a division by zero
         ("step - loss > 0", None),
+        (" - ".join(["r"] * 9) + " < 0", True),
+        (" - ".join(["r"] * 300) + " < 0", None),
         ("is_main()", None),
         ("name > 3", None),
     ],

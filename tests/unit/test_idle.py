@@ -203,6 +203,9 @@ def test_a_server_that_keeps_all_ranks_waiting_is_to_blame_and_no_rank() -> None
     in_call = rank(1, *c10d("all_reduce"), frame("main", 9))
     (job,) = diagnose(snapshot(asks(0, server), in_call, silence=600.0)).jobs
     assert (job.verdict, job.findings[0].culprits, job.findings[0].victims) == ("hung", (0,), (1,))
+    crosswise = [asks(number, Holder(pid=101 - number, name="python", state="S")) for number in range(2)]
+    (job,) = diagnose(snapshot(*crosswise, silence=600.0)).jobs
+    assert (job.verdict, job.findings[0].culprits) == ("hung", (0, 1))
 
 
 def test_who_waits_for_a_message_of_the_server_that_started_it_is_idle() -> None:

@@ -660,16 +660,17 @@ def test_which_end_of_a_unix_connection_is_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_cache")
 def test_anybody_may_send_to_a_datagram_socket_with_an_address(tmp_path: Path) -> None:
-    """A control socket: not one that only sends, and not one of a pair."""
+    """A control socket: not one that only sends, not one of a pair, and not one that got its address by itself when it sent."""
     with ExitStack() as stack:
-        bound, connected, sends = (
-            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) for _ in range(3)
+        bound, connected, sends, automatic = (
+            stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) for _ in range(4)
         )
+        automatic.bind("")
         pair = [stack.enter_context(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)]
         bound.bind(str(tmp_path / "control"))
         connected.bind(str(tmp_path / "replies"))
         connected.connect(str(tmp_path / "control"))
-        sockets = (bound, connected, sends, *pair)
+        sockets = (bound, connected, sends, automatic, *pair)
         inodes = [os.fstat(each.fileno()).st_ino for each in sockets]
         listens = [peers.listens(PROC, inode, file_holders.period()) for inode in inodes]
-    assert listens == [True, False, False, False, False]
+    assert listens == [True, False, False, False, False, False]

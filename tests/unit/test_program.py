@@ -114,7 +114,12 @@ def test_a_packages_command_is_no_place() -> None:
         ("while time.time() - began < args.hours * 3600", (), True),
         ("while datetime.datetime.now() <= self.until", (), True),
         ("while time.monotonic() < end and not ready", (), False),
+        ("while end > time.monotonic()", (), True),
         ("while time.monotonic() < read_limit(path)", (), False),
+        ("while time.monotonic() > end", (), False),
+        ("while time.monotonic() - self.last_beat < 60", (), False),  # another thread may renew it
+        ("while time.monotonic() - last < 60", (), False),
+        ("while progress.time() < end", (), False),
         ("while step < steps", (), False),
         ("while True", (), False),
         ("for _ in range(9)", (), False),
@@ -123,5 +128,7 @@ def test_a_packages_command_is_no_place() -> None:
 )
 def test_a_loop_that_ends_at_a_time(header: str, exits: tuple[Exit, ...], ends: bool) -> None:
     """It polls nothing."""
-    loop = Loop(line=1, end_line=5, header=header, counters=(), every=0, start=None, exits=exits)
+    loop = Loop(
+        line=1, end_line=5, header=header, counters=(), every=0, start=None, exits=exits, advances=("last", "step")
+    )
     assert ends_at_a_time(loop) is ends

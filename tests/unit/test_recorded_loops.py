@@ -160,3 +160,9 @@ def test_epochs_with_fewer_batches_are_over_sooner(total: int, code: str) -> Non
     (job,) = diagnose(snapshot(inside, outside, silence=600.0)).jobs
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", code, (1,))
     assert ("(40 batches vs. 60 on rank 0)" in job.findings[0].summary) is (code == "HD101")
+    stops = replace(epochs, exits=(Exit(line=32, statement="break", conditions=("val_loss > best",)),))
+    frames = [replace(frame, loops=(stops,) if frame is fits else ()) for frame in (fits, replace(fits, line=34))]
+    inside = rank(0, *c10d("all_reduce"), FRAME, frames[0], loops=Loops(loaders=(of_one_pass,)))
+    outside = rank(1, *c10d("barrier"), frames[1], loops=Loops(loaders=(kept,)))
+    (job,) = diagnose(snapshot(inside, outside, silence=600.0)).jobs
+    assert job.findings[0].code == "HD105"

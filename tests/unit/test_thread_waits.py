@@ -155,6 +155,10 @@ def test_a_rank_whose_child_polls_polls() -> None:
     asleep = kernel(200, "clock_nanosleep", sleep_seconds=1.5, whole_sleep_seconds=2.0)
     watcher = child(200, asleep, frame("<module>", 16, loops=(looks,)))
     found = wait_of(owner, watcher)
+    for_end = process((kernel(MAIN, "wait4"), (frame("wait", 1, "/usr/lib/python3.11/subprocess.py", library=True),)))
+    assert not isinstance(wait_of(for_end, watcher).hold, Asleep)
+    grandchild = child(201, kernel(201, "clock_nanosleep", sleep_seconds=40.0, whole_sleep_seconds=60.0))
+    assert not isinstance(wait_of(owner, watcher, grandchild).hold, Asleep)
     assert isinstance(found.hold, Asleep)
     assert (found.state, found.hold.polls, found.hold.period) == ("waiting-child", True, 2.0)
     assert (

@@ -22,8 +22,9 @@ from hangdoc.snapshot import Communicator, Communicators, Unavailable
 from hangdoc.torch_facts.nccl import version_text
 from hangdoc.torch_facts.nccl_layouts import CommLayout, known_versions, layout_of
 
-_AGAIN_SECONDS, _AGAIN_SHARE = 5.0, 0.1
-"""A process without NCCL is looked at again after this time, or this share of its age: it may load it later. That takes 1 ms."""
+_AGAIN_SECONDS, _LATEST_SECONDS, _AGAIN_SHARE = 5.0, 60.0, 0.1
+"""A process without NCCL is looked at again after this share of its age, between these times: it may load it later. That takes 1
+ms."""
 _NOTE_BYTES = 64
 _NONE = "it has not loaded NCCL"
 
@@ -152,7 +153,7 @@ def _find_libraries(observation: Observation, target: Target) -> _Place:
         if layout is not None:
             loaded.append(_Loaded(library, layout))
         why = why or reason
-    wait = max(_AGAIN_SECONDS, _AGAIN_SHARE * age(observation.proc, target.start_ticks))
+    wait = max(_AGAIN_SECONDS, min(_LATEST_SECONDS, _AGAIN_SHARE * age(observation.proc, target.start_ticks)))
     return _Place(target.start_ticks, time.monotonic() + wait, tuple(loaded), why or _NONE)
 
 

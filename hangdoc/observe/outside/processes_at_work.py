@@ -91,7 +91,9 @@ def judged(
         for holder in holders
     ]
     first = sorted(judged_holders, key=lambda holder: not holder.works)[:_MAX_HOLDERS]
-    return tuple(holder if holder.works else _add_receivers(proc, holder, waiting) for holder in first)
+    return tuple(
+        holder if holder.pid == waiting else _add_receivers(proc, holder, waiting, observed) for holder in first
+    )
 
 
 def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -230,8 +232,9 @@ def _judge(
     proc: ProcFS, holder: Holder, above: frozenset[int], passed: frozenset[int], least: _Least, since: float | None
 ) -> Holder:
     period = file_holders.period()
-    # What a stopped process did a moment ago is over.
-    works = holder.state != "T" and _works(proc, holder.pid, period, least, alone=holder.pid in above)
+    if holder.state == "T":  # what it did a moment ago is over, and nobody gets anything through it
+        return holder
+    works = _works(proc, holder.pid, period, least, alone=holder.pid in above)
     if not works and least is not INHERITED:
         behind = sorted(peers.of_processes(proc, {holder.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
@@ -242,19 +245,23 @@ def _judge(
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
     sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above, related=least is INHERITED)
-    for_events = holder.state != "T" and _waits_for_events(proc, holder.pid)
+    for_events = _waits_for_events(proc, holder.pid)
     accepts = for_events and _waits_for_connections(proc, holder.pid, period)
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
 
 
-def _add_receivers(proc: ProcFS, holder: Holder, waiting: int) -> Holder:
-    """A process that is not at work, with those for which it waits to send data. The last of them may be at work."""
+def _add_receivers(proc: ProcFS, holder: Holder, waiting: int, observed: frozenset[int]) -> Holder:
+    """A process with those for which it waits to send data, if it is not at work. The last of them may be."""
+    if holder.works or holder.state == "T":
+        return holder
     period = file_holders.period()
     chain = receivers.find_receivers(proc, holder.pid, waiting, period)
     if not chain:
         return holder
     last = chain[-1].pid
-    if _works(proc, last, period, _ANY, alone=last in process_table.read_ancestry(proc, waiting)):
+    if last not in observed and _works(
+        proc, last, period, _ANY, alone=last in process_table.read_ancestry(proc, waiting)
+    ):
         return msgspec.structs.replace(holder, works=True, behind=last)
     return msgspec.structs.replace(holder, sends_to=chain)
 

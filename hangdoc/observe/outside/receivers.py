@@ -33,6 +33,17 @@ def may_be_shown(proc: ProcFS, pid: int, waiting: int) -> bool:
     return owner == 0 or owner == process_table.user_of(proc, pid)
 
 
+def _find_other_ends(proc: ProcFS, pid: int, call: str, arguments: list[int], period: int) -> set[int]:
+    """The processes that can read what a system call writes to a socket or a pipe. Raises ProcError and ValueError."""
+    pids: set[int] = set()
+    for file in awaited_files.awaited(proc, pid, call, arguments, search=True):
+        if file.kind == "socket" and file.inode is not None:
+            pids.update(peers.of_socket(proc, file.inode, period))
+        elif file.kind == "pipe" and file.writes:
+            pids.update(reader.pid for reader in file.holders or ())
+    return pids
+
+
 @lru_cache(256)
 def _find_receiver(proc: ProcFS, pid: int, period: int) -> Holder | None:
     """The only process to which threads of another one are blocked in sending data; None if there is none, or if there are
@@ -42,16 +53,19 @@ def _find_receiver(proc: ProcFS, pid: int, period: int) -> Holder | None:
     except ProcError:
         return None
     pids: set[int] = set()
+    searched: set[str] = set()
     for tid in tids:
+        if len(pids - {pid}) > 1:
+            break
         with contextlib.suppress(ProcError, ValueError):
             call, arguments = system_calls.current(proc, f"{pid}/task/{tid}")
-            if call not in system_calls.SENDS:
+            files = (
+                awaited_files.awaited(proc, pid, call, arguments, search=False) if call in system_calls.SENDS else ()
+            )
+            if call is None or not files or files[0].name in searched:
                 continue
-            for file in awaited_files.awaited(proc, pid, call, arguments, search=True):
-                if file.kind == "socket" and file.inode is not None:
-                    pids.update(peers.of_socket(proc, file.inode, period))
-                elif file.kind == "pipe" and file.writes:
-                    pids.update(reader.pid for reader in file.holders or ())
+            searched.add(files[0].name)
+            pids.update(_find_other_ends(proc, pid, call, arguments, period))
     pids.discard(pid)
     readers = file_holders.read_holders(proc, pids) if len(pids) == 1 else ()
     return readers[0] if readers else None

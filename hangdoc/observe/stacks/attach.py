@@ -36,6 +36,8 @@ some milliseconds (docs/performance.md)."""
 _TRACER_WAIT_NATIVE = 3.0
 """The same for native frames, which need a pause of our own. Native dumps of other observers take 0.4 to 2 s."""
 _TRIES = 12
+_NO_THREAD = 0
+"""For a thread whose number here is not known: no thread has it."""
 _MANY_THREADS = 400
 """A process with more threads is read without a pause. Pausing takes about 0.1 ms per thread, and the first threads are
 paused for all of that time."""
@@ -64,7 +66,7 @@ def _renumber(proc: ProcFS, pid: int, stack: Stack | Unavailable) -> Stack | Una
     except ProcError:  # it has ended
         return stack
     threads = (
-        replace(thread, tid=here.get(thread.tid, thread.tid)) if thread.tid is not None else thread
+        replace(thread, tid=here.get(thread.tid, _NO_THREAD)) if thread.tid is not None else thread
         for thread in stack.threads
     )
     return replace(stack, threads=tuple(threads)) if here else stack

@@ -71,7 +71,7 @@ def _waits(observation: Observation, pid: int, tid: int) -> bool:
 
 def _read_thread(memory: Memory, frames: Frames, state: ThreadState, here: dict[int, int]) -> PythonThread:
     """A thread. `here`: as of `threads_from_inside`."""
-    tid = here.get(state.tid, state.tid) if state.tid is not None else None
+    tid = here.get(state.tid, 0) if here and state.tid is not None else state.tid
     stack = tuple(_make_frame(memory, frames.qualified_name(frame), frame) for frame in frames.stack(state))
     return PythonThread(tid=tid, name=None, active=False, owns_gil=False, frames=stack)
 

@@ -2,6 +2,7 @@
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
+from hangdoc.program import early_exits
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
@@ -123,10 +124,12 @@ def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
 
 def _compare_inner_loaders(less: Rank, more: Rank) -> list[Difference]:
     """Dataloaders of loops inside the one that was left, such as those of an epoch: a rank with fewer batches in each of them has
-    done its epochs sooner."""
+    done its epochs sooner. Nothing, if it may have left the loop before its end."""
+    if more.loop is None or early_exits(more.loop.loop) or left_by_break(less):
+        return []
     differences = []
     for theirs in iterators.list_loaders(more.process):
-        if not theirs.begins or not theirs.total or (more.loop is not None and theirs.begins == more.loop.loop.line):
+        if not theirs.begins or not theirs.total or theirs.begins == more.loop.loop.line:
             continue
         mine = iterators.find_unused_like(less.process, theirs)
         if mine is not None and mine.total is not None and mine.total < theirs.total:

@@ -36,6 +36,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
+_MOST_OPERATIONS = 8
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
@@ -136,12 +137,14 @@ def _find_truth(node: ast.expr, rank: Rank) -> bool | None:
             return bool(value[0]) if value is not None else None
 
 
-def _find_value(node: ast.expr, rank: Rank) -> tuple[Any] | None:
-    """The value of a constant or a variable on a rank; None if it is not known."""
+def _find_value(node: ast.expr, rank: Rank, depth: int = 0) -> tuple[Any] | None:
+    """The value of a constant, a variable or a short sum on a rank; None if it is not known."""
     if isinstance(node, ast.Constant):
         return (node.value,)
     if isinstance(node, ast.BinOp):
-        sides = (_find_value(node.left, rank), _find_value(node.right, rank))
+        if depth == _MOST_OPERATIONS:
+            return None
+        sides = (_find_value(node.left, rank, depth + 1), _find_value(node.right, rank, depth + 1))
         compute = _OPERATIONS.get(type(node.op))
         if compute is None or not all(side is not None and type(side[0]) is int for side in sides):
             return None

@@ -236,7 +236,9 @@ _MOST_BATCHES = 10**7
 def count_batches(rank: Rank) -> BatchCount:
     """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
     count = _count_batches(rank)
-    return count if max(count.done or 0, count.total or 0) <= _MOST_BATCHES else BatchCount()
+    if (count.done or 0) > _MOST_BATCHES:
+        return BatchCount()
+    return count if (count.total or 0) <= _MOST_BATCHES else count._replace(total=None)
 
 
 def _count_batches(rank: Rank) -> BatchCount:

@@ -394,26 +394,41 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
     about = "waiting for a child process"
     if writers:
         about = f"waiting for output of its child process (pid {writers[0].pid}, {writers[0].name})"
-    if len(children) == 1 and (passed_on := _find_wait_of_child(waiter, children[0])) is not None:
+    passed_on: OnNetwork | Asleep | None = None
+    if len(children) == 1:
+        passed_on = _find_peer_of_child(waiter, children[0])
+        if passed_on is None and writers and not by_end:
+            passed_on = _find_poll_of_child(waiter, children[0])
+    if passed_on is not None:
         why = f"{about}, which is {passed_on}" if isinstance(passed_on, OnNetwork) else str(passed_on)
         return ThreadWait("waiting-child", why, passed_on)
     return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
 
 
-def _find_wait_of_child(waiter: Waiter, child: Process) -> OnNetwork | Asleep | None:
-    """What a child process waits for: other processes at a connection, or a condition for which it polls. Then so does who waits
-    for it."""
-    kernel = find_kernel_thread(child, child.pid)
-    thread = next((each for each in observed.python_threads(child) if tid_of(child, each) == child.pid), None)
+def _find_peer_of_child(waiter: Waiter, child: Process) -> OnNetwork | None:
+    """What a child process waits for at a connection, if other processes are at its other end. Then so does who waits for it."""
+    kernel, thread = find_kernel_thread(child, child.pid), _find_main_thread(child)
     if kernel is None or thread is None:
         return None
-    if sleeps.is_polling(child, thread, kernel):
-        return replace(sleeps.describe_sleep(child, thread, kernel), of_child=child.pid)
     peer = find_peer(Waiter(child, thread, kernel, connections=waiter.connections))
     own = {waiter.process.pid, *(helper.pid for helper in waiter.helpers)}
     if not isinstance(peer, OnNetwork) or not peer.holders or any(holder.pid in own for holder in peer.holders):
         return None
     return peer
+
+
+def _find_poll_of_child(waiter: Waiter, child: Process) -> Asleep | None:
+    """The poll of a child process for whose next output a rank waits, if no other thread or process below the rank may work for
+    it: what the child looks for is what the rank waits for."""
+    kernel, thread = find_kernel_thread(child, child.pid), _find_main_thread(child)
+    alone = len(waiter.helpers) == 1 and len(observed.python_threads(child)) == 1
+    if not alone or thread is None or not sleeps.is_polling(child, thread, kernel):
+        return None
+    return replace(sleeps.describe_sleep(child, thread, kernel), of_child=child.pid)
+
+
+def _find_main_thread(process: Process) -> PythonThread | None:
+    return next((each for each in observed.python_threads(process) if tid_of(process, each) == process.pid), None)
 
 
 def _find_awaited_children(waiter: Waiter) -> list[Process]:

@@ -86,6 +86,7 @@ from hangdoc.reasoning.model.holds import (
     Busy,
     ChildStopped,
     Elsewhere,
+    ForOthers,
     GetsRequests,
     Hold,
     InStore,
@@ -98,7 +99,7 @@ from hangdoc.reasoning.model.holds import (
     describe_holders,
 )
 from hangdoc.reasoning.model.kinds import HoldsLock
-from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
@@ -141,7 +142,8 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     dead, inside = children.ended(run, first), children.places(run, first)
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
-    sender = next((holder for holder in holders if holder.sends_to), None)
+    waited_for = (kind.holders if isinstance(kind, ForOthers) else None) or ()
+    sender = next((holder for holder in waited_for if holder.sends_to), None)
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     beyond = f"; beyond it, {_describe_last(sender)}" if sender is not None else ""
     stopped = [holder.pid for holder in holders if holder.state == "T"]
@@ -296,9 +298,7 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(holders=holders) if holders is not None and any(holder.state in "Tt" for holder in holders):
             return f"The server is stopped. {_resume(holders)}"
-        case OnNetwork(holders=holders) if sender := next(
-            (holder for holder in holders or () if holder.sends_to), None
-        ):
+        case ForOthers(holders=holders) if sender := next((each for each in holders or () if each.sends_to), None):
             return _let_read(sender.sends_to[-1])
         case OnNetwork(serves=True, sends=True):
             return "The client does not read what the rank sends. End it, and give the write a timeout."
@@ -306,9 +306,10 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return "The processes that could release the lock have ended. Find out why."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
-    where = f"line where {words.are(blockage.culprits)}"
+    who = blockage.culprits or numbers_of(blockage.awaited)
+    where = f"line where {words.are(who)}"
     if inside:
-        where = f"lines where {words.ranks(blockage.culprits)} and the child processes are"
+        where = f"lines where {words.ranks(who)} and the child processes are"
     return f"Look at the {where}. {_WAITS_TOO_LONG}"
 
 

@@ -44,9 +44,9 @@ torch's record of each rank's calls shows that the ranks made different calls of
 one number. The fewer ranks are odd; of two sides of one size, the one whose call
 is not what followed the same calls before. The source around the two lines then
 shows a condition, or that one line comes after the other. A condition that holds on
-both sides (`if args.distributed:`) is no reason. A rank that has left the loop of
-the call after as many calls as the others left one out in an earlier iteration. Then
-their condition is no proof. If the evidence names a condition,
+both sides (`if args.distributed:`) is no reason. A rank that has left the loop of the
+call with as many calls as the others left one out in some iteration. Then their
+condition is no proof. If the evidence names a condition,
 its variables differ, or it reports that they could not be read. Without a
 record (Gloo before torch 2.11), only a condition on the rank (`if rank == 0:`)
 is enough for this finding; otherwise it is HD201.
@@ -109,8 +109,8 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
 
 
 def _find_loop_of_skip(run: Run, blockage: Blockage, makers: Sequence[Class]) -> Loop | None:
-    """The innermost loop that a culprit has left with as many calls as the ranks that wait inside it: it left out calls in an
-    earlier iteration. None if it may have left out just the present one."""
+    """The innermost loop that a culprit has left, although it has made as many calls as the ranks that wait inside it: it left
+    one out in an iteration. None for none."""
     culprits = [rank for number, rank in run.ranks.items() if number in blockage.culprits]
     if not culprits or not makers or set(ranks_of(makers)) & set(blockage.culprits):
         return None
@@ -126,9 +126,9 @@ def _describe_skip(
     such = f", or a condition such as `{condition.test}`" if condition is not None else ", or a condition"
     return Draft(
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{words.ranks(who)} left the loop `{loop.header}` after as many calls as {words.ranks(others)}, which "
+        summary=f"{words.have(who)} left the loop `{loop.header}` and made as many calls as {words.ranks(others)}, which "
         f"{words.be(others)} still in it, waiting in {words.operation(makers[0].first)}: {words.verb(who, 'it', 'they')} left "
-        f"out a call in an earlier iteration; {words.waiting_in([*kind.others] or blockage.awaited)}",
+        f"out a call in an iteration; {words.waiting_in([*kind.others] or blockage.awaited)}",
         evidence=sentences.call_evidence(run, kind.parts, deciding=()),
         remedy=f"Find the iteration in which {words.ranks(who)} left out the call: an exception that was caught, a "
         f"`continue`{such}. Let all ranks decide on it together: all_reduce a flag before the branch.",

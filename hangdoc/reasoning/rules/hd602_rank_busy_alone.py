@@ -54,7 +54,8 @@ torch.
 
 A rank in an endless search or retry loop looks the same as long as its counters
 change. Run hangdoc again some minutes later and compare the numbers. A request
-that was lost on its way looks like none.
+that was lost on its way looks like none. A client that waits for a reply at a
+datagram socket with a path looks like a server.
 
 ## References
 
@@ -106,10 +107,9 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
 @about(Idle, Serves)
 def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     sure = not isinstance(kind, Idle) or kind.sure
-    tasks = next(
-        (rank.process.ray_tasks for rank in run.living if rank.process is not None and rank.process.ray_tasks), ()
-    )
-    meanwhile = [Evidence(blockage.culprits[0], "processes", _describe_task(task)) for task in tasks]
+    actor = next((rank for rank in run.living if rank.process is not None and rank.process.ray_tasks), None)
+    tasks = actor.process.ray_tasks if actor is not None and actor.process is not None else ()
+    meanwhile = [Evidence(actor.rank, "processes", _describe_task(task)) for task in tasks if actor is not None]
     what = "idle" if sure else "idle, or waiting for what never comes"
     return Draft(
         confidence=0.75 if sure else 0.6,

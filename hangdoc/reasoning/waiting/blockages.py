@@ -146,20 +146,18 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         waiting = _classes_at(waits, (end.upstream for end in ends))
         awaited = _classes_at(waits, (end.nodes for end in ends))
         ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
-        blockages.append(
-            Blockage(
-                kind=_idle_or(hold, awaited, waiting),
-                awaited=awaited,
-                culprits=tuple(ranks) if hold.BLAMES_RANKS and not _all_wait_for_others(hold, waiting) else (),
-                waiting=waiting,
-            )
-        )
+        kind = _idle_or(hold, awaited, waiting)
+        blames = hold.BLAMES_RANKS and not (kind is hold and _all_wait_for_others(run, hold, waiting))
+        blockages.append(Blockage(kind=kind, awaited=awaited, culprits=tuple(ranks) if blames else (), waiting=waiting))
     return blockages
 
 
-def _all_wait_for_others(hold: Hold, waiting: Sequence[Class]) -> bool:
-    """Whether no rank waits for another one, and what they wait for is known: other processes keep them waiting."""
-    return not waiting and isinstance(hold, ForOthers) and bool(hold.holders)
+def _all_wait_for_others(run: Run, hold: Hold, waiting: Sequence[Class]) -> bool:
+    """Whether no rank waits for another one, and what they wait for is known: processes outside of the run keep them waiting."""
+    if waiting or not isinstance(hold, ForOthers) or not hold.holders or hold.ends == "by-itself":
+        return False
+    ranks = {rank.pid for rank in run.ranks.values()}
+    return not any(holder.pid in ranks for holder in hold.holders)
 
 
 def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
