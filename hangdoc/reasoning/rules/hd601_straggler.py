@@ -123,11 +123,18 @@ def _draft(
         culprits=slow,
         victims=[rank.rank for rank in rest],
         summary=f"{words.are(slow)} slower than the others: {how}"
-        + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
+        + (f" ({why})" if why else _describe_work(busy[0])),
         evidence=evidence,
         remedy="Balance the work between the ranks, or fix what slows the late one down.",
         commands=next_steps.look_again(busy[0]),
     )
+
+
+def _describe_work(slow: Rank) -> str:
+    """What a slow rank was doing; that nothing shows why it is slow, if it computed."""
+    if slow.label == "computing" and slow.state != "computing":
+        return f"; at the look it was {words.doing(slow)}"
+    return "; no other difference was found, so it may have more work"
 
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
