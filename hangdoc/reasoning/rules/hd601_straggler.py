@@ -122,8 +122,7 @@ def _draft(
         confidence=confidence,
         culprits=slow,
         victims=[rank.rank for rank in rest],
-        summary=f"{words.are(slow)} slower than the others: {how}"
-        + (f" ({why})" if why else _describe_work(busy[0])),
+        summary=f"{words.are(slow)} slower than the others: {how}" + (f" ({why})" if why else _describe_work(busy[0])),
         evidence=evidence,
         remedy="Balance the work between the ranks, or fix what slows the late one down.",
         commands=next_steps.look_again(busy[0]),
