@@ -47,6 +47,6 @@ def read_sockets(namespace_file: str | None) -> Iterator[UnixSocket]:
             peer = int.from_bytes(data[place[0] : place[1]], sys.byteorder) if place is not None else None
             address = attribute(data, at + _MESSAGE.size, end, _NAME)
             # One without a path may have got its address from the kernel, when it sent.
-            has_path = address is not None and data[address[0] : address[0] + 1] == b"/"
+            has_path = address is not None and data[address[0] : address[0] + 1] not in (b"", b"\0")
             receives = kind == _DATAGRAM and peer is None and has_path
             yield UnixSocket(inode, state == _LISTEN or receives, peer, address is not None)
