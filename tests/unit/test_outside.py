@@ -465,12 +465,9 @@ def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_pat
     assert [(one.pid, one.works) for one in found or ()] == [(holder.pid, works)]
 
 
-@pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize(("title", "far"), [("ray::Rollout.generate", True), ("curl", False)])
-def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch, title: str, far: bool
-) -> None:
-    """A client of the driver may be stopped too: nobody waits for it."""
+@contextmanager
+def driver_between() -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
+    """A process that waits, a driver and a worker. The driver is connected with each of the others."""
     program = "import socket, sys, time; kept = [socket.socket(fileno=int(fd)) for fd in sys.argv[1:]]; time.sleep(99)"
     to_driver, from_rank = socket.socketpair()
     to_worker, from_driver = socket.socketpair()
@@ -483,6 +480,16 @@ def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
         )
         for end in (to_driver, from_rank, to_worker, from_driver):
             end.close()
+        yield waiting, driver, worker
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("title", "far"), [("ray::Rollout.generate", True), ("curl", False)])
+def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, title: str, far: bool
+) -> None:
+    """A client of the driver may be stopped too: nobody waits for it."""
+    with driver_between() as (waiting, driver, worker):
         os.kill(worker.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
         table = processes_at_work.read_table(PROC, file_holders.period())
@@ -499,18 +506,7 @@ def test_the_tasks_of_other_workers_of_ray_are_seen_behind_the_driver(
     monkeypatch: pytest.MonkeyPatch, title: str, in_task: bool
 ) -> None:
     """A rank waits for its next task, while the driver waits for the end of another worker's."""
-    program = "import socket, sys, time; kept = [socket.socket(fileno=int(fd)) for fd in sys.argv[1:]]; time.sleep(99)"
-    to_driver, from_rank = socket.socketpair()
-    to_worker, from_driver = socket.socketpair()
-    with ExitStack() as started:
-        waiting, _, worker = (
-            started.enter_context(
-                child(program, *(str(end.fileno()) for end in ends), pass_fds=[e.fileno() for e in ends])
-            )
-            for ends in ((to_driver,), (from_rank, to_worker), (from_driver,))
-        )
-        for end in (to_driver, from_rank, to_worker, from_driver):
-            end.close()
+    with driver_between() as (waiting, _, worker):
         for process in (waiting, worker):
             waits_in(process.pid, "clock_nanosleep")
         table = processes_at_work.read_table(PROC, file_holders.period())
