@@ -142,8 +142,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     dead, inside = children.ended(run, first), children.places(run, first)
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
-    waited_for = (kind.holders if isinstance(kind, ForOthers) else None) or ()
-    sender = next((holder for holder in waited_for if holder.sends_to), None)
+    sender = _find_sender(kind)
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     beyond = f"; beyond it, {_describe_last(sender)}" if sender is not None else ""
     stopped = [holder.pid for holder in holders if holder.state == "T"]
@@ -213,6 +212,12 @@ def _called_at(rank: Rank) -> list[Evidence]:
     if caller is None or caller.source is None:
         return []
     return [Evidence(rank.rank, "source", f"it was called at {short(caller.file)}:{caller.line} `{caller.source}`")]
+
+
+def _find_sender(kind: Hold) -> Holder | None:
+    """The process for which a rank waits, if that one waits to send data; None for none."""
+    holders = kind.holders if isinstance(kind, ForOthers) else None
+    return next((holder for holder in holders or () if holder.sends_to), None)
 
 
 def _describe_last(sender: Holder) -> str:
@@ -298,7 +303,7 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(holders=holders) if holders is not None and any(holder.state in "Tt" for holder in holders):
             return f"The server is stopped. {_resume(holders)}"
-        case ForOthers(holders=holders) if sender := next((each for each in holders or () if each.sends_to), None):
+        case ForOthers() if sender := _find_sender(kind):
             return _let_read(sender.sends_to[-1])
         case OnNetwork(serves=True, sends=True):
             return "The client does not read what the rank sends. End it, and give the write a timeout."
@@ -313,14 +318,13 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     return f"Look at the {where}. {_WAITS_TOO_LONG}"
 
 
-def _resume(holders: Iterable[Holder]) -> str:
+def _resume(processes: Iterable[Holder | Receiver]) -> str:
     """What continues the stopped ones of some processes; empty if none is stopped."""
-    states = "".join(holder.state for holder in holders)
+    states = "".join(process.state for process in processes)
     return next_steps.RESUME["tracer" if "t" in states else "signal"] if set("Tt") & set(states) else ""
 
 
 def _let_read(last: Receiver) -> str:
     """The remedy for a process that does not read, while others wait to send."""
-    if last.state in "Tt":
-        return next_steps.RESUME["tracer" if last.state == "t" else "signal"]
-    return f"Let pid {last.pid} read, or end it. Give the writes a timeout, so that such a receiver holds up nobody."
+    read = f"Let pid {last.pid} read, or end it. Give the writes a timeout, so that such a receiver holds up nobody."
+    return _resume([last]) or read
