@@ -301,6 +301,12 @@ def threads_from_inside(proc: ProcFS, pid: int) -> dict[int, int]:
     return threads
 
 
+def find_number_here(here: dict[int, int], tid: int | None) -> int | None:
+    """The number that a thread has here, for `tid`, which the memory of its process has. `here`: as of `threads_from_inside`. 0,
+    which no thread has, if it is not known."""
+    return here.get(tid, 0) if here and tid is not None else tid
+
+
 def _translate(error: OSError, path: str) -> ProcError:
     if isinstance(error, PermissionError):
         return Denied(f"{path}: permission denied")

@@ -23,7 +23,7 @@ from hangdoc.observe.kernel.process_states import (
     wait_for_tracer,
 )
 from hangdoc.observe.stacks import pyspy
-from hangdoc.procfs import Denied, ProcError, ProcFS, threads_from_inside
+from hangdoc.procfs import Denied, ProcError, ProcFS, find_number_here, threads_from_inside
 from hangdoc.snapshot import KernelState, Stack, Unavailable
 
 BOUND_SECONDS = 6.0
@@ -36,8 +36,6 @@ some milliseconds (docs/performance.md)."""
 _TRACER_WAIT_NATIVE = 3.0
 """The same for native frames, which need a pause of our own. Native dumps of other observers take 0.4 to 2 s."""
 _TRIES = 12
-_NO_THREAD = 0
-"""For a thread whose number here is not known: no thread has it."""
 _MANY_THREADS = 400
 """A process with more threads is read without a pause. Pausing takes about 0.1 ms per thread, and the first threads are
 paused for all of that time."""
@@ -65,10 +63,7 @@ def _renumber(proc: ProcFS, pid: int, stack: Stack | Unavailable) -> Stack | Una
         here = threads_from_inside(proc, pid)
     except ProcError:  # it has ended
         return stack
-    threads = (
-        replace(thread, tid=here.get(thread.tid, _NO_THREAD)) if thread.tid is not None else thread
-        for thread in stack.threads
-    )
+    threads = (replace(thread, tid=find_number_here(here, thread.tid)) for thread in stack.threads)
     return replace(stack, threads=tuple(threads)) if here else stack
 
 

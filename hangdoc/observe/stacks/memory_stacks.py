@@ -13,7 +13,7 @@ from hangdoc.observe.kernel.clocks import threads_of
 from hangdoc.observe.memory.frames import Frames, MemoryFrame, ThreadState
 from hangdoc.observe.memory.memory import Memory, Unreadable
 from hangdoc.observe.memory.python_state import variable
-from hangdoc.procfs import ProcError, threads_from_inside
+from hangdoc.procfs import ProcError, find_number_here, threads_from_inside
 from hangdoc.program import is_library
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 
@@ -71,9 +71,8 @@ def _waits(observation: Observation, pid: int, tid: int) -> bool:
 
 def _read_thread(memory: Memory, frames: Frames, state: ThreadState, here: dict[int, int]) -> PythonThread:
     """A thread. `here`: as of `threads_from_inside`."""
-    tid = here.get(state.tid, 0) if here and state.tid is not None else state.tid
     stack = tuple(_make_frame(memory, frames.qualified_name(frame), frame) for frame in frames.stack(state))
-    return PythonThread(tid=tid, name=None, active=False, owns_gil=False, frames=stack)
+    return PythonThread(tid=find_number_here(here, state.tid), name=None, active=False, owns_gil=False, frames=stack)
 
 
 def _make_frame(memory: Memory, function: str, frame: MemoryFrame) -> Frame:
