@@ -66,7 +66,7 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
     make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank sleeps, and else those
     that are connected with it and stopped."""
-    main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+    main = _find_main_thread(stack, pid)
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
         return ()
@@ -80,7 +80,7 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
 
 def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:
     """The tasks of Ray that others execute while rank `pid` waits for one."""
-    main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+    main = _find_main_thread(stack, pid)
     in_loop = main is not None and any(
         loop.function.is_at(frame.file, frame.function) for frame in main.frames[:1] for loop in TASK_LOOPS
     )
@@ -102,10 +102,15 @@ def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[i
 
 def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The processes at work that may start what a rank or launcher waits for in a rendezvous."""
-    main = next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
+    main = _find_main_thread(stack, pid)
     if main is None or not any(_in_rendezvous(frame) for frame in main.frames):
         return ()
     return processes_at_work.starting(proc, pid, observed)
+
+
+def _find_main_thread(stack: Stack, pid: int) -> PythonThread | None:
+    """The main thread of a process; None if its stack does not have it."""
+    return next((thread for thread in stack.threads if thread.tid in (None, pid)), None)
 
 
 def _in_rendezvous(frame: Frame) -> bool:
