@@ -23,11 +23,11 @@ class SchedulerClocks:
         """By processor: how many seconds CLOCK_MONOTONIC is ahead of its clock; None if that could not be read."""
         self._spent = 0.0
 
-    def last_run(self, task: str, processor: int | None, switches: int) -> float | None:
+    def last_run(self, task: str, processor: int | None, switches: int | None) -> float | None:
         """When a thread that is off the CPU last ran, in seconds of CLOCK_MONOTONIC. `task` is `PID/task/TID`, `processor` the
-        one that it ran on, `switches` the number of its context switches. None if it has run since those were read, or if that
-        can't be read."""
-        if processor is None:
+        one that it ran on, `switches` the number of its context switches. None if it has run since those were read, or if any
+        of this can't be read."""
+        if processor is None or switches is None:
             return None
         try:
             text = self._proc.read(f"{task}/sched")

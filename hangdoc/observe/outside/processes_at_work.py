@@ -352,7 +352,7 @@ def _read_last_runs(proc: ProcFS, tree: set[int]) -> dict[tuple[int, int], float
         if not isinstance(threads, dict) or len(last_runs) + len(threads) > _MAX_THREADS:
             return None
         for tid, reading in threads.items():
-            if reading.state == "R" or reading.switches is None:
+            if reading.state == "R":
                 return None
             last_run = scheduler.last_run(f"{pid}/task/{tid}", reading.processor, reading.switches)
             if last_run is None:
@@ -407,8 +407,7 @@ def _read_sleep(
     left = system_calls.sleep_seconds(proc, pid, call, arguments)
     if left is None and (call != system_calls.FUTEX or since is None):
         return None
-    switches = reading.switches
-    began = scheduler.last_run(task, reading.processor, switches) if switches is not None else None
+    began = scheduler.last_run(task, reading.processor, reading.switches)
     age = time.monotonic() - began if began is not None else None
     if left is not None:
         return left + (age or 0.0)

@@ -35,7 +35,7 @@ def _read_idle_seconds(proc: ProcFS, pid: int) -> float | None:
     """For how long the main thread of a process has not run; None if that is not known."""
     threads = clocks.threads_of(proc, pid)
     main = threads.get(pid) if isinstance(threads, dict) else None
-    if main is None or main.state == "R" or main.switches is None:
+    if main is None or main.state == "R":
         return None
     last_run = SchedulerClocks(proc).last_run(f"{pid}/task/{pid}", main.processor, main.switches)
     return round(max(0.0, time.monotonic() - last_run), 1) if last_run is not None else None
