@@ -396,17 +396,17 @@ def test_those_at_work_come_first() -> None:
     reader = "import os, sys; os.read(int(sys.argv[1]), 1)"
     idle = "import time; time.sleep(99)"
     ours, its = os.pipe()
-    try:
-        with ExitStack() as started:
+    with ExitStack() as started:
+        try:
             asleep = [started.enter_context(child(idle, pass_fds=(its,))).pid for _ in range(3)]
             while any(system_calls.current(PROC, str(pid))[0] not in system_calls.SLEEPS for pid in asleep):
                 time.sleep(0.02)  # to start Python is work
             busy = started.enter_context(child("while True: pass", pass_fds=(its,)))
             waiting = started.enter_context(child(reader, str(ours), pass_fds=(ours,)))
-            found = who_replies(waiting.pid, kind="pipe")
-    finally:
-        os.close(ours)
-        os.close(its)
+        finally:
+            os.close(ours)
+            os.close(its)  # this process is at work, too
+        found = who_replies(waiting.pid, kind="pipe")
     assert found is not None
     assert [one.works for one in found] == [True, False, False]
     assert found[0].pid == busy.pid

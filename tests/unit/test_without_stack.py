@@ -23,7 +23,7 @@ from hangdoc.snapshot import (
     RecordedGroup,
     Unavailable,
 )
-from tests.unit.builders import rank, snapshot
+from tests.unit.builders import rank, silent, snapshot
 
 REFUSED = Unavailable(reason="permission denied (ptrace needs root)")
 FUTEX = {"syscall": "futex", "timed": False}
@@ -164,8 +164,22 @@ def test_a_rank_whose_stack_will_be_read_is_not_judged(reason: str) -> None:
     assert behind(stack=later, stack_before=later).verdict == "unknown"
 
 
-def test_a_rank_that_works_needs_no_stack() -> None:
-    """A healthy run has no finding about stacks that would show no more than that it works."""
+def working(*, moved: int) -> Job:
+    """The answer for two busy ranks without stacks, whose connections moved so many bytes."""
     busy = (rank(n, stack=REFUSED, stack_before=REFUSED, cpu=0.9) for n in range(2))
-    found = diagnose(snapshot(*busy)).jobs[0]
+    pairs = tuple(replace(each, bytes_moved=moved) for each in silent(2, 0.0).connections)
+    return diagnose(snapshot(*busy, connections=Connections(connections=pairs))).jobs[0]
+
+
+def test_ranks_that_exchange_data_need_no_stack() -> None:
+    """A healthy run has no finding about stacks that would show no more than that it works."""
+    found = working(moved=1000)
     assert (found.verdict, found.findings) == ("healthy", ())
+
+
+def test_busy_ranks_that_exchange_nothing_are_not_healthy_for_sure() -> None:
+    """Who asks in a loop whether its call is done is busy, too."""
+    found = working(moved=0)
+    assert (found.verdict, [finding.code for finding in found.findings]) == ("unknown", ["HD901"])
+    assert [view.label for view in found.ranks] == ["computing", "computing"]
+    assert "90% CPU; uses 90% of a core; its stack could not be read" in found.findings[0].evidence[0].text

@@ -169,7 +169,7 @@ def check(run: Run) -> Iterator[Draft]:
         for rank, process in run.processes.items()
         if isinstance(process.stack, Unavailable)
         and own_counts(process) is None  # a rank that makes progress is not paused
-        and run.ranks[rank].label != "computing"  # its stack would show no more than that
+        and (run.ranks[rank].label != "computing" or isinstance(run.ranks[rank].hold, Unreadable))
     ]
     if refused:
         of_others = all(run.processes[rank].environment == OF_ANOTHER_USER for rank, _, _ in refused)
