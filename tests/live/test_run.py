@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -79,14 +80,16 @@ def test_where_ptrace_is_refused_it_says_so_and_runs_the_command() -> None:
 
 
 class Started:
-    """A command under `hangdoc run`, in a session of its own: there the kernel compares the observer's nice 19 with the command
-    alone (sched(7), autogroup). Beside the processes of all other tests the observer would get no processor for minutes."""
+    """A command under `hangdoc run`, in a session of its own: there the kernel compares the observer's niceness with the command
+    alone (sched(7), autogroup). Beside the processes of all other tests the observer would get no processor for minutes. It
+    works in a directory of its own, because what is at work in the same directory may make the file that a rank waits for."""
 
     def __init__(self, *command: str, options: tuple[str, ...] = (), around: Sequence[str] = ()) -> None:
-        self._offspring = Offspring()
+        self._offspring, self._directory = Offspring(), tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
             [*around, HANGDOC, "run", *options, "--", *command], env={**os.environ, **self._offspring.mark}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            cwd=self._directory.name,
         )  # fmt: skip
         assert self.process.stdout is not None
         self.out = self.process.stdout
@@ -113,6 +116,7 @@ class Started:
     def end(self) -> None:
         self._offspring.end()
         self.process.communicate()
+        self._directory.cleanup()
 
 
 @contextlib.contextmanager
