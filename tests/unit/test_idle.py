@@ -510,11 +510,11 @@ def test_who_has_got_a_request_is_not_idle(conditions: tuple[str, ...], loops: b
     timeout of a day."""
     around = (Loop(line=50, end_line=60, header="while True"),) if loops else ()
     queue = AwaitedFile(kind="pipe", name="pipe:[7]", descriptor=9, holders=(replace(FRONT, pid=1),))
-    failed = rank(0, frame("serve", 52, loops=around, conditions=conditions), ppid=1,
+    failed = rank(0, frame("serve", 52, loops=around, conditions=conditions), ppid=1, started_seconds_ago=6000.0,
                   kernel={"syscall": "read", "files": (queue,)})  # fmt: skip
     executes = rank(1, *c10d("all_reduce"), frame("layer", 20), frame("serve", 55, loops=around),
                     kernel={"syscall": "futex", "timeout_seconds": 86_400.0})  # fmt: skip
-    (job,) = diagnose(snapshot(failed, executes, silence=600.0)).jobs
+    (job,) = diagnose(snapshot(failed, executes, silence=6000.0)).jobs
     assert job.verdict == verdict
 
 
@@ -563,7 +563,8 @@ def test_a_call_with_as_much_time_as_people_need_may_wait_for_a_server(
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(waits,))
     checker = helper(300, 100, frame("main", 12), clocks=clocks)
     file = pipe if child else asks
-    first = rank(0, frame("verify", 17), kernel={"syscall": "poll" if child else "recvfrom", "files": (file,)})
+    first = rank(0, frame("verify", 17), started_seconds_ago=6000.0,
+                 kernel={"syscall": "poll" if child else "recvfrom", "files": (file,)})  # fmt: skip
     second = rank(1, *c10d("all_gather"), frame("main", 65), kernel={"syscall": "futex", "timeout_seconds": timeout})
     (job,) = diagnose(snapshot(first, second, *([checker] if child else ()), silence=600.0)).jobs
     assert job.verdict == verdict

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.model.holds import RPC_DEFAULT
 from hangdoc.snapshot import (
     AwaitedFile,
     CallForm,
@@ -183,6 +184,26 @@ def test_a_chosen_timeout_gives_the_attempts_of_an_awaited_rank_more_time(timeou
     )
     waiting = replace(rank(0, *c10d("barrier"), train(15)), recorder=record)
     assert job(snapshot(waiting, process, silence=80.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("timeout", "silence", "verdict"),
+    [
+        (600.0, 40.0, "hung"),
+        (1800.0, 40.0, "hung"),
+        (7200.0, 110.0, "waiting"),
+        (7200.0, 130.0, "hung"),
+        (86_400.0, 1400.0, "waiting"),
+        (86_400.0, 1500.0, "hung"),
+        (RPC_DEFAULT, 40.0, "hung"),  # nobody chose it
+    ],
+)
+def test_patience_grows_with_the_timeout_that_somebody_chose(timeout: float, silence: float, verdict: str) -> None:
+    stuck = rank(1, frame("fetch", 12), kernel={"syscall": "futex"}, started_seconds_ago=9000.0)
+    waits = rank(0, *c10d("barrier"), train(15), kernel={"syscall": "futex", "timeout_seconds": timeout})
+    assert job(snapshot(waits, stuck, silence=silence)).verdict == verdict
+    # What never ends needs no patience.
+    assert job(snapshot(waits, replace(stuck, state="T"), silence=silence)).verdict == "hung"
 
 
 @pytest.mark.parametrize(("timeout", "verdict"), [(600.0, "hung"), (28_800.0, "waiting")])

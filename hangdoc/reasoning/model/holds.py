@@ -16,6 +16,8 @@ SHORTEST_TIMEOUT = 600.0
 """Seconds. The ranks that wait survive a wait up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
 LONGEST_DEFAULT = 1800.0
 """Seconds. Torch's longest default timeout (Gloo's): who waits longer was told to."""
+RPC_DEFAULT = (2**31 - 1) / 1000
+"""Seconds. What `torch.distributed.rpc.constants` gives the groups of RPC: as good as none, and nobody's choice."""
 Ends = Literal["never", "unknown", "by-itself"]
 """Whether it can end without help."""
 

@@ -60,10 +60,12 @@ that no counter shows, or it waits for a server of another host that is. Then
 raise `--patience`. Before the patience has passed, or while its counters change,
 the finding is an `info`, not an error.
 
-Any activity of the rank restarts the clock of the patience. A rank that polls has
-five attempts, and at most 10 minutes. If another process of its job sleeps (an
-exporter that writes a file every minute), it has two of these sleeps. The evidence
-shows what ends the rank's loop.
+Any activity of the rank restarts the clock of the patience. If somebody gave the
+call a timeout above torch's 30 minutes, the patience is longer in the same
+proportion: 24 minutes for a timeout of a day. A rank that polls has five attempts,
+and at most 10 minutes. If another process of its job sleeps (an exporter that writes
+a file every minute), it has two of these sleeps. The evidence shows what ends the
+rank's loop.
 
 ## References
 

@@ -15,6 +15,7 @@ from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import GRAVITY, UNOBSERVED, Blockage
 from hangdoc.reasoning.model.holds import (
     LONGEST_DEFAULT,
+    RPC_DEFAULT,
     SHORTEST_TIMEOUT,
     Asleep,
     AtFileLock,
@@ -355,7 +356,7 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
         blockage,
         age_seconds=age,
         old_from_seconds=_limit_by_timeout(
-            run, max(_patience(run, kind), _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
+            run, max(_patience(run, blockage), _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
         ),
         after_the_fact=run.after_the_fact,
         under_way=(age is not None and age < _JUST_NOW)
@@ -366,11 +367,16 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
     )
 
 
-def _patience(run: Run, kind: Hold) -> float:
-    """The patience for a kind. It is longer for a call that all ranks have launched, because kernels that were queued before it
-    may take a while; not if the meters of their cards show that these wait."""
-    launched = isinstance(kind, LaunchedNotFinished) and not kind.cards_wait
-    return run.patience * (_PATIENCES_FOR_KERNELS if launched else 1)
+def _patience(run: Run, blockage: Blockage) -> float:
+    """The patience for a blockage. It is longer for a call that all ranks have launched, because kernels that were queued before
+    it may take a while; not if the meters of their cards show that these wait. And it grows with the time that somebody gave the
+    ranks that wait: the patience of a user is meant for torch's default, and a minute says nothing about a call that may take a
+    day."""
+    kind = blockage.kind
+    if isinstance(kind, LaunchedNotFinished) and not kind.cards_wait:
+        return run.patience * _PATIENCES_FOR_KERNELS
+    given = _seconds_given(blockage) if blockage.waiting else LONGEST_DEFAULT
+    return run.patience * (given / LONGEST_DEFAULT if LONGEST_DEFAULT < given < RPC_DEFAULT else 1)
 
 
 def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
