@@ -177,6 +177,8 @@ class Top(Actions):
 
     def _mark_age(self) -> None:
         """Show how old the screen is, and dim it if it is old."""
+        if not self.is_running:  # it ends, and its widgets are gone
+            return
         age = self._find_age()
         if age is not None or self.screen_stack[0].has_class("old"):
             self.screen_stack[0].set_class(age is not None, "old")

@@ -1,14 +1,13 @@
 """Batches by rank: a bar for those done of those expected, and a plot over time if the run makes progress."""
 
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
-from textual_plotext import PlotextPlot
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.phrases import duration, numbers
@@ -16,6 +15,9 @@ from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import batches_age
 from hangdoc_tui.view_model import ViewModel
+
+if TYPE_CHECKING:
+    from textual_plotext import PlotextPlot
 
 _LINES = 6
 _PARTS = " ▏▎▍▌▋▊▉"
@@ -70,18 +72,15 @@ class Batches(Vertical):
             Column("batches done of those expected", least=10, flexible=True),
             Column(""),
         )
-        self._bars, self._title, self._plot = (
-            Grid("bars", columns),
-            Static(id="plot-title", markup=False),
-            PlotextPlot(),
-        )
+        self._bars, self._title = Grid("bars", columns), Static(id="plot-title", markup=False)
+        self._plot: PlotextPlot | None = None
+        """Made for the first plot: its library takes time to import, before the first data."""
         self._model: ViewModel | None = None
 
     def compose(self) -> ComposeResult:
-        """The bars above the plot."""
+        """The bars above the title of the plot."""
         yield self._bars
         yield self._title
-        yield self._plot
 
     def on_resize(self, event: events.Resize) -> None:
         """There is room for a plot, or there is none any more."""
@@ -112,13 +111,19 @@ class Batches(Vertical):
                 )
             )
         self._title.display = plotted or not counts
-        self._plot.display = plotted
+        if self._plot is not None:
+            self._plot.display = plotted
         room = self.size.height - (_LEAST_PLOT + 1 if plotted else 0)
         self._bars.styles.height = max(2, min(len(counts) + 1, room))
         if plotted:
             self._draw(lines, model)
 
     def _draw(self, lines: list[int], model: ViewModel) -> None:
+        if self._plot is None:
+            from textual_plotext import PlotextPlot
+
+            self._plot = PlotextPlot()
+            self.mount(self._plot)
         plot: Any = self._plot.plt
         plot.clear_figure()
         tracks = {rank: list(model.history.tracks[rank].batches) for rank in lines}

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
@@ -85,6 +84,8 @@ def describe_findings(findings: Iterable[Finding], programs: Programs) -> Conten
         parts += [*_describe_finding(finding, programs), Text("")]
     rule = next((rule for rule in all_rules() if all_findings and all_findings[0].code == rule.code), None)
     if rule is not None:
+        from rich.markdown import Markdown  # its parser takes longer to import than a page to draw
+
         parts.append(Markdown(rule.titled_page))
     return Content(
         "findings" if len(all_findings) != 1 else all_findings[0].code,
