@@ -135,6 +135,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """None without a GPU, and if the driver does not say which one the rank uses."""
     batches_pass: int | None = None
     """Another number in each pass over the data; None if nothing shows it."""
+    batches_loop: Where | None = None
+    """The first line of the loop whose rounds are the batches. None for what the trainer publishes, and if it was not seen."""
 
 
 class Evidence(DocumentPart, frozen=True):

@@ -195,6 +195,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         batches_total=count.total,
         batches_source=count.source,
         batches_pass=count.pass_id,
+        batches_loop=count.loop,
         batches_ended=has_ended(run, rank, count),
         batches_seconds_ago=_count_age(rank, count),
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else min(ages, default=None),

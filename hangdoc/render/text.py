@@ -109,6 +109,9 @@ def _describe_job(job: Job, name: str, *, verbose: bool, programs: Programs) -> 
         yield ""
     if job.ranks:
         yield _make_rank_table(job)
+        if loops := words.loops_of_batches(job):
+            yield ""
+            yield _add_label("batches", loops)
     if job.past is not None and job.past.stopped_us is not None and job.verdict != "healthy":
         yield ""
         yield _add_label("before", words.past(job.past))

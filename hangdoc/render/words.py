@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
-from hangdoc.phrases import caller, do, duration, frequency, milliseconds, numbers, printable, shorten
+from hangdoc.phrases import caller, do, duration, frequency, milliseconds, numbers, printable, ranks, shorten
 
 _NO_RANK = (
     "No rank of this run was observed: all have just ended, or none has started. Look at the log of the launcher, or run hangdoc "
@@ -26,6 +26,7 @@ _HOSTS_SHOWN = 8
 _TELLING_SECONDS = 0.001
 _DAY_SECONDS = 86_400
 _MOST_OF_REASON = 60
+_LOOPS_SHOWN = 3
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -247,6 +248,25 @@ def batches(rank: RankView) -> str:
     total = f"/{rank.batches_total}" if rank.batches_total is not None else ""
     end = name_end_of_batches(rank.batches_done, rank.batches_total)
     return f"{rank.batches_done}{total}{f', {end}' if rank.batches_ended else ''}"
+
+
+def loops_of_batches(job: Job) -> str:
+    """What is counted, where a reader could take it for something else: ``rounds of `for x, y in val` at train.py:57``. Empty if
+    all ranks go over their data in one loop."""
+    loops: dict[Where, list[int]] = {}
+    for rank in job.ranks:
+        if rank.batches_done is not None and rank.batches_loop is not None:
+            loops.setdefault(rank.batches_loop, []).append(rank.rank)
+    silent = any(rank.batches_done is None and rank.label != "dead" for rank in job.ranks)
+    over_data = not any(" in range(" in (loop.source or "") for loop in loops)
+    if not loops or (len(loops) == 1 and over_data and not silent):
+        return ""
+    parts = []
+    for loop, which in loops.items():
+        header = f" `{clean(loop.source.removesuffix(':'))}`" if loop.source else ""
+        who = f"{ranks(which)}: " if silent or len(loops) > 1 else ""
+        parts.append(f"{who}rounds of{header or ' the loop'} at {clean(f'{loop.file}:{loop.line}')}")
+    return "; ".join(parts[:_LOOPS_SHOWN])
 
 
 def name_end_of_batches(done: int, total: int | None) -> str:

@@ -8,10 +8,11 @@ from rich.console import Console
 
 from docs.reports import FOLDER
 from hangdoc import codec
-from hangdoc.diagnosis import Evidence
+from hangdoc.diagnosis import Evidence, Where
 from hangdoc.phrases import beginning, duration, numbers
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
+from hangdoc.render.words import loops_of_batches
 from hangdoc.snapshot import Process, Snapshot
 from tests.rules import fires
 from tests.unit.builders import c10d, frame, rank, snapshot
@@ -135,6 +136,26 @@ def test_text_from_processes_cannot_speak_to_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[bold]" in text
+
+
+def test_the_loop_whose_rounds_are_shown_as_batches_is_named_where_it_is_not_one_loop_over_data() -> None:
+    """`0/4` of a loop over micro-batches, and the batches of a validation that only rank 0 does."""
+    data, micro = "for batch in loader", "for m in range(4)"
+
+    def named(*headers: str | None) -> str:
+        loops = [Where(file="t.py", line=len(header or ""), function="f", source=header) for header in headers]
+        views = (
+            replace(view, batches_done=3, batches_loop=loop) if loop.source else replace(view, batches_done=None)
+            for view, loop in zip(diagnose(many(len(headers))).jobs[0].ranks, loops, strict=True)
+        )
+        return loops_of_batches(replace(diagnose(many(len(headers))).jobs[0], ranks=tuple(views)))
+
+    assert named(data, data) == ""
+    assert named(micro, micro) == "rounds of `for m in range(4)` at t.py:17"
+    assert named(data, None) == "rank 0: rounds of `for batch in loader` at t.py:19"
+    assert named(data, micro, data) == (
+        "ranks 0, 2: rounds of `for batch in loader` at t.py:19; rank 1: rounds of `for m in range(4)` at t.py:17"
+    )
 
 
 def test_phrases() -> None:

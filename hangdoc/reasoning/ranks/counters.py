@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from hangdoc.diagnosis import BatchesSource
+from hangdoc.diagnosis import BatchesSource, Where
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around, early_exits
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
@@ -227,6 +228,8 @@ class BatchCount(NamedTuple):
     source: BatchesSource | None = None
     pass_id: int | None = None
     """Another number in each pass over the data; None if nothing shows it."""
+    loop: Where | None = None
+    """The loop that has these batches, with its header; None for what the trainer publishes, and if it was not seen."""
 
 
 _MOST_BATCHES = 10**7
@@ -244,7 +247,7 @@ def count_batches(rank: Rank) -> BatchCount:
 def _count_batches(rank: Rank) -> BatchCount:
     if observed.beacon(rank.process) is None:
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
-            return BatchCount(view.done, view.total, "loader", view.pass_id)
+            return BatchCount(view.done, view.total, "loader", view.pass_id, _find_place(rank, view.loop))
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
         if (
             in_loop
@@ -253,14 +256,28 @@ def _count_batches(rank: Rank) -> BatchCount:
         ):
             # Without a stack, a running loop is most likely in the batch that it was given last.
             completed = max(0, iterator.done - bool(iterator.begins))
-            return BatchCount(completed, iterator.total, "loader", iterator.pass_id)
+            place = (
+                Where(file=short(iterator.file), line=iterator.begins, function=iterator.function)
+                if iterator.begins
+                else None
+            )
+            return BatchCount(completed, iterator.total, "loader", iterator.pass_id, place)
         if rank.loop is not None and not rank.loop.of_batches:
             return BatchCount()
     done, total = count_rounds(rank)
     if done is None and total is None:
         return BatchCount()
     published = (beacon := observed.beacon(rank.process)) is not None and beacon.batches_done is not None
-    return BatchCount(done, total, "beacon" if published else "inferred")
+    if published or rank.loop is None:
+        return BatchCount(done, total, "beacon" if published else "inferred")
+    return BatchCount(done, total, "inferred", loop=_find_place(rank, rank.loop.loop))
+
+
+def _find_place(rank: Rank, loop: Loop) -> Where | None:
+    frame = frame_of(loop, rank)
+    if frame is None:
+        return None
+    return Where(file=short(frame.file), line=loop.line, function=frame.function, source=loop.header)
 
 
 def counters_moved(process: Process, among: Sequence[Frame] | None = None, attempts: Frame | None = None) -> bool:
