@@ -109,3 +109,34 @@ def test_a_dataset_that_locks_itself_out_is_a_lock_and_no_slow_loader() -> None:
     finding = found.findings[0]
     assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
     assert "MainThread holds `self.lock` and waits for it again" in finding.summary
+
+
+def joining(target: int, timeout: str = "None") -> tuple[Frame, ...]:
+    """The main thread holds a lock, and waits for the end of the thread at the address `target`."""
+    variables = (local("self", "<Thread>", address=target), local("timeout", timeout))
+    join = frame("Thread.join", 1119, "/usr/lib/python3.11/threading.py", library=True, locals=variables)
+    return join, frame("learn", 64, source="t.join()", contexts=("stats_lock",)), train(12)
+
+
+def started(target: int, *frames: Frame) -> tuple[Frame, ...]:
+    """A thread that `threading` has started."""
+    itself = (local("self", "<Thread>", address=target),)
+    return *frames, frame("Thread._bootstrap", 1002, "/usr/lib/python3.11/threading.py", library=True, locals=itself)
+
+
+DUMP = frame("dump", 61, source="with stats_lock:")
+
+
+def test_a_thread_that_waits_for_the_end_of_one_that_needs_its_lock_never_continues() -> None:
+    found = job(with_threads(started(7, DUMP), main=joining(7)))
+    finding = found.findings[0]
+    assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
+    assert "MainThread holds `stats_lock` at train.py:64 `t.join()`, where it waits for the end of thread serve-0" in (
+        finding.summary
+    )
+    assert "move the join behind the `with` block" in finding.remedy
+
+
+def test_a_join_of_another_thread_or_with_a_timeout_may_end() -> None:
+    for main in (joining(8), joining(7, timeout="5")):
+        assert job(with_threads(started(7, DUMP), main=main)).verdict == "waiting"

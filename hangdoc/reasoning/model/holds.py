@@ -30,6 +30,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     """Whether the place in the program matters: ranks at different lines are then blocked by different things."""
     BLAMES_RANKS: ClassVar[bool] = True
     """Whether the ranks that are blocked so are to blame, and not a process outside of the run."""
+    NAMES_ITS_CHILD: ClassVar[bool] = False
+    """Whether its text names a child process, so that another rank that is blocked in the same way has another one."""
     ends: Ends = "unknown"
     """Whether it can end without help, regardless of the patience."""
     period: float | None = None
@@ -157,6 +159,7 @@ class ChildStopped(Hold, frozen=True, kw_only=True):
     """It waits for a child process that the kernel does not run."""
 
     NAME = "child-stopped"
+    NAMES_ITS_CHILD = True
     ends: Ends = "never"
     pid: int
     name: str
@@ -172,6 +175,7 @@ class BlocksItsChild(Hold, frozen=True, kw_only=True):
     """It waits for a child process, which waits until the rank reads a full pipe. Neither continues."""
 
     NAME = "blocks-its-child"
+    NAMES_ITS_CHILD = True
     ends: Ends = "never"
     pid: int
     """Of the child process."""
@@ -191,9 +195,10 @@ class AtLock(Hold, frozen=True, kw_only=True):
     NAME = "at-lock"
     what: str
     """Which thread holds it, as text."""
-    fault: Literal["gil", "again", "crosswise", "unreleased", "own-file"]
-    """Why it is not released: a C call keeps the GIL, the thread holds it itself, each holds what the other needs, a thread goes
-    on without releasing it, or this process has locked the file through another open file."""
+    fault: Literal["gil", "again", "crosswise", "joined", "unreleased", "own-file"]
+    """Why it is not released: a C call keeps the GIL, the thread holds it itself, each holds what the other needs, its holder
+    waits for the end of a thread that needs it, a thread goes on without releasing it, or this process has locked the file
+    through another open file."""
     certainty: float
     threads: tuple[str, ...]
     """What each thread involved is doing."""

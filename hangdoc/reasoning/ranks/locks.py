@@ -13,6 +13,7 @@ from hangdoc.reasoning.model.holds import AtLock, Ends, is_held_only_by
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, own_kernel_thread, threads_at_work, tid_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
+from hangdoc.torch_facts import file_names
 
 _WAITS_FOR_GIL = 50
 """Wake-ups a second of a thread that asks for the GIL: it does so every 5 ms (sys.getswitchinterval)."""
@@ -129,6 +130,10 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
         name, holder, frame = _name_thread(held.thread), held.thread, held.frame
         inside = f"thread {name} is inside `with {held.lock}` {_describe_frame(frame)}"
         lines = (inside, *lines)
+        if held.joined is not None and held.in_cycle:
+            what = f"thread {name} holds `{held.lock}` {_describe_line(holder)}, where it waits for the end of thread "
+            what += f"{_name_thread(held.joined)}, which needs the lock"
+            return AtLock(what=what, fault="joined", certainty=0.95, threads=lines, ends="never")
         if held.again:
             what = f"thread {name} holds `{held.lock}` and waits for it again {_describe_line(holder)}"
             return AtLock(what=what, fault="again", certainty=0.93, threads=lines, ends="never" if idle else "unknown")
@@ -200,8 +205,10 @@ class LockHolder(NamedTuple):
     """Whether it waits for the lock that it holds."""
     waits: bool = False
     """Whether it waits for another lock."""
+    joined: PythonThread | None = None
+    """The thread for whose end it waits, if that waits for a lock."""
     in_cycle: bool = False
-    """Whether the chain leads back to a thread in it: threads that hold each other's locks."""
+    """Whether the chain leads back to a thread in it: threads that hold each other's locks, or wait for each other's ends."""
 
 
 def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> LockHolder | None:
@@ -217,12 +224,38 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
         if inside is None or name is None:
             return last
         holder, block = inside
-        onward = next((waiter for waiter in waiting if waiter[0] is holder), None)
-        last = LockHolder(holder, block, name, again=holder is thread, waits=onward is not None)
+        joined = _find_joined_thread(process, holder)
+        onward = next((waiter for waiter in waiting if waiter[0] is (joined or holder)), None)
+        ended = joined if onward is not None else None
+        last = LockHolder(holder, block, name, again=holder is thread, waits=onward is not None, joined=ended)
         if onward is None or holder is thread:
             return last
         at = onward
     return last._replace(in_cycle=True) if last is not None else None
+
+
+def _find_joined_thread(process: Process, thread: PythonThread) -> PythonThread | None:
+    """The thread for whose end another one waits without a timeout (`Thread.join`): both have the same `threading.Thread` object
+    as `self`, the one in `join`, the other in `run` or what calls it."""
+    join = _find_own_method(thread, "join")
+    target = _address_of(join, "self")
+    if join is None or target is None or any(local.name == "timeout" and local.text != "None" for local in join.locals):
+        return None
+    others = (other for other in observed.python_threads(process) if other is not thread)
+    return next(
+        (other for other in others if _address_of(_find_own_method(other, "_bootstrap"), "self") == target), None
+    )
+
+
+def _find_own_method(thread: PythonThread, name: str) -> Frame | None:
+    """The frame of a method of `threading.Thread`."""
+    methods = (frame for frame in thread.frames if frame.file.endswith("/threading.py"))
+    return next((frame for frame in methods if file_names.bare_name(frame.function) == name), None)
+
+
+def _address_of(frame: Frame | None, name: str) -> int | None:
+    variables = frame.locals if frame is not None else ()
+    return next((local.address for local in variables if local.name == name), None)
 
 
 def _find_thread_inside(process: Process, lock: _Lock) -> ThreadAt | None:
@@ -245,5 +278,5 @@ def _find_awaited_name(frame: Frame) -> str | None:
 def _identify_lock(frame: Frame, name: str) -> _Lock:
     """What a name means in a frame: two objects of a class have different locks of one name."""
     owner, _, rest = name.partition(".")
-    address = next((local.address for local in frame.locals if local.name == owner), None)
+    address = _address_of(frame, owner)
     return (address, rest) if address is not None else (frame.file, name)

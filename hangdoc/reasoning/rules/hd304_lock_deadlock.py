@@ -4,7 +4,8 @@
 
 A rank whose training thread waits for a lock of its own process. Another thread
 is stuck while it holds the GIL, two threads each hold the lock that the other
-needs, a thread acquires a lock that it already holds (also one on a file), or
+needs, or a thread acquires a lock that it already holds (also one on a file). Or a
+thread waits for the end of another one while it holds a lock that this one needs, or
 imports wait for each other.
 
 ## Why it hangs
@@ -75,6 +76,7 @@ _REMEDIES = {
     "gil": "Release the GIL around a C call that may block (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS), or give it a "
     "timeout.",
     "again": "Do not take a lock that the thread holds already: use threading.RLock for nested locking.",
+    "joined": "Wait for the end of a thread only outside of the locks that it needs: move the join behind the `with` block.",
     "crosswise": "Acquire the locks in the same order in all threads.",
     "unreleased": "Find out which code keeps the lock: release it in a `with` or `finally`, and before anything that may wait.",
     "own-file": "Do not lock a file again that the process has locked through another open file: release that lock first.",
