@@ -21,7 +21,9 @@ POINT_TO_POINT = RPC_CALLS | {
     "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
 }  # fmt: skip
 OPERATIONS = COLLECTIVES | POINT_TO_POINT
-RPC_MEETINGS = {"shutdown": "rpc.shutdown", "_barrier": "rpc.barrier", "_wait_all_workers": "rpc.shutdown"}
+RPC_SHUTDOWN = "rpc.shutdown"
+"""In it a worker carries out the calls of the others, until none of them has more."""
+RPC_MEETINGS = {"shutdown": RPC_SHUTDOWN, "_barrier": "rpc.barrier", "_wait_all_workers": RPC_SHUTDOWN}
 """Functions in which each worker waits for all others, and what they are called here."""
 INIT_PROCESS_GROUP, INIT_RPC = "init_process_group", "init_rpc"
 """Functions whose arguments are the rank and the number of ranks."""

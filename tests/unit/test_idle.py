@@ -19,10 +19,11 @@ from hangdoc.snapshot import (
     RayTask,
     Receiver,
 )
-from tests.unit.builders import c10d, frame, helper, local, rank, silent, snapshot
+from tests.unit.builders import TORCH, c10d, frame, helper, local, rank, silent, snapshot
 
 TASKS = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
 POLLS = {"syscall": "epoll_wait"}
+RPC = TORCH + "distributed/rpc/api.py"
 
 
 @pytest.mark.parametrize("patience", [0.0, 30.0])
@@ -332,6 +333,16 @@ def test_ranks_that_all_wait_for_a_signal_are_idle() -> None:
     late = rank(1, frame("park", 32), kernel={"syscall": "rt_sigtimedwait"})
     (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("train", 9)), late)).jobs
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD202", (1,))
+
+
+@pytest.mark.parametrize(("call", "verdict"), [("shutdown", "waiting"), ("_barrier", "hung")])
+def test_workers_in_the_shutdown_of_rpc_serve_the_one_that_waits(call: str, verdict: str) -> None:
+    """Rank 0 waits for an operator's signal, in a group with a timeout of 10 minutes."""
+    meets = (frame("_all_gather", 257, RPC), frame(call, 382, RPC), frame("main", 135))
+    desk = rank(0, frame("decision", 100), kernel={"syscall": "rt_sigtimedwait"}, world=3)
+    scorers = [rank(number, *meets, kernel={"syscall": "futex", "timed": False}, world=3) for number in (1, 2)]
+    (job,) = diagnose(snapshot(desk, *scorers, silence=600.0)).jobs
+    assert job.verdict == verdict
 
 
 @pytest.mark.parametrize(("orphans", "verdict"), [(False, "waiting"), (True, "hung")])

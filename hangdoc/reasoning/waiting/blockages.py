@@ -251,11 +251,11 @@ def _carries_out_request(rank: Rank, receiver: Rank) -> bool:
 
 def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
     """Whether a rank waits in a call by which one of `givers`, or a rank that waits for them itself, hands something out: also
-    for a key that another rank has to set."""
+    for a key that another rank has to set, and in `rpc.shutdown`, where it serves the others."""
     wait = rank.wait
     if wait is None:
         return False
-    if wait.kind == "store":
+    if wait.kind == "store" or wait.operation.op == call_names.RPC_SHUTDOWN:
         return True
     if (operation := wait.operation).op in call_names.RECEIVES:
         return operation.peer is None or operation.peer in {*givers, *numbers_of(waiting)}
@@ -375,7 +375,8 @@ def _patience(run: Run, blockage: Blockage) -> float:
     kind = blockage.kind
     if isinstance(kind, LaunchedNotFinished) and not kind.cards_wait:
         return run.patience * _PATIENCES_FOR_KERNELS
-    given = _seconds_given(blockage) if blockage.waiting else LONGEST_DEFAULT
+    # Of what happens inside a process, a longer timeout tells nothing.
+    given = _seconds_given(blockage) if blockage.waiting and not isinstance(kind, AtLock) else LONGEST_DEFAULT
     return run.patience * (given / LONGEST_DEFAULT if LONGEST_DEFAULT < given < RPC_DEFAULT else 1)
 
 
