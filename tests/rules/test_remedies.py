@@ -44,15 +44,15 @@ def calls(*tests: tuple[str, ...], ops: tuple[str, str] = ("all_reduce", "barrie
     )
 
 
-def swallowed() -> Snapshot:
-    """Rank 1 has left the loop by the handler around it."""
+def swallowed(bound: str | None) -> Snapshot:
+    """Rank 1 has left the loop, of so many rounds, by the handler around it."""
     exits = (Exit(line=20, statement="except", conditions=("except KeyError",)),)
 
     def changed(process: Process) -> Process:
         stack = process.stack
         assert isinstance(stack, Stack)
         loops = tuple(
-            replace(each, loops=tuple(replace(loop, exits=exits) for loop in each.loops))
+            replace(each, loops=tuple(replace(loop, exits=exits, bound=bound) for loop in each.loops))
             for each in stack.threads[0].frames
         )
         stack = replace(stack, threads=(replace(stack.threads[0], frames=loops),))
@@ -114,7 +114,10 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
         (loader(helper(7, 101, *_GETITEM, clocks=_STARVED)), "Give the workers CPU"),
         (loader(), "Find out how the workers ended"),
     ],
-    "HD105": [(swallowed(), "Let the exception end the rank")],
+    "HD105": [
+        (swallowed("201"), "Let the exception end the rank"),
+        (swallowed(None), "Nothing shows how much data there was. If it ended,"),
+    ],
     "HD201": [
         (calls(("step < 3",), ("not (step < 3)",)), "Let all ranks decide on `step < 3` together"),
         (calls(("len(found) > 2",), ()), "Let all ranks decide on `len(found) > 2` together"),

@@ -201,7 +201,7 @@ class PossibleExit(NamedTuple):
 
     exit: Exit
     shown: bool
-    """Whether it must have been this one: its variables differ between the ranks, or the loop has no other."""
+    """Whether it must have been this one: its variables differ between the ranks, or nothing else may have ended the loop."""
     text: str
 
 
@@ -210,10 +210,19 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
     short, inside = kind.short.first, kind.inside.first
     found = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
     found.sort(key=lambda line: not line[0])
+    only = len(found) == 1 and not may_have_run_out(kind)
     return [
-        PossibleExit(exit_, bool(differ) or len(found) == 1, "; ".join([describe_exit(exit_), *differ]))
+        PossibleExit(exit_, bool(differ) or only, "; ".join([describe_exit(exit_), *differ]))
         for differ, exit_ in found[:_SHOWN]
     ]
+
+
+def may_have_run_out(kind: LeftLoop) -> bool:
+    """Whether the loop may have ended with its data on the ranks that left it: nothing shows how much a stream has."""
+    view = kind.short.first.loop
+    if not kind.loop.header.startswith("for "):
+        return False
+    return view is None or None in (view.done, view.total) or (view.done or 0) >= (view.total or 0)
 
 
 def describe_exit(exit_: Exit) -> str:
@@ -221,7 +230,8 @@ def describe_exit(exit_: Exit) -> str:
     if exit_.statement == "except":
         return f"`{exit_.conditions[0]}` at line {exit_.line} catches what the loop raises"
     under = " and ".join(f"`{test}`" for test in exit_.conditions)
-    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", if {under}" if under else "")
+    word = "in" if under.startswith("`except") else "if"
+    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", {word} {under}" if under else "")
 
 
 def _ends_only_by_itself(kind: LeftLoop) -> bool:

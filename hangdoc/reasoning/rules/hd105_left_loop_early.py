@@ -58,7 +58,7 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import Began, PossibleExit, possible_exits
+from hangdoc.reasoning.causes.loops import Began, PossibleExit, may_have_run_out, possible_exits
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
@@ -69,6 +69,8 @@ _LET_IT_END = (
     "Let the exception end the rank (raise it again), or make all ranks leave the loop in the same iteration: all_reduce a flag "
     "that tells them of it."
 )
+_LEAVE_TOGETHER = " all ranks leave the loop in the same iteration: all_reduce the decision before acting on it."
+_IF_IT_RAN_OUT = "Nothing shows how much data there was. If it ended, give all ranks as many batches. Otherwise make"
 
 
 @about(Began)
@@ -92,12 +94,14 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     total = short.loop.total if short.loop is not None else None
     known_total = total if done is not None and total is not None and total > done else None
     rounds = sentences.left_after(kind, total=known_total)
+    exits = possible_exits(kind)
+    unclear = may_have_run_out(kind) and not any(each.shown for each in exits)
     return Draft(
         confidence=0.8 if known_total is not None else 0.7,
         summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
-        evidence=[*(_exit(short.rank, each) for each in possible_exits(kind)), *sentences.loop_evidence(run, kind)],
-        remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
+        evidence=[*(_exit(short.rank, each) for each in exits), *sentences.loop_evidence(run, kind)],
+        remedy=f"{_IF_IT_RAN_OUT if unclear else 'Make'}{_LEAVE_TOGETHER}",
     )
 
 
