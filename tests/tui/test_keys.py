@@ -295,12 +295,16 @@ async def test_the_table_does_not_move_when_a_finding_appears_or_gets_longer() -
         assert len(rows) == 1
 
 
-async def test_what_was_seen_last_stays_when_all_ranks_have_ended() -> None:
+@pytest.mark.parametrize("launcher", [False, True])
+async def test_what_was_seen_last_stays_when_all_ranks_have_ended(launcher: bool) -> None:
+    """Their launcher may take some seconds more."""
     top = freezing("hung", freezes_at=3)
     async with top.run_test(size=(80, 24)) as pilot:
         await seen(pilot)
         assert top.poll is not None
-        diagnosis = msgspec.structs.replace(top.poll.diagnosis, jobs=())
+        jobs = top.poll.diagnosis.jobs
+        alone = tuple(msgspec.structs.replace(job, ranks=(), verdict="waiting", findings=()) for job in jobs)
+        diagnosis = msgspec.structs.replace(top.poll.diagnosis, jobs=alone if launcher else ())
         top.post_message(Polled(replace(top.poll, diagnosis=diagnosis, runs=())))
         await shows(pilot, "No rank is left. The screen shows what was seen last.")
         assert "torch.distributed rank" not in text(top)

@@ -226,8 +226,10 @@ class Top(Actions):
         return max(self.rate, min(cost / self._budget, SLOWEST))
 
     def on_polled(self, message: Polled) -> None:
-        """Add a poll to the histories, and draw the visible view. If no rank is left, what was seen last stays, with its age."""
-        if not message.poll.diagnosis.jobs and self.model is not None and self.source.length is None:
+        """Add a poll to the histories, and draw the visible view. If no rank is left, what was seen last stays, with its age,
+        unless its launcher hangs."""
+        left = any(job.ranks or job.verdict == "hung" for job in message.poll.diagnosis.jobs)
+        if not left and self.model is not None and self.model.job.ranks and self.source.length is None:
             problems = " ".join(message.poll.diagnosis.problems)
             self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
             return
