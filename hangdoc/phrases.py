@@ -93,10 +93,10 @@ def _name_ranks(ordered: Sequence[int]) -> str:
     return f"rank{'s' * (len(ordered) != 1)} {_join_ranges(ordered)}" if ordered else "no rank"
 
 
-def also(which: Iterable[int]) -> str:
+def also(which: Iterable[int], word: str = "also") -> str:
     """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
     _, *others = sorted(set(which))
-    return f" (also {_name_ranks(others)})" if others else ""
+    return f" ({word} {_name_ranks(others)})" if others else ""
 
 
 def shorten(text: str, most: int) -> str:

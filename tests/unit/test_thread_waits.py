@@ -9,6 +9,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtLock,
     BlocksItsChild,
+    ChildStopped,
     Elsewhere,
     EngineStopped,
     GetsRequests,
@@ -137,6 +138,17 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
     assert not isinstance(
         wait_of(owner, child(200, kernel(200, "write", pipe(5, MAIN, writes=True)))).hold, BlocksItsChild
     )
+
+
+@pytest.mark.parametrize(("states", "hold"), [("T", ChildStopped), ("TT", ChildStopped), ("TS", Elsewhere)])
+def test_the_only_children_that_write_what_a_rank_reads_are_stopped(states: str, hold: type) -> None:
+    """`self.process.stdout.readline()`: no function of Python says that this is a wait for a child."""
+    output = replace(
+        pipe(5, 200), holders=tuple(Holder(pid=200 + at, name="reward", state=state) for at, state in enumerate(states))
+    )
+    owner = process((kernel(MAIN, "read", output), (frame("score", 35),)))
+    children = [replace(child(200 + at, kernel(200 + at, "read")), state=state) for at, state in enumerate(states)]
+    assert isinstance(wait_of(owner, *children).hold, hold)
 
 
 def test_the_sleep_of_an_awaited_child_is_a_period() -> None:

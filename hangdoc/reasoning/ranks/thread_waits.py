@@ -357,10 +357,18 @@ def _for_time(waiter: Waiter) -> ThreadWait | None:
 
 
 def _for_stopped_child(waiter: Waiter) -> ThreadWait | None:
-    stopped = next(((helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None), None)
-    if stopped is None or not waits_for_children(waiter):
+    """A stopped child process, where Python's functions say that the thread waits for children, or where the kernel shows that
+    nobody else can write what it reads."""
+    stopped = {helper.pid: (helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None}
+    if not stopped:
         return None
-    hold = ChildStopped(pid=stopped[0].pid, name=stopped[0].name, how=stopped[1].why, by=stopped[1].by)
+    writers = _find_awaited_children(waiter)
+    if not waits_for_children(waiter) and not (writers and all(writer.pid in stopped for writer in writers)):
+        return None
+    child, stop = next(
+        (stopped[writer.pid] for writer in writers if writer.pid in stopped), next(iter(stopped.values()))
+    )
+    hold = ChildStopped(pid=child.pid, name=child.name, how=stop.why, by=stop.by)
     return ThreadWait("waiting-child", str(hold), hold)
 
 

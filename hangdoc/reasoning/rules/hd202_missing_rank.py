@@ -148,6 +148,8 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     beyond = f"; beyond it, {_describe_last(sender)}" if sender is not None else ""
     stopped = [holder.pid for holder in holders if holder.state == "T"]
+    if isinstance(kind, ChildStopped) and kind.by == "signal":
+        stopped = [kind.pid]
     beside = [holder.pid for holder in holders] + [each.pid for each in (sender.sends_to if sender is not None else ())]
     between = [
         *recorded_waits(run, blockage.awaited),
@@ -171,8 +173,8 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
         may_end=not because,
         commands=children.explain_end(run, first)
-        or children.look(run, first)
         or next_steps.continue_after_signal(stopped, "signal")
+        or children.look(run, first)
         or next_steps.show(beside)
         or None,
     )

@@ -192,9 +192,21 @@ def awaited(run: Run, blockage: Blockage) -> str:
     waited = _in_what(direct[0].first)
     nearest = set(numbers_of(alike for alike in direct if _in_what(alike.first) == waited))
     others = set(blockage.victims) - nearest
-    for_whom = "" if waited.endswith(f" {ranks(blamed)}") else f" for {ranks(blamed)}"  # `in recv from rank 2` names it
-    text = f"{are(nearest)} waiting {waited}{for_whom}, which {be(blamed)} {doing_at(first)}"
-    return text + (f"; {are(others)} waiting indirectly" if others else "")
+    peer = direct[0].first.wait.operation.peer if direct[0].first.wait is not None else None
+    for_whom = f" for {ranks(blamed)}" if peer is None else ""  # `in recv from rank 2` names it
+    if _names_its_child(first) and len(blamed) > 1:
+        does = f"; {are(blamed)} blocked in the same way, rank {first.rank} {doing_at(first)}"
+    elif peer is None or blamed == {peer}:
+        does = f", which {be(blamed)} {doing_at(first)}"
+    else:
+        does = f"; {are(blamed)} {doing_at(first)}"
+    return f"{are(nearest)} waiting {waited}{for_whom}{does}" + (
+        f"; {are(others)} waiting indirectly" if others else ""
+    )
+
+
+def _names_its_child(rank: Rank) -> bool:
+    return rank.hold is not None and rank.hold.NAMES_ITS_CHILD
 
 
 def waiting_in(classes: Iterable[Class], whom: str = "") -> str:
@@ -251,7 +263,8 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     lines = []
     for group in sorted(groups.values(), key=lambda group: (-len(ranks_of(group)), group[0].ranks)):
         first = min(group, key=lambda alike: alike.ranks).first
-        text = f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{also(numbers_of(group))}"
+        others = also(numbers_of(group), "likewise" if _names_its_child(first) else "also")
+        text = f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{others}"
         lines.append(Evidence(first.rank, probe_of(first), text))
         elsewhere = [other[0].first for other in groups.values() if other is not group]
         if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
