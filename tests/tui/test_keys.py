@@ -23,7 +23,7 @@ from hangdoc import codec
 from hangdoc.diagnosis import Job
 from hangdoc.snapshot import merge
 from hangdoc_tui import keys, pages, signals
-from hangdoc_tui.app import Polled, Top
+from hangdoc_tui.app import SLOWEST, Polled, Top
 from hangdoc_tui.head import Strip
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
@@ -293,6 +293,14 @@ async def test_the_table_does_not_move_when_a_finding_appears_or_gets_longer() -
         assert "zzz" not in text(top)
         rows.add(top.query_one(RankTable).region.y)
         assert len(rows) == 1
+
+
+async def test_a_costly_poll_is_followed_by_others_and_many_of_them_save() -> None:
+    top = freezing("hung", freezes_at=3)
+    assert top._save(0.6) == 0
+    assert 0 < top._save(0.6) < 5
+    assert sum(top._save(0.6) for _ in range(30)) > 30
+    assert top._save(0.6) == SLOWEST
 
 
 @pytest.mark.parametrize("launcher", [False, True])

@@ -1,11 +1,9 @@
 """The app: a thread that polls, one immutable message per poll, and views that draw it."""
 
 import gc
-import statistics
 import sys
 import threading
 import time
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,8 @@ from hangdoc_tui.waits import WaitTable
 BUDGET, BUDGET_OF_HOSTS = 0.05, 0.2
 """Share of one core that polling may use, on a host that trains and where the replies of many hosts are put together. More
 expensive polls come less often."""
+_BURST = 1.0
+"""Seconds of CPU that polls may use beyond that share after they have used less."""
 SLOWEST = 15.0
 """Seconds between polls at most, whatever they cost."""
 _SHORTEST_PAUSE = 0.05
@@ -91,7 +91,10 @@ class Top(Actions):
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
         self._cards_shown = False
-        self._costs: deque[float] = deque(maxlen=5)
+        self._credit, self._credited = _BURST, time.monotonic()
+        """Seconds of CPU that polls may use, and since when."""
+        self._saving = 0.0
+        """Seconds between two polls at least, because of what they have used."""
         self._ended = False
         self._observed: float | None = None
         """When the poll on the screen began, on the monotonic clock."""
@@ -213,22 +216,30 @@ class Top(Actions):
                 else:
                     self.post_message(Polled(poll, began))
                     if taken >= 0:  # the first one also imports modules
-                        self._costs.append(poll.cpu_seconds)
+                        self._saving = self._save(poll.cpu_seconds)
                 taken, self._polling = wanted, None
             # A recorded poll takes almost no time, and must stay on the screen for the whole interval.
-            self.wake.wait(max(_SHORTEST_PAUSE, began + self._pace() - time.monotonic()) if live else self._pace())
+            self.wake.wait(max(_SHORTEST_PAUSE, began + self._every() - time.monotonic()) if live else self._every())
             if self.source.length is not None and not self.paused and self.number == taken:
                 self.number = min(taken + 1, self.source.length - 1)
 
-    def _pace(self) -> float:
-        """Seconds to the next poll."""
-        cost = statistics.median(self._costs) if self._costs else 0.0
-        return max(self.rate, min(cost / self._budget, SLOWEST))
+    def _every(self) -> float:
+        """Seconds from the beginning of a poll to that of the next one."""
+        return max(self.rate, self._saving)
+
+    def _save(self, cost: float) -> float:
+        """How long to save after a poll that took so many seconds of CPU. A costly one, as when ranks have just come to rest and
+        their stacks are read, may be followed by others at once."""
+        now = time.monotonic()
+        self._credit = min(_BURST, self._credit + (now - self._credited) * self._budget) - cost
+        self._credited = now
+        return min(max(0.0, -self._credit / self._budget), SLOWEST)
 
     def on_polled(self, message: Polled) -> None:
         """Add a poll to the histories, and draw the visible view. If no rank is left, what was seen last stays, with its age,
         unless its launcher hangs."""
-        left = any(job.ranks or job.verdict == "hung" for job in message.poll.diagnosis.jobs)
+        jobs = message.poll.diagnosis.jobs
+        left = any(job.verdict == "hung" or any(view.label != "dead" for view in job.ranks) for job in jobs)
         if not left and self.model is not None and self.model.job.ranks and self.source.length is None:
             problems = " ".join(message.poll.diagnosis.problems)
             self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
@@ -299,9 +310,8 @@ class Top(Actions):
         if self._is_series():
             self.query_one(Slider).show(poll.number, self.source.length or 1)
         if self.source.length is None:
-            every = self._pace()
-            slowed = f" (requested: {self.rate:g} s)" if every > self.rate else ""
-            parts += [f"every {every:.1f} s{slowed}", f"{poll.cpu_seconds:.2f} s of CPU each"]
+            slowed = f" (requested: {self.rate:g} s)" if self._every() > self.rate else ""
+            parts += [f"every {self._every():.1f} s{slowed}", f"{poll.cpu_seconds:.2f} s of CPU each"]
             if self._polling is not None and (taking := time.monotonic() - self._polling) > 2 * self.rate:
                 parts.insert(0, f"the next poll has taken {duration(taking)} so far")
         (line, *_) = flow([Text(part, "dim") for part in parts], self.size.width - 1, " · ")
