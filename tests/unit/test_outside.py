@@ -39,6 +39,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         peers._read_owners,
         shared_memory._read_mapped,
         processes_at_work._works,
+        processes_at_work._find_bystanders,
         processes_at_work.read_table,
         receivers._find_receiver,
     ):
@@ -362,6 +363,33 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
     with daemon as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
         found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
     assert [one.pid for one in found if one.works] == ([farm.pid] if same else [])
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_what_a_person_has_open_in_the_directory_of_a_rank_helps_it_with_nothing(tmp_path: Path) -> None:
+    """Another hangdoc, and a shell in which a person waits."""
+    (tmp_path / "hangdoc").write_text("while True: pass")
+    with ExitStack() as started:
+        top = subprocess.Popen([sys.executable, tmp_path / "hangdoc", "top"], cwd=tmp_path)
+        shell = subprocess.Popen(
+            ["bash", "--norc", "-i"], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )  # fmt: skip
+        for process in (top, shell):
+            started.callback(process.wait)
+            started.callback(process.kill)
+        assert shell.stdin is not None
+        shell.stdin.write(b"sleep 98 & wait\n")
+        shell.stdin.flush()
+        alone = started.enter_context(subprocess.Popen(["sleep", "99"], cwd=tmp_path))
+        started.callback(alone.kill)
+        rank = started.enter_context(child("import time; time.sleep(99)", cwd=tmp_path))
+        children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
+        while not (waits := children.read_text().split()):
+            time.sleep(0.02)
+        started.callback(os.kill, int(waits[0]), signal.SIGKILL)
+        time.sleep(1.2)  # a sleep is as long as it was asked for, however long ago that was
+        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
+    assert [(one.pid, one.works, one.sleeps) for one in found] == [(alone.pid, False, (99.0,))]
 
 
 SHARING = """

@@ -17,6 +17,7 @@ from hangdoc.reasoning.model.holds import (
     OnNetwork,
     ReadsPipe,
     Serves,
+    WaitsForInput,
 )
 from hangdoc.reasoning.ranks.enders import find_engine, with_end
 from hangdoc.reasoning.ranks.thread_waits import Engine, ThreadWait, Waiter, find_wait
@@ -138,6 +139,15 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
     assert not isinstance(
         wait_of(owner, child(200, kernel(200, "write", pipe(5, MAIN, writes=True)))).hold, BlocksItsChild
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "descriptor", "hold"),
+    [("/dev/ttyS0", 11, Serves), ("/dev/pts/2", 11, Serves), ("/dev/pts/2", 0, WaitsForInput), ("/dev/tty", 4, InFile)],
+)
+def test_a_serial_line_brings_data_of_a_device(name: str, descriptor: int, hold: type) -> None:
+    line = AwaitedFile(kind="file", name=name, descriptor=descriptor)
+    assert isinstance(wait_of(process((kernel(MAIN, "read", line), (frame("read", 45),)))).hold, hold)
 
 
 @pytest.mark.parametrize(("states", "hold"), [("T", ChildStopped), ("TT", ChildStopped), ("TS", Elsewhere)])

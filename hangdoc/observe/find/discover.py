@@ -10,7 +10,7 @@ from collections import Counter
 
 import msgspec
 
-from hangdoc import portable, run_identity
+from hangdoc import run_identity
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.owner_rights import runs_set_user_id
@@ -18,7 +18,7 @@ from hangdoc.observe.find import identity
 from hangdoc.observe.find.rank_search import BY_ORDER, Search, find, launchers_of
 from hangdoc.observe.find.slurm import tasks_of
 from hangdoc.observe.kernel import process_table
-from hangdoc.observe.kernel.process_table import Entry, ProcessTable, launcher_gone, starters
+from hangdoc.observe.kernel.process_table import Entry, ProcessTable, is_hangdoc, launcher_gone, starters
 from hangdoc.observe.kernel.targets import close_target, make_target
 from hangdoc.observe.memory.maps import is_python
 from hangdoc.phrases import amount
@@ -98,16 +98,9 @@ def _list_wanted(table: ProcessTable, scope: Scope) -> set[int]:
         wanted &= {pid for pid, entry in table.items() if scope.slurm_job in _slurm_job(entry)}
     own = {*table.ancestors(os.getpid()), *table.descendants(os.getpid())} - named
     other = {
-        pid for pid in wanted if _is_hangdoc(table[pid].argv)
+        pid for pid in wanted if is_hangdoc(table[pid].argv)
     }  # `hangdoc run` has the variables of the command that it starts
     return wanted - own - other - {os.getpid()}
-
-
-def _is_hangdoc(argv: tuple[str, ...]) -> bool:
-    """Whether a command line is hangdoc's: `hangdoc ...`, `python .../hangdoc ...`, `python -m hangdoc ...`,
-    `python [-I -S] .../hangdoc.pyz ...`."""
-    words = [os.path.basename(word) for word in argv[:4] if word not in ("-I", "-S")]
-    return words[:1] == ["hangdoc"] or words[1:2] in (["hangdoc"], [portable.NAME]) or words[1:3] == ["-m", "hangdoc"]
 
 
 def _slurm_job(entry: Entry) -> frozenset[str]:
@@ -142,7 +135,7 @@ def _may_have_ranks_outside(search: Search) -> bool:
         if (
             pid in inside
             or pid in search.launchers
-            or _is_hangdoc(entry.argv)
+            or is_hangdoc(entry.argv)
             or isinstance(entry.environment, Unavailable)
         ):
             continue

@@ -197,9 +197,10 @@ class CpuClocks:
             ):
                 task = f"{target.pid}/task/{tid}"
                 last_run = scheduler.last_run(task, reading.processor, reading.switches)
-                left = system_calls.sleep_left(proc, target.pid, task)
-                if left is not None and last_run is not None:
-                    self._sleeps[target.pid, tid] = left + max(0.0, time.monotonic() - last_run)
+                lasts = system_calls.sleep_of_thread(proc, target.pid, task)
+                whole = whole_timeout(lasts, time.monotonic() - last_run if last_run is not None else None)
+                if whole is not None:
+                    self._sleeps[target.pid, tid] = whole
             self._last_runs[target.pid, tid] = (reading, last_run)
         _, target.last_run = self._last_runs.get((target.pid, target.pid), (None, None))
 

@@ -1,10 +1,12 @@
 """All processes of this host, as a tree (proc(5))."""
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hangdoc import portable
 from hangdoc.launch import launchers
 from hangdoc.observe.access import isolation
 from hangdoc.observe.access.deadline import Deadline
@@ -21,6 +23,7 @@ _MOST_OF_A_USER = 64 << 20
 _SMALL = 4096
 """Smaller ones are not counted, and their user is not looked up."""
 _FIRST_WORDS = 4
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
 _TOO_MUCH = "the processes of its user have more than 64 MiB of command lines and environments"
 
 
@@ -157,3 +160,18 @@ def _runs_python(proc: ProcFS, entry: Entry) -> bool:
     with contextlib.suppress(ProcError):
         names.append(proc.link(f"{entry.pid}/exe"))
     return any("python" in name for name in names)
+
+
+def is_hangdoc(argv: tuple[str, ...]) -> bool:
+    """Whether a command line is hangdoc's: `hangdoc ...`, `python .../hangdoc ...`, `python -m hangdoc ...`,
+    `python [-I -S] .../hangdoc.pyz ...`."""
+    words = [os.path.basename(word) for word in argv[:4] if word not in ("-I", "-S")]
+    return words[:1] == ["hangdoc"] or words[1:2] in (["hangdoc"], [portable.NAME]) or words[1:3] == ["-m", "hangdoc"]
+
+
+def is_interactive_shell(argv: tuple[str, ...]) -> bool:
+    """Whether a command line is that of a shell which was given no script: `-bash`, `zsh -i`."""
+    name, *words = argv or ("",)
+    return os.path.basename(name).removeprefix("-") in _SHELLS and all(
+        word.startswith("--") or (word.startswith("-") and "c" not in word) for word in words
+    )

@@ -163,8 +163,9 @@ def stack_pointer(proc: ProcFS, task: str) -> int | None:
     return int(words[-2], 16) if len(words) > 2 else None
 
 
-def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:
-    """The seconds that a sleep lasts at most from now; None for any other call. Raises ValueError for what can't be read."""
+def sleep(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> tuple[float, bool] | None:
+    """How long a sleep is, in seconds, and whether that is counted from now: otherwise from its beginning. None for any
+    other call. Raises ValueError for what can't be read."""
     if call not in SLEEPS:
         return None
     clock, flags, request = (
@@ -175,17 +176,25 @@ def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> fl
         return None
     seconds, nanoseconds = struct.unpack("=qq", raw)
     requested: float = seconds + nanoseconds / 1e9
+    if not flags & _ABSOLUTE:
+        return requested, False
     try:
-        return max(0.0, requested - time.clock_gettime(clock)) if flags & _ABSOLUTE else requested
+        return max(0.0, requested - time.clock_gettime(clock)), True
     except OSError:  # a clock id that is invalid in this process
         return None
 
 
-def sleep_left(proc: ProcFS, pid: int, task: str) -> float | None:
-    """The seconds that the sleep of a thread lasts from now; None if it does not sleep or can't be read."""
+def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:
+    """The seconds that a sleep lasts at most from now; None for any other call. Raises ValueError for what can't be read."""
+    lasts = sleep(proc, pid, call, arguments)
+    return lasts[0] if lasts is not None else None
+
+
+def sleep_of_thread(proc: ProcFS, pid: int, task: str) -> tuple[float, bool] | None:
+    """How long the sleep of a thread is, as for `sleep`; None if it does not sleep or can't be read."""
     try:
         call, arguments = current(proc, task)
-        return sleep_seconds(proc, pid, call, arguments) if call and arguments else None
+        return sleep(proc, pid, call, arguments) if call and arguments else None
     except (ProcError, ValueError):
         return None
 

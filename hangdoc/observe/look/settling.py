@@ -45,7 +45,7 @@ def seconds_until_settled(observation: Observation) -> float:
     """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
     been stopped for 6 seconds; 0 if none sleeps or is stopped."""
     sleeps = (
-        system_calls.sleep_left(observation.proc, target.pid, str(target.pid)) or 0.0
+        (system_calls.sleep_of_thread(observation.proc, target.pid, str(target.pid)) or (0.0, True))[0]
         for target in observation.alive()
         if target.role in ("rank", "helper")
     )

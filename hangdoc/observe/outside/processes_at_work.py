@@ -167,15 +167,22 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
     for."""
     period = file_holders.period()
     others = _find_beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
-    others -= _find_observer(proc, period)
+    others -= _find_bystanders(proc, period)
     holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False))
                for holder in file_holders.read_holders(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
     return tuple(islice((holder for holder in holders if holder.sleeps), _MAX_HOLDERS))
 
 
-def _find_observer(proc: ProcFS, period: int) -> frozenset[int]:
-    """This process and its ancestors: `watch hangdoc diagnose` sleeps too."""
-    return frozenset(read_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
+@lru_cache(1)
+def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
+    """Each hangdoc with what started it (`watch hangdoc diagnose` sleeps too, and tmux draws its screen); and shells in which a
+    person types, with the `sleep` that one waits for."""
+    table = read_table(proc, period)
+    observers = {os.getpid(), *(pid for pid, entry in table.items() if process_table.is_hangdoc(entry.argv))}
+    shells = {pid for pid, entry in table.items() if process_table.is_interactive_shell(entry.argv)}
+    sleeps = (pid for shell in shells for pid in table.children(shell) if table[pid].stat.name == "sleep")
+    above = ({pid, *table.ancestors(pid)} for pid in observers)
+    return frozenset(shells.union(sleeps, *above))
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -220,7 +227,7 @@ def _read_directory(proc: ProcFS, pid: int) -> str | None:
 
 def _find_busy(proc: ProcFS, candidates: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
     period = file_holders.period()
-    others = candidates - frozenset(process_table.read_ancestry(proc, waiting)) - _find_observer(proc, period)
+    others = candidates - frozenset(process_table.read_ancestry(proc, waiting)) - _find_bystanders(proc, period)
     busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
     return tuple(
         msgspec.structs.replace(holder, works=True)
@@ -404,13 +411,13 @@ def _read_sleep(
     if call in system_calls.EPOLLS:
         waits = system_calls.timeout(proc, pid, call, arguments) if is_python(proc, pid) else None
         return waits[0] if waits is not None else None
-    left = system_calls.sleep_seconds(proc, pid, call, arguments)
-    if left is None and (call != system_calls.FUTEX or since is None):
+    lasts = system_calls.sleep(proc, pid, call, arguments)
+    if lasts is None and (call != system_calls.FUTEX or since is None):
         return None
     began = scheduler.last_run(task, reading.processor, reading.switches)
     age = time.monotonic() - began if began is not None else None
-    if left is not None:
-        return left + (age or 0.0)
+    if lasts is not None:
+        return clocks.whole_timeout(lasts, age or 0.0)
     if since is None or began is None or not is_python(proc, pid):
         return None
     if not own_time and abs(began - since) > _TO_TAKE_REQUEST:
@@ -501,9 +508,10 @@ def _ends_by_itself(proc: ProcFS, pid: int, tid: int, age: float, within: float)
             return True
         if call is None or not system_calls.timed(call, arguments):
             return False
-        if (sleep := system_calls.sleep_seconds(proc, pid, call, arguments)) is not None:
-            return sleep - age <= within
-        timeout = system_calls.timeout(proc, pid, call, arguments)
+        lasts = system_calls.sleep(proc, pid, call, arguments) or system_calls.timeout(proc, pid, call, arguments)
     except (ProcError, ValueError):
         return False
-    return timeout is None or timeout[0] - age <= within
+    if lasts is None:
+        return True
+    seconds, from_now = lasts
+    return seconds - (0.0 if from_now else age) <= within

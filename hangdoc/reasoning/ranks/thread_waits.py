@@ -61,6 +61,8 @@ CHILD_FILES = (
     "/concurrent/futures/",
 )
 """Parts of the paths of the modules that wait for child processes."""
+_LINES, _OWN_TERMINAL = ("/dev/pts/", "/dev/tty"), "/dev/tty"
+"""Terminals and serial lines (tty(4), pts(4), ttyS(4)). A program reads its own terminal for a password."""
 _CHILD_WAITS = {
     "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
     "/multiprocessing/popen_fork.py": ("wait", "poll"),
@@ -195,6 +197,9 @@ def _for_input(waiter: Waiter) -> ThreadWait | None:
     if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
         where = describe_file(waiter.file) or "standard input"
         return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
+    if reads and waiter.file is not None and waiter.file.name.startswith(_LINES) and waiter.file.name != _OWN_TERMINAL:
+        device = Serves(address=waiter.file.name, what="data of a device")
+        return ThreadWait("waiting-io", str(device), device)
     return None
 
 
