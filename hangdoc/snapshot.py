@@ -262,7 +262,7 @@ class KernelThread(Value, frozen=True, kw_only=True):
     files: tuple[AwaitedFile, ...] = ()
     """What the call waits for."""
     sleep_seconds: float | None = None
-    """For a sleep (nanosleep(2), clock_nanosleep(2)), the longest time until it ends."""
+    """For a sleep (nanosleep(2), clock_nanosleep(2), a read of a timer), the longest time until it ends."""
     whole_sleep_seconds: float | None = None
     """For a sleep, how long it takes from its beginning to its end; None in older bundles."""
     timeout_seconds: float | None = None

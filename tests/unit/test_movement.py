@@ -224,6 +224,16 @@ def test_a_child_process_that_sleeps_until_its_time_comes_delays_nobody_who_wait
     assert job(snapshot(learner, asks, simulator, silence=80.0)).verdict == verdict
 
 
+@pytest.mark.parametrize(("timeout", "verdict"), [(600.0, "hung"), (25_200.0, "waiting")])
+def test_a_read_of_a_timer_is_a_sleep(timeout: float, verdict: str) -> None:
+    """A retraining every six hours, at a time of the wall clock, with the others at a gate for seven hours."""
+    timer = AwaitedFile(kind="other", name="anon_inode:[timerfd]", descriptor=22)
+    until = rank(0, frame("until", 42), started_seconds_ago=9000.0,
+                 kernel={"syscall": "read", "files": (timer,), "sleep_seconds": 20_000.0, "whole_sleep_seconds": 21_600.0})  # fmt: skip
+    gate = rank(1, *c10d("monitored_barrier"), train(18), kernel={"syscall": "futex", "timeout_seconds": timeout})
+    assert job(snapshot(until, gate, silence=300.0)).verdict == verdict
+
+
 @pytest.mark.parametrize(("others", "verdict"), [((), "waiting"), (c10d("all_reduce"), "hung")])
 def test_a_lock_whose_holder_sleeps_for_long_is_hung_only_if_others_wait(
     others: tuple[Frame, ...], verdict: str

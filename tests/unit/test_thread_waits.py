@@ -143,11 +143,26 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("name", "descriptor", "hold"),
-    [("/dev/ttyS0", 11, Serves), ("/dev/pts/2", 11, Serves), ("/dev/pts/2", 0, WaitsForInput), ("/dev/tty", 4, InFile)],
+    [
+        ("/dev/ttyS0", 11, Serves),
+        ("/dev/pts/2", 11, Serves),
+        ("/dev/pts/2", 0, WaitsForInput),
+        ("/dev/tty", 4, InFile),
+        ("/dev/input/event3", 5, Serves),
+    ],
 )
 def test_a_serial_line_brings_data_of_a_device(name: str, descriptor: int, hold: type) -> None:
     line = AwaitedFile(kind="file", name=name, descriptor=descriptor)
     assert isinstance(wait_of(process((kernel(MAIN, "read", line), (frame("read", 45),)))).hold, hold)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("inotify", "changes of files"), ("[fanotify]", "changes of files"), ("[signalfd]", "signals")]
+)
+def test_the_kernel_tells_of_what_others_do(name: str, what: str) -> None:
+    source = AwaitedFile(kind="other", name=f"anon_inode:{name}", descriptor=7)
+    hold = wait_of(process((kernel(MAIN, "read", source), (frame("read", 45),)))).hold
+    assert isinstance(hold, Serves) and str(hold) == f"waiting for {what} on {name.strip('[]')} (fd 7)"
 
 
 @pytest.mark.parametrize(("states", "hold"), [("T", ChildStopped), ("TT", ChildStopped), ("TS", Elsewhere)])

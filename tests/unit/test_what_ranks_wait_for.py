@@ -65,6 +65,23 @@ def target(pid: int, **more: object) -> Target:
     return Target(pid=pid, ppid=1, role="rank", name="python3", argv=(), state="S", start_ticks=0, **more)  # type: ignore[arg-type]
 
 
+def test_a_read_of_a_timer_lasts_until_it_expires() -> None:
+    """An absolute time of the wall clock (timerfd_settime(2))."""
+    program = """
+import ctypes, os, time
+class Time(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+libc, times = ctypes.CDLL(None), (Time * 2)(Time(0, 0), Time(int(time.time()) + 600, 0))
+timer = libc.timerfd_create(0, 0)
+assert libc.timerfd_settime(timer, 1, times, None) == 0
+os.read(timer, 8)
+"""
+    with child(program) as reads:
+        assert waits_on(reads.pid, "other").name == "anon_inode:[timerfd]"
+        left = _read_waiting_place(PROC, reads.pid, reads.pid).sleep_seconds
+    assert left is not None and 580 < left <= 600
+
+
 def test_the_path_that_an_open_waits_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "shard.bin")
     with child("open('shard.bin')", cwd=tmp_path) as process:  # relative: the working directory makes it whole

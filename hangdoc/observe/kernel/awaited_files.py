@@ -19,6 +19,7 @@ _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", 
 _MAX_PATH = 512
 _MAX_FILES = 16
 _ACCESS_MODE = 0o3
+_TIMER = "anon_inode:[timerfd]"
 _SOCKET = regex(r"socket:\[(\d+)\]")
 
 
@@ -49,6 +50,18 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
         except ProcError:
             continue
     return tuple(files)
+
+
+def seconds_to_timer(proc: ProcFS, pid: int, files: tuple[AwaitedFile, ...]) -> float | None:
+    """How long a thread sleeps that waits for a timer alone, in seconds (timerfd_create(2), proc_pid_fdinfo(5)). None for any
+    other wait, and for a timer that is not set. Raises ProcError or ValueError for what can't be read."""
+    if len(files) != 1 or files[0].name != _TIMER or files[0].descriptor is None:
+        return None
+    for line in proc.text(f"{pid}/fdinfo/{files[0].descriptor}").splitlines():
+        if line.startswith("it_value:"):
+            seconds, nanoseconds = line.partition(":")[2].strip(" ()").split(",")
+            return (int(seconds) + int(nanoseconds) / 1e9) or None
+    return None
 
 
 def _read_path_at(proc: ProcFS, pid: int, address: int) -> str:

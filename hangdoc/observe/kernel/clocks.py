@@ -356,7 +356,10 @@ def _read_waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = T
                 sleep_seconds=system_calls.sleep_seconds(proc, pid, call, arguments),
                 timeout=system_calls.timeout(proc, pid, call, arguments),
             )
-            place = place._replace(files=awaited_files.awaited(proc, pid, call, arguments, search=tid == pid))
+            files = awaited_files.awaited(proc, pid, call, arguments, search=tid == pid)
+            place = place._replace(files=files)
+            if (timer := awaited_files.seconds_to_timer(proc, pid, files)) is not None:
+                place = place._replace(sleep_seconds=timer)
     except (ProcError, ValueError):
         pass
     return place

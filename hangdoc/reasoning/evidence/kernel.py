@@ -79,7 +79,12 @@ RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}
 SEND = WRITE | {"sendto", "sendmsg", "sendmmsg"}
 SIGNAL = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 FUTEX = "futex"
-_INOTIFY = "anon_inode:inotify"
+_EVENTS = {
+    "anon_inode:inotify": "changes of files",
+    "anon_inode:[fanotify]": "changes of files",
+    "anon_inode:[signalfd]": "signals",
+}
+"""Files by which the kernel tells of what others do: inotify(7), fanotify(7), signalfd(2)."""
 _TIMER = "anon_inode:[timerfd]"
 _AT_DATAGRAM_SOCKET = "__skb_wait_for_more_packets"
 """The function of the kernel in which a read of an empty datagram socket waits. So does who accepts connections at a Unix
@@ -89,8 +94,8 @@ socket."""
 def awaited_from_outside(thread: KernelThread) -> str | None:
     """What a thread waits for that only comes from outside of its process; None if it waits for anything else. Other sockets may
     be those of ranks, and a thread that accepts connections may do it for them."""
-    if any(map(tells_of_changes, thread.files)):
-        return "changes of files"
+    if (told := next(filter(None, map(tells_of, thread.files)), None)) is not None:
+        return told
     return "datagrams" if thread.wchan == _AT_DATAGRAM_SOCKET and thread.syscall in RECEIVE else None
 
 
@@ -99,9 +104,9 @@ def is_timer(file: AwaitedFile) -> bool:
     return file.name == _TIMER
 
 
-def tells_of_changes(file: AwaitedFile) -> bool:
-    """Whether the kernel tells by a file of changes of others (inotify)."""
-    return file.name == _INOTIFY
+def tells_of(file: AwaitedFile) -> str | None:
+    """What others do of which the kernel tells by a file; None for any other file."""
+    return _EVENTS.get(file.name)
 
 
 # --- errors of cards --------------------------------------------------------------------------------------------------

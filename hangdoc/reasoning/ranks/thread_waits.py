@@ -61,8 +61,8 @@ CHILD_FILES = (
     "/concurrent/futures/",
 )
 """Parts of the paths of the modules that wait for child processes."""
-_LINES, _OWN_TERMINAL = ("/dev/pts/", "/dev/tty"), "/dev/tty"
-"""Terminals and serial lines (tty(4), pts(4), ttyS(4)). A program reads its own terminal for a password."""
+_OWN_TERMINAL = "/dev/tty"
+"""From which a program reads a password (tty(4))."""
 _CHILD_WAITS = {
     "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
     "/multiprocessing/popen_fork.py": ("wait", "poll"),
@@ -197,7 +197,7 @@ def _for_input(waiter: Waiter) -> ThreadWait | None:
     if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
         where = describe_file(waiter.file) or "standard input"
         return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
-    if reads and waiter.file is not None and waiter.file.name.startswith(_LINES) and waiter.file.name != _OWN_TERMINAL:
+    if reads and waiter.file is not None and waiter.file.name.startswith("/dev/") and waiter.file.name != _OWN_TERMINAL:
         device = Serves(address=waiter.file.name, what="data of a device")
         return ThreadWait("waiting-io", str(device), device)
     return None
@@ -351,7 +351,8 @@ def _for_lock(waiter: Waiter) -> ThreadWait | None:
 
 def _for_time(waiter: Waiter) -> ThreadWait | None:
     nap = sleeps.find_timed_wait(waiter.process, waiter.thread, waiter.kernel)
-    if nap is None and (waiter.call in system_calls.SLEEP or sleeps.is_between_sleeps(waiter.kernel)):
+    by_timer = waiter.kernel is not None and waiter.kernel.sleep_seconds is not None
+    if nap is None and (by_timer or waiter.call in system_calls.SLEEP or sleeps.is_between_sleeps(waiter.kernel)):
         nap = sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel)
         if nap.polls and has_asked_others(waiter.connections):
             nap = replace(nap, ends="by-itself")  # they reply, and may say yes the next time
@@ -623,8 +624,8 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
     peer = next((connection for connection in waited if connection.remote_port), None)
     if peer is None and not holders and (what := system_calls.awaited_from_outside(kernel)) is not None:
-        changes = next(filter(system_calls.tells_of_changes, kernel.files), None)
-        return _serve_changes(changes) if changes is not None else Serves(address=describe_file(sockets[0]), what=what)
+        changes = next(filter(system_calls.tells_of, kernel.files), None)
+        return _serve_events(changes) if changes is not None else Serves(address=describe_file(sockets[0]), what=what)
     sends = waiter.call in system_calls.SEND
     if peer is None:
         return OnNetwork.ended_by(holders, sends=sends, serves=any(file.accepted for file in sockets))
@@ -663,16 +664,17 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
     return ThreadWait("waiting-io", str(online), online) if online is not None else None
 
 
-def _for_changes(waiter: Waiter) -> ThreadWait | None:
-    """Changes of files that any program may make, of which the kernel tells."""
-    if waiter.file is None or not system_calls.tells_of_changes(waiter.file):
+def _for_events(waiter: Waiter) -> ThreadWait | None:
+    """What any program may do, and of which the kernel tells."""
+    if waiter.file is None or system_calls.tells_of(waiter.file) is None:
         return None
-    hold = _serve_changes(waiter.file)
+    hold = _serve_events(waiter.file)
     return ThreadWait("waiting-io", str(hold), hold)
 
 
-def _serve_changes(file: AwaitedFile) -> Serves:
-    return Serves(address=f"inotify (fd {file.descriptor})", what="changes of files")
+def _serve_events(file: AwaitedFile) -> Serves:
+    source = file.name.rpartition(":")[2].strip("[]")
+    return Serves(address=f"{source} (fd {file.descriptor})", what=system_calls.tells_of(file) or "data")
 
 
 # --- by its name ---------------------------------------------------------------------------------------------------------
@@ -704,7 +706,7 @@ _PROVIDERS = (
     _for_lock,
     _for_time,
     _for_child,
-    _for_changes,
+    _for_events,
     _for_pipe,
     _for_threads,
     _for_own_loading,
