@@ -228,8 +228,9 @@ def test_a_child_process_that_sleeps_until_its_time_comes_delays_nobody_who_wait
 def test_a_read_of_a_timer_is_a_sleep(timeout: float, verdict: str) -> None:
     """A retraining every six hours, at a time of the wall clock, with the others at a gate for seven hours."""
     timer = AwaitedFile(kind="other", name="anon_inode:[timerfd]", descriptor=22)
-    until = rank(0, frame("until", 42), started_seconds_ago=9000.0,
-                 kernel={"syscall": "read", "files": (timer,), "sleep_seconds": 20_000.0, "whole_sleep_seconds": 21_600.0})  # fmt: skip
+    sleep = {"sleep_seconds": 20_000.0, "whole_sleep_seconds": 21_600.0}
+    reads = {"syscall": "read", "files": (timer,), **sleep}
+    until = rank(0, frame("until", 42), started_seconds_ago=9000.0, kernel=reads)
     gate = rank(1, *c10d("monitored_barrier"), train(18), kernel={"syscall": "futex", "timeout_seconds": timeout})
     assert job(snapshot(until, gate, silence=300.0)).verdict == verdict
 

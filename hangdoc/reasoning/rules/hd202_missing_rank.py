@@ -249,7 +249,7 @@ def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
     newest = rank.process.arrival if rank.process is not None else None
     if newest is None or blockage.age_seconds is None or newest.seconds_ago > blockage.age_seconds:
         return []
-    text = f"files still appear in {newest.folder}, the last {duration(newest.seconds_ago)} ago"
+    text = f"a file appeared in {newest.folder} {duration(newest.seconds_ago)} ago"
     return [Evidence(rank.rank, "processes", text)]
 
 
