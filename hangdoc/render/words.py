@@ -111,13 +111,14 @@ def without_finding(job: Job) -> str:
 
 
 def pace(job: Job) -> str:
-    """`310 calls and 14.9 steps per second; the ranks wait for a later one 79% of the time, mostly for rank 2 (52 ms behind, last
-    in 96% of the calls)`; empty if it was not measured."""
+    """`310 calls per second lately, and 14.9 steps per second in this look; the ranks wait for a later one 79% of the time,
+    mostly for rank 2 (52 ms behind, last in 96% of the calls)`; empty if it was not measured."""
     measured = job.pace
     if measured is None:
         return ""
-    steps = f" and {frequency(measured.steps_per_second)} steps" if measured.steps_per_second is not None else ""
-    text = f"{frequency(measured.calls_per_second)} calls{steps} per second; "
+    steps = measured.steps_per_second
+    counted = f" lately, and {frequency(steps)} steps per second in this look" if steps is not None else ""
+    text = f"{frequency(measured.calls_per_second)} calls per second{counted}; "
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
     if measured.slowest is None:
         return f"{text}, and none is always the last"

@@ -68,8 +68,34 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     first = finding.evidence[0]
     assert (first.rank, first.probe) == (2, "recorder")
     assert first.text.startswith(
-        "last in 100% of 40 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
+        "last in 100% of 39 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
     )
+
+
+def in_mesh(number: int, late_ms: int) -> Process:
+    """A rank of a mesh of two rows, whose gradients of four layers are of two sizes. It is late before the first of them."""
+    layers = [replace(form, frames=BUCKET.frames) for form in (BUCKET, LOSS, BUCKET, METRICS)]
+    layers[3] = replace(layers[3], op="all_reduce")
+    forms: dict[CallForm, int] = {}
+    entries = [
+        (4 * step + at, form, T0_US + step * 4 * _STEP_US + 1000 * at + (late_ms * 1000 if at == 0 else 160_000), False)
+        for step in range(_STEPS)
+        for at, form in enumerate(layers)
+    ]
+    wall, column = T0_US + _STEPS * 4 * _STEP_US, number % 2
+    group = history_of(
+        entries, name=f"dp{column}", wall_us=wall, forms=forms, before=4 * _STEPS - 30, ranks=(column, column + 2)
+    )
+    return rank(number, train(22), cpu=0.1, world=4, recorder=recorder(group, forms=forms))
+
+
+def test_ranks_of_groups_beside_each_other_that_are_late_before_one_of_equal_calls() -> None:
+    late = {0: 0, 1: 0, 2: 150, 3: 152}
+    wall = T0_US + _STEPS * 4 * _STEP_US
+    evidence = snapshot(*(in_mesh(number, ms) for number, ms in late.items()), silence=0.0, wall_us=wall)
+    (finding,) = findings(diagnose(evidence), "HD601")
+    assert (sorted(finding.culprits), finding.victims) == ([2, 3], (0, 1))
+    assert "they make their calls 152 ms later" in finding.summary
 
 
 def test_a_rank_whose_stack_was_not_read_is_where_it_made_its_last_call() -> None:
@@ -136,7 +162,9 @@ def test_a_healthy_run_has_one_line() -> None:
     assert job.pace is not None
     assert (job.pace.steps_per_second, job.pace.slowest, job.pace.late_seconds) == (15.0, 2, 0.052)
     line = words.pace(job)
-    assert line.startswith("29.6 calls and 15.0 steps per second; the ranks wait for a later one 7")
+    assert line.startswith(
+        "29.6 calls per second lately, and 15.0 steps per second in this look; the ranks wait for a later one 7"
+    )
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
     assert words.pace(even).endswith("and none is always the last")

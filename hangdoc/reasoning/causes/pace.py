@@ -49,9 +49,21 @@ class Stragglers(NamedTuple):
 def pace_of(run: Run) -> Pace | None:
     """The pace of the largest group of a run in which a rank made a call during the window; None for any other run, or without
     records."""
+    return next(iter(paces_of(run)), None)
+
+
+def paces_of(run: Run) -> list[Pace]:
+    """The same, and that of the groups beside it: as large, and without any of its ranks, as the rows of a mesh are."""
     moving = [group for group in run.ledger.groups if any(made.moved for made in group.ranks.values())]
-    largest = max(moving, key=lambda group: sum(bool(made.numbers) for made in group.ranks.values()), default=None)
-    return lags.pace(largest) if largest is not None else None
+    members = [frozenset(rank for rank, made in group.ranks.items() if made.numbers) for group in moving]
+    largest = max(members, key=len, default=frozenset())
+    first = next((at for at, ranks in enumerate(members) if ranks == largest), 0)
+    beside, taken = moving[first : first + 1], set(largest)
+    for group, ranks in zip(moving, members, strict=True):
+        if len(ranks) == len(largest) and not ranks & taken:
+            beside.append(group)
+            taken |= ranks
+    return [measured for group in beside if (measured := lags.pace(group)) is not None]
 
 
 def stragglers(run: Run, pace: Pace) -> Stragglers | None:

@@ -145,14 +145,16 @@ def _telling(aligned: _Aligned) -> list[int]:
 
 
 def _places(aligned: _Aligned) -> list[list[int]]:
-    """The positions of the calls at each place of a step that was reached often enough: a call site, and which of its calls in a
-    row, because only the first one of a loop over gradients or buckets shows who is late."""
-    at_place: dict[tuple[Signature, int], list[int]] = {}
-    in_row, before = 0, None
+    """The positions of the calls at each place of a step that was reached often enough: a call site, which of its calls in a row,
+    and the site before that row. Only the first one of a loop over gradients, buckets or layers shows who is late."""
+    at_place: dict[tuple[Signature, int, Signature | None], list[int]] = {}
+    in_row, row, before_row = 0, None, None
     for position, site in enumerate(aligned.sites):
-        in_row = in_row + 1 if site == before else 0
-        before = site
-        at_place.setdefault((site, in_row), []).append(position)
+        if site == row:
+            in_row += 1
+        else:
+            in_row, row, before_row = 0, site, row
+        at_place.setdefault((site, in_row, before_row), []).append(position)
     return [positions for positions in at_place.values() if len(positions) >= _LEAST_CALLS]
 
 

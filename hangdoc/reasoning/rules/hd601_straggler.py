@@ -51,7 +51,7 @@ a step shows only one phase of it, so the finding needs several iterations.
   https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hangdoc.phrases import milliseconds
 from hangdoc.reasoning.causes import pace
@@ -64,20 +64,17 @@ from hangdoc.snapshot import Clocks, Progress, Stack
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
+_WORKING_PERCENT = 50
+"""CPU of a rank that the others wait for, if it computes for most of that time."""
 _LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
-    if (measured := pace.pace_of(run)) is not None:
-        if (stragglers := pace.stragglers(run, measured)) is not None:
-            slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in stragglers)
-            if all(_sleeps_as_long(rank, lag) for rank, lag in zip(slow, stragglers.slow, strict=True)):
-                return  # it has no work yet, and looks for some between two calls
-            late = milliseconds(stragglers.slow[0].median_seconds)
-            how = f"{words.verb([lag.rank for lag in stragglers.slow], 'it makes its', 'they make their')} calls {late} later"
-            evidence = [*_by_record(measured, stragglers.slow + stragglers.others), words.stack_evidence(slow[0])]
-            yield _draft(run, slow, rest, how, evidence, 0.9)
+    if paces := pace.paces_of(run):
+        groups = [(measured, late) for measured in paces if (late := pace.stragglers(run, measured)) is not None]
+        if not all(_sleeps_as_long(run.ranks[lag.rank], lag) for _, late in groups for lag in late.slow):
+            yield _compare_lags(run, groups)  # otherwise it has no work yet, and looks for some between two calls
         return
     if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):
         return  # an NCCL rank spins while it waits, so its CPU time shows nothing
@@ -90,6 +87,17 @@ def check(run: Run) -> Iterator[Draft]:
             f"time, while {words.ranks(numbers)} mostly {words.verb(numbers, 'waits', 'wait')}"
         )
         yield _draft(run, busy, rest, how, _inferred(busy, rest), 0.75)
+
+
+def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> Draft:
+    """The ranks that are late in groups beside each other."""
+    slow = sorted((lag for _, late in groups for lag in late.slow), key=lambda lag: -lag.median_seconds)
+    rest = [run.ranks[lag.rank] for _, late in groups for lag in late.others]
+    by_record = [line for measured, late in groups for line in _by_record(measured, late.slow + late.others)]
+    late_by = milliseconds(slow[0].median_seconds)
+    how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
+    ranks = [run.ranks[lag.rank] for lag in slow]
+    return _draft(run, ranks, rest, how, [*by_record, words.stack_evidence(ranks[0])], 0.9)
 
 
 def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:
@@ -122,18 +130,24 @@ def _draft(
         confidence=confidence,
         culprits=slow,
         victims=[rank.rank for rank in rest],
-        summary=f"{words.are(slow)} slower than the others: {how}" + (f" ({why})" if why else _describe_work(busy[0])),
+        summary=f"{words.are(slow)} slower than the others: {how}" + (f" ({why})" if why else _describe_work(busy)),
         evidence=evidence,
         remedy="Balance the work between the ranks, or fix what slows the late one down.",
         commands=next_steps.look_again(busy[0]),
     )
 
 
-def _describe_work(slow: Rank) -> str:
-    """What a slow rank was doing; that nothing shows why it is slow, if it computed."""
-    if slow.label == "computing" and slow.state != "computing":
-        return f"; at the look it was {words.doing(slow)}"
-    return "; no other difference was found, so it may have more work"
+def _describe_work(slow: Sequence[Rank]) -> str:
+    """What slow ranks were doing; that nothing shows why they are slow, if they computed. With little of a core, they may wait:
+    for data, for a device, in sends and receives, which torch's record of Gloo does not have."""
+    first, who = slow[0], [rank.rank for rank in slow]
+    if first.label == "computing" and first.state != "computing":
+        return f"; at the look {words.are([first.rank])} {words.doing(first)}"
+    they = words.verb(who, "it", "they")
+    if first.cpu_percent is None or first.cpu_percent >= _WORKING_PERCENT:
+        return f"; no other difference was found, so {they} may have more work"
+    used = f"rank {first.rank} uses {first.cpu_percent:.0f}% of a core"
+    return f"; no other difference was found: {used}, so {they} may have more work, or wait for something"
 
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
