@@ -77,6 +77,8 @@ PIPELINE_STEP = Function("/torch/distributed/pipelining/schedules.py", "_step_mi
 
 # --- what a rank does between its collectives
 BACKWARD = Function("torch/autograd/graph.py", "_engine_run_backward")
+WAIT_TENSOR = Function("torch/distributed/_functional_collectives.py", "wait_tensor")
+"""In which a functional collective is waited for, as DTensor's are."""
 DISPATCHER = "torch/_ops.py"
 """By which Python calls an operator, such as that of functional collectives which waits."""
 LAYERS = "/torch/nn/modules/"

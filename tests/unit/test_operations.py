@@ -210,3 +210,21 @@ def test_the_record_tells_which_work_a_line_waits_for(pending: bool) -> None:
     assert (job.ranks[0].state, job.ranks[0].operation is not None and job.ranks[0].operation.op) == (
         ("in-collective", "all_reduce") if pending else ("waiting-lock", False)
     )
+
+
+def test_the_record_tells_which_functional_collective_a_thread_waits_for() -> None:
+    """DTensor waits in an operator. No frame shows the collective, and native frames were not read."""
+    forms: dict[CallForm, int] = {}
+    calls = [(7, CallForm(op="all_reduce"), T0_US - 60_000_000, True)]
+    group = history_of(calls, name="4", wall_us=T0_US, forms=forms, ranks=(0, 1))
+    waits = (
+        frame("OpOverloadPacket.__call__", 1279, TORCH + "_ops.py"),
+        frame("wait_tensor", 142, TORCH + "distributed/_functional_collectives.py"),
+        frame("main", 47, source="loss = model(x).mean()"),
+    )
+    first = rank(0, *waits, kernel={"syscall": "futex"}, recorder=recorder(group, forms=forms))
+    first = replace(first, native=Unavailable(reason="not needed"))
+    (job,) = diagnose(snapshot(first, rank(1, frame("load", 3), state="T"))).jobs
+    operation = job.ranks[0].operation
+    assert operation is not None and (operation.op, operation.group, operation.seq) == ("all_reduce", "4", 7)
+    assert [finding.code for finding in job.findings] == ["HD302"]

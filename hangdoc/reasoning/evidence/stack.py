@@ -65,6 +65,8 @@ class Reading(Struct, frozen=True, gc=False):
     """Whether a worker of a framework executes a request in it."""
     in_backward: bool
     """Whether autograd's engine is called at its inner end."""
+    waits_for_tensor: bool
+    """Whether it waits for the result of a functional collective there."""
     scripts: bool
     """Whether a frame of `own` may be a script that pip wrote."""
 
@@ -116,6 +118,7 @@ def _read(lines: Lines) -> Reading:
         trains=_is_in(frames, *frameworks.TRAINING_THREADS),
         in_request=_is_in(frames[first_own:], *frameworks.REQUEST_LOOPS),
         in_backward=_is_in(frames[:3], file_names.BACKWARD),
+        waits_for_tensor=_is_in(frames[:3], file_names.WAIT_TENSOR),
         scripts=any(program.is_script(frames[at].file) for at in own),
     )
 

@@ -138,6 +138,8 @@ def _find_in_stack(process: Process, thread: PythonThread, read: Reading) -> Wai
     if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
+    if read.waits_for_tensor:  # the record says for which
+        return Wait("collective", Operation(op="wait", origin=origin(thread.frames)), sure=False)
     return in_source.find_unfinished_work(thread, has_record=recorded.find_only_pending(process) is not None)
 
 
