@@ -64,7 +64,8 @@ from hangdoc.reasoning.waiting.waits import is_p2p, receives
 @about(PointToPoint)
 def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    stacks = [*words.class_evidence(parts), *_conditions(kind.pair or ())]
+    loops = sentences.unequal_loops(alike.first for alike in run.classes)
+    stacks = [*words.class_evidence(parts), *loops, *_conditions(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
@@ -75,7 +76,7 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
 
 def _conditions(pair: Sequence[Class]) -> list[Evidence]:
     """Which rank sends and which receives usually depends on the rank, so such a condition shows no fault."""
-    return sentences.condition_evidence(pair, ranks_of(pair), ("exception", "values", "decision"))
+    return sentences.condition_evidence(pair, ranks_of(pair), without=("rank", "counter"))
 
 
 def _summary(kind: PointToPoint) -> str:

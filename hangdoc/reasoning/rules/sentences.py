@@ -1,6 +1,6 @@
 """What several rules write: about a loop that some ranks have left, about calls that do not meet, about settings that differ."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
@@ -16,7 +16,7 @@ from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
-from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
+from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data, positions
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
@@ -137,22 +137,42 @@ def call_evidence(run: Run, parts: Sequence[Class], deciding: Container[int]) ->
 
 
 def condition_evidence(
-    parts: Sequence[Class], deciding: Container[int], kinds: Collection[str] = tuple(_AGREE)
+    parts: Sequence[Class], deciding: Container[int], without: Container[str] = ()
 ) -> list[Evidence]:
-    """The conditions around their calls that are not around those of the others. Those of `kinds` around the calls of the ranks
-    `deciding` show the remedy."""
+    """The conditions around their calls that are not around those of the others, but for those that are decided by one of
+    `without`. Those around the calls of the ranks `deciding` show the remedy."""
     firsts = [part.first for part in parts[:_COMPARED]]
     lines: list[Evidence] = []
     for rank in firsts:
         found = (conditions.find_condition(rank, other) for other in firsts if other is not rank)
-        if (condition := next(filter(None, found), None)) is not None:
+        condition = next(filter(None, found), None)
+        if condition is not None and condition.decides not in without:
             line = Evidence(rank.rank, "source", condition.text)
-            if rank.rank in deciding and condition.decides in kinds:
+            if rank.rank in deciding and condition.decides in _AGREE:
                 names = " and ".join(f"`{name}`" for name in condition.differing)
                 remedy = _AGREE[condition.decides].format(test=condition.test, names=names)
                 line = WithRemedy(line.rank, line.probe, line.text, remedy=remedy)
             lines.append(line)
     return lines
+
+
+def unequal_loops(ranks: Iterable[Rank]) -> list[Evidence]:
+    """The loops of these ranks that have more rounds on some than on others, by their bounds."""
+    totals: dict[tuple[int, str], dict[int, Rank]] = {}
+    for rank in ranks:
+        for view, _ in positions(rank):
+            if view.total is not None:
+                totals.setdefault((view.loop.line, view.loop.header), {}).setdefault(view.total, rank)
+    return [
+        WithRemedy(
+            first.rank,
+            "progress",
+            f"the loop `{header}` has {', '.join(f'{total} rounds on rank {rank.rank}' for total, rank in counts.items())}",
+            remedy=f"Give the loop `{header}` the same number of rounds on all ranks that send and receive in it.",
+        )
+        for (_, header), counts in totals.items()
+        if len(counts) > 1 and (first := counts[max(counts)])
+    ]
 
 
 def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
