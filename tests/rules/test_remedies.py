@@ -10,11 +10,13 @@ from hangdoc import codec
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
+    AwaitedFile,
     Cards,
     Clocks,
     ControlGroup,
     Exit,
     Frame,
+    Holder,
     KernelState,
     KernelThread,
     Loop,
@@ -117,6 +119,12 @@ _OOM = ControlGroup(path="/pod7", frozen=False, throttled_us=0, oom_kills=2)
 _SHM = machine(shared_total_bytes=64_000_000, shared_free_bytes=0)
 _TRACED = KernelState(state="t", tracer_pid=5, tracer="gdb")
 _CROWD = [rank(n, train(12), cpu=0.9, world=3, clocks=crowd(4)) for n in range(3)]
+_LOCK = AwaitedFile(kind="file", name="/data/read.lock", holders=(Holder(pid=60, name="flock", state="S"),))
+_AT_FILE_LOCK = Clocks(
+    window_seconds=1.0, resolution_ns=1,
+    threads=(KernelThread(tid=7, name="pt_data_worker", state="S", cpu_ns=0, voluntary_switches=0,
+                          involuntary_switches=0, syscall="flock", files=(_LOCK,)),),
+)  # fmt: skip
 _STARVED = rank(1, cpu=0.01, pid=7, kernel={"state": "R"}).clocks
 
 CASES: dict[str, list[tuple[Snapshot, str]]] = {
@@ -126,6 +134,7 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
         (loader(helper(7, 101, *_GETITEM), machine=_SHM), "Make /dev/shm larger"),
         (loader(helper(7, 101, *_GETITEM, state="T")), "continue it with SIGCONT"),
         (loader(helper(7, 101, *_GETITEM, clocks=_STARVED)), "Give the workers CPU"),
+        (loader(helper(7, 101, *_GETITEM, clocks=_AT_FILE_LOCK)), "Look at what pid 60 (flock) does"),
         (loader(), "Find out how the workers ended"),
     ],
     "HD105": [

@@ -68,7 +68,7 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     first = finding.evidence[0]
     assert (first.rank, first.probe) == (2, "recorder")
     assert first.text.startswith(
-        "last in 100% of 39 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
+        "last in 100% of 40 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
     )
 
 

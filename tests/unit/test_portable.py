@@ -23,7 +23,7 @@ from hangdoc import portable
 from hangdoc.cli import demo, mcp
 from hangdoc.commands.errors import CommandError
 from hangdoc.fleet.find_python import CLOSED
-from hangdoc.observe.find.discover import _is_hangdoc
+from hangdoc.observe.kernel.process_table import is_hangdoc
 from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.console import record_console
@@ -443,8 +443,8 @@ def test_where_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     "start", ["python3 /x/hangdoc.pyz", "/usr/bin/python3.11 -I -S ./hangdoc.pyz", "python3 -m hangdoc"]
 )
 def test_its_process_is_no_rank(start: str) -> None:
-    assert _is_hangdoc((*start.split(), "run"))
-    assert not _is_hangdoc(("python3", "train.py", "hangdoc.pyz"))
+    assert is_hangdoc((*start.split(), "run"))
+    assert not is_hangdoc(("python3", "train.py", "hangdoc.pyz"))
 
 
 def test_py_spy_is_found_beside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,6 +219,8 @@ class WaitsForLoader(Hold, frozen=True, kw_only=True):
     worker: Process | None = None
     shown: tuple[Process, ...] = ()
     """Workers to list as evidence."""
+    holders: tuple[Holder, ...] = ()
+    """The processes that can end what the worker waits for, as far as they are known."""
 
     @property
     def alike(self) -> Hashable:

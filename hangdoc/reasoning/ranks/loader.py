@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by
-from hangdoc.reasoning.model.holds import Ends, WaitsForLoader
+from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
-from hangdoc.snapshot import Clocks, Frame, Loop, Process, PythonThread
+from hangdoc.snapshot import Clocks, Frame, Holder, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
 _FORK = file_names.Function("multiprocessing/popen_fork.py", "_launch")
@@ -27,6 +27,8 @@ class Waiting(NamedTuple):
 
     why: str
     ends: Ends
+    holders: tuple[Holder, ...] = ()
+    """The processes that can end it, as far as they are known."""
 
 
 FindWait = Callable[[Process, PythonThread], Waiting | None]
@@ -77,12 +79,14 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     worker, frame = stuck[0]
     waits = [_find_wait_of_worker(stuck_worker, find_wait) for stuck_worker, _ in stuck]
     wait = waits[0]
-    what = f": {wait.why}" if wait is not None else ""
+    holders = wait.holders if wait is not None else ()
+    held = f" (which {describe_holders(holders)} can end)" if holders else ""
+    what = f": {wait.why}{held}" if wait is not None else ""
     about = f"has not returned from {frame.function}{what}"
     # All workers must wait without an end: another one may deliver a batch.
     never = len(stuck) == len(workers) and all(each is not None and each.ends == "never" for each in waits)
     ends: Ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
-    return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, ends=ends)
+    return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, ends=ends, holders=holders)
 
 
 def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None:

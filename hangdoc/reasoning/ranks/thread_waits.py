@@ -22,6 +22,7 @@ from hangdoc.reasoning.model.holds import (
     ChildStopped,
     Elsewhere,
     Ends,
+    ForOthers,
     GetsRequests,
     Hold,
     InFile,
@@ -509,7 +510,8 @@ def _find_loading(waiter: Waiter) -> WaitsForLoader | None:
         if kernel is None:
             return None
         wait = find_wait(Waiter(worker, thread, kernel, (), waiter.connections))
-        return loader.Waiting(wait.why, wait.hold.ends)
+        holders = wait.hold.holders if isinstance(wait.hold, ForOthers) else None
+        return loader.Waiting(wait.why, wait.hold.ends, holders or ())
 
     return loader.find_loader_wait(waiter.thread, waiter.helpers, wait_of_worker)
 

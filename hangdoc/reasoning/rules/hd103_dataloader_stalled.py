@@ -55,7 +55,7 @@ from collections.abc import Iterable
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import WaitsForLoader
+from hangdoc.reasoning.model.holds import WaitsForLoader, describe_holders
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.loader import find_worker_frame, is_in_fork
@@ -64,8 +64,9 @@ from hangdoc.reasoning.rules.draft import Draft, WithRemedy, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Machine, Process
 
+_TIMEOUT = "Set timeout= on the DataLoader so that it raises an error instead of hanging."
 _REMEDIES = {
-    "waits": "Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of hanging.",
+    "waits": f"Fix what the worker is waiting for. {_TIMEOUT}",
     "dead": "Find out how the worker ended: read its last output and the kernel log. Then restart the run: no batch will come.",
     "gone": "Find out how the workers ended: read their last output and the kernel log. Then restart the run.",
     "forked": "Do not fork while other threads run: give the DataLoader multiprocessing_context='forkserver' or 'spawn'. With "
@@ -94,6 +95,9 @@ def describe(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     stop = stopped_by(worker) if worker is not None else None
     remedy = _OWN_LOADING if kind.by_rank else _REMEDIES[kind.fault]
     commands = (next_steps.KERNEL_LOG,) if kind.fault == "dead" else next_steps.look_again(worker or first)
+    if kind.holders:
+        remedy = f"Look at what {describe_holders(kind.holders)} does: the worker waits for it. {_TIMEOUT}"
+        commands = next_steps.show(holder.pid for holder in kind.holders)
     if stop is not None and worker is not None:
         remedy, commands = next_steps.RESUME[stop.by], next_steps.resume([worker], stop.by)
     return Draft(
