@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from hangdoc.launch import launchers
 from hangdoc.launch.launchers import Launched
 from hangdoc.launch.shell import Scope, Simple, commands
@@ -96,7 +98,14 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
             )
             cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
             continue
-        cursor.environment |= _list_exported(launched)
+        exported = _list_exported(launched)
+        cursor.environment |= exported  # as variables they are compared, and need no second row as options
+        others = {
+            name: value
+            for name, value in launched.options.items()
+            if name.removeprefix(launchers.EXPORTED) not in exported
+        }
+        launched = replace(launched, options=others)
         yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
         return
 
