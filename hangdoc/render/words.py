@@ -254,16 +254,16 @@ def batches(rank: RankView) -> str:
 def loops_of_batches(job: Job) -> str:
     """What is counted, where a reader could take it for something else: ``rounds of `for x, y in val` at train.py:57``. Empty if
     all ranks go over their data in one loop."""
-    loops: dict[Where, list[int]] = {}
+    loops: dict[tuple[str, int], tuple[Where, list[int]]] = {}
     for rank in job.ranks:
-        if rank.batches_done is not None and rank.batches_loop is not None:
-            loops.setdefault(rank.batches_loop, []).append(rank.rank)
+        if rank.batches_done is not None and (loop := rank.batches_loop) is not None:
+            loops.setdefault((loop.file, loop.line), (loop, []))[1].append(rank.rank)
     silent = any(rank.batches_done is None and rank.label != "dead" for rank in job.ranks)
-    over_data = not any(" in range(" in (loop.source or "") for loop in loops)
+    over_data = not any(" in range(" in (loop.source or "") for loop, _ in loops.values())
     if not loops or (len(loops) == 1 and over_data and not silent):
         return ""
     parts = []
-    for loop, which in loops.items():
+    for loop, which in loops.values():
         header = f" `{clean(loop.source.removesuffix(':'))}`" if loop.source else ""
         who = f"{ranks(which)}: " if silent or len(loops) > 1 else ""
         parts.append(f"{who}rounds of{header or ' the loop'} at {clean(f'{loop.file}:{loop.line}')}")

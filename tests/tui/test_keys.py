@@ -496,3 +496,11 @@ def test_events_tell_what_changed() -> None:
     ]
     gone = msgspec.structs.replace(changed(), ranks=job.ranks[1:])
     assert [event.text for event in history.add(later[3], gone)] == ["gone"]
+
+
+async def test_the_batches_view_names_the_loop_that_it_counts() -> None:
+    top = Top(Recorded([CORPUS / "recorded" / "early_stop.hangdoc"], 2.0))
+    async with top.run_test(size=(120, 36)) as pilot:
+        await shows(pilot, "HUNG")
+        await pilot.press("5")
+        await shows(pilot, "rounds of `for n in range(1000)` at cases/early_stop.py:19")

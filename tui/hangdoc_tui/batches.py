@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _LINES = 6
 _PARTS = " ▏▎▍▌▋▊▉"
+_NO_COUNT = (
+    "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to the trainer "
+    "(docs/watchdog.md)."
+)
 _LEAST_PLOT = 8
 """Lines that a plot needs at least."""
 
@@ -95,28 +99,23 @@ class Batches(Vertical):
         self._bars.fill(len(counts), lambda index: _make_bar_row(counts[index], longest, model))
         lines = _choose_plotted_ranks(model)
         plotted = bool(lines) and self.size.height >= _LEAST_PLOT + 4
-        if not counts:
-            self._title.update(
-                Text(
-                    "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to "
-                    "the trainer (docs/watchdog.md).",
-                    "dim",
-                )
-            )
-        elif plotted:
-            self._title.update(
-                Text(
-                    f" batches done over time, epochs counted through: {len(lines)} of {len(model.history.tracks)} ranks",
-                    "dim",
-                )
-            )
-        self._title.display = plotted or not counts
+        told = self._describe(counts, lines if plotted else [], model)
+        self._title.update(Text("\n").join(Text(line, "dim") for line in told))
+        self._title.display = bool(told)
         if self._plot is not None:
             self._plot.display = plotted
-        room = self.size.height - (_LEAST_PLOT + 1 if plotted else 0)
+        room = self.size.height - len(told) - (_LEAST_PLOT if plotted else 0)
         self._bars.styles.height = max(2, min(len(counts) + 1, room))
         if plotted:
             self._draw(lines, model)
+
+    def _describe(self, counts: list[Amount], lines: list[int], model: ViewModel) -> list[str]:
+        """What is counted, if that is not clear, and what the plot shows; how to get a count if there is none."""
+        if not counts:
+            return [_NO_COUNT]
+        loops = words.loops_of_batches(model.job)
+        plotted = f"batches done over time, epochs counted through: {len(lines)} of {len(model.history.tracks)} ranks"
+        return [f" {part}" for part in (loops, plotted if lines else "") if part]
 
     def _draw(self, lines: list[int], model: ViewModel) -> None:
         if self._plot is None:

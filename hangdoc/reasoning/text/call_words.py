@@ -139,7 +139,8 @@ def _behind(group: GroupCalls, comparison: Behind) -> Iterator[Evidence]:
         age = ranks[0].last_age_seconds
         when = f" {duration(age)} ago" if age is not None else ""
         latest = f", the last one {name_call(last)}{when}" if last is not None and made else ""
-        text = f"has made {count(made or 0)} in {group_name(group)}{latest}, and not number {comparison.number}"
+        absent = f", and not number {comparison.number}" if made else ""
+        text = f"has made {count(made or 0)} in {group_name(group)}{latest}{absent}"
         numbers = [calls.rank for calls in ranks]
         yield Evidence(numbers[0], PROBE, text + also(numbers))
 
