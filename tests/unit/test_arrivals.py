@@ -105,3 +105,17 @@ def test_counting_attempts_is_no_progress() -> None:
         )
         (job,) = diagnose(snapshot(polls, rank(1, *c10d("broadcast"), frame("main", 12)))).jobs
         assert job.ranks[0].state == state
+
+
+@pytest.mark.parametrize(("theirs", "shown"), [("/cache/a", True), (None, True), ("/cache/b", False)])
+def test_a_path_of_its_own_in_the_environment_of_a_rank_that_polls(theirs: str | None, shown: bool) -> None:
+    """It looks for a file in another cache than the ranks that make it."""
+    sleeps = {"syscall": "clock_nanosleep", "sleep_seconds": 1.0, "idle_seconds": 1.0}
+    looks = rank(
+        0, frame("wait", 5, loops=(POLLS,)), frame("main", 9), kernel=sleeps, environment={"CACHE_DIR": "/cache/b"}
+    )
+    others = {} if theirs is None else {"CACHE_DIR": theirs}
+    waits = rank(1, *c10d("all_reduce"), frame("main", 12), environment=others)
+    (job,) = diagnose(snapshot(looks, waits, silence=90.0)).jobs
+    text = f"CACHE_DIR is /cache/b, on the others {theirs or 'not set'}"
+    assert (text in [evidence.text for evidence in job.findings[0].evidence]) == shown

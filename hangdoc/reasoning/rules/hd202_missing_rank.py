@@ -75,10 +75,12 @@ rank's loop.
 
 from collections.abc import Iterable, Sequence
 
+from hangdoc import settings
 from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration, shorten
 from hangdoc.program import around
 from hangdoc.reasoning.causes.loops import describe_exit
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.holds import (
     Asleep,
@@ -155,6 +157,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *recorded_waits(run, blockage.awaited),
         Evidence(first.rank, "cpu", _progress(first, blockage.age_seconds or 0.0)),
         *_polled_for(first, kind),
+        *_own_paths(run, first, kind),
         *_chain(first, sender),
         *_arrival(first, blockage),
         *dead,
@@ -207,6 +210,24 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
     return [Evidence(rank.rank, "source", text), *_called_at(rank)]
+
+
+def _own_paths(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:
+    """Paths in the environment of a rank that polls, if the other ranks have another one or none: it may look in another place.
+    Those that are meant to differ are known."""
+    others = [observed.environment(process) for number, process in run.processes.items() if number != rank.rank]
+    if not isinstance(kind, Asleep) or not kind.polls or not others:
+        return []
+    own = observed.environment(rank.process)
+    odd = [
+        f"{name} is {shorten(value, 60)}, on the others {shorten(theirs, 60) if theirs is not None else 'not set'}"
+        for name, value in sorted(own.items())
+        if value.startswith("/")
+        and settings.variable(name) is None
+        and (theirs := others[0].get(name)) != value
+        and all(other.get(name) == theirs for other in others)
+    ]
+    return [Evidence(rank.rank, "environment", text) for text in odd[:2]]
 
 
 def _called_at(rank: Rank) -> list[Evidence]:
