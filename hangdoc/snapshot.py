@@ -214,9 +214,9 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """A file that a system call waits for."""
 
     kind: str
-    """`path` if the call has a path as argument; `file`, `pipe` (also a FIFO or a message queue), `socket` or `other` for an open
-    file; `lock` for a lock file for which the process polls, and `locked` for an open file that another process has locked;
-    `shared-memory` for a lock or semaphore in memory that processes share."""
+    """`path` if the call has a path as argument; `file`, `device` (a character device), `pipe` (also a FIFO or a message
+    queue), `socket` or `other` for an open file; `lock` for a lock file for which the process polls, and `locked` for an open
+    file that another process has locked; `shared-memory` for a lock or semaphore in memory that processes share."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None

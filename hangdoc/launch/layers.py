@@ -100,12 +100,9 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
             continue
         exported = _list_exported(launched)
         cursor.environment |= exported  # as variables they are compared, and need no second row as options
-        others = {
-            name: value
-            for name, value in launched.options.items()
-            if name.removeprefix(launchers.EXPORTED) not in exported
-        }
-        launched = replace(launched, options=others)
+        again = {launchers.EXPORTED + name for name in exported}
+        options = {name: value for name, value in launched.options.items() if name not in again}
+        launched = replace(launched, options=options)
         yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
         return
 

@@ -267,7 +267,8 @@ def loops_of_batches(job: Job) -> str:
         header = f" `{clean(loop.source.removesuffix(':'))}`" if loop.source else ""
         who = f"{ranks(which)}: " if silent or len(loops) > 1 else ""
         parts.append(f"{who}rounds of{header or ' the loop'} at {clean(f'{loop.file}:{loop.line}')}")
-    return "; ".join(parts[:_LOOPS_SHOWN])
+    more = len(parts) - _LOOPS_SHOWN
+    return "; ".join([*parts[:_LOOPS_SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
 
 def name_end_of_batches(done: int, total: int | None) -> str:

@@ -19,7 +19,6 @@ from hangdoc.snapshot import (
     Holder,
     KernelState,
     KernelThread,
-    Loop,
     Process,
     PythonThread,
     Snapshot,
@@ -45,19 +44,6 @@ def calls(*tests: tuple[str, ...], ops: tuple[str, str] = ("all_reduce", "barrie
             for n, (op, test) in enumerate(zip(ops, tests, strict=True))
         )
     )
-
-
-def pipeline(*rounds: int) -> Snapshot:
-    """Two stages of a pipeline with different numbers of micro-batches. Each receives from the other."""
-    loop = Loop(line=3, end_line=6, header="for m in range(micro)", counters=("m",), start=0, bound="micro")
-
-    def stage(number: int, line: int, conditions: tuple[str, ...]) -> Process:
-        here = frame(
-            "main", line, loops=(loop,), conditions=conditions, locals=(local("micro", rounds[number]), local("m", 3))
-        )
-        return rank(number, *c10d("recv", local("src", 1 - number)), here)
-
-    return snapshot(stage(0, 9, ()), stage(1, 5, ("rank > 0",)))
 
 
 def swallowed(bound: str | None) -> Snapshot:
@@ -159,7 +145,6 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
         (recorded("fabric_main_process_only"), "on every rank of the group, not only under `fabric.is_global_zero`"),
         (recorded("hf_trainer_preempted"), "Find out what sets `self.control.should_save` on rank 1 only"),
     ],
-    "HD204": [(pipeline(4, 5), "Give the loop `for m in range(micro)` the same number of rounds")],
     "HD206": [(tensors("float32[4]", "float16[4]"), "with the same dtype on all ranks, for example")],
     "HD301": [
         (beside(state="Z", exit_code=0), "Find out why the rank ended without an error"),
@@ -184,6 +169,7 @@ ONE_REMEDY = {
     "HD101": "whatever shows the amounts, they must be equal",
     "HD102": "the remedy lists the ways to equal numbers of batches",
     "HD104": "the remedy has both cases: meant to differ or not",
+    "HD204": "a skipped call and a wrong peer look the same; a condition or a loop that shows which is in the evidence",
     "HD205": "one order is right for any cause",
     "HD207": "made of the first difference",
     "HD305": "nothing else ends orphans",

@@ -62,7 +62,8 @@ def test_a_bundle_that_hangdoc_saves_is_not_what_a_rank_waits_for(tmp_path: Path
     (out / "hang.hangdoc").touch()
     with subprocess.Popen([sys.executable, "-c", "input()"], cwd=tmp_path, stdin=subprocess.PIPE) as child:
         try:
-            assert of(child.pid, ("python", "train.py")) is None
+            found = of(child.pid, ("python", "train.py"))
+            assert found is not None and found.seconds_ago >= 0.3, "the file before it is as old as that"
             (out / "new.bin").touch()
             found = of(child.pid, ("python", "train.py"))
             assert found is not None and found.folder == str(out)
@@ -112,10 +113,15 @@ def test_a_path_of_its_own_in_the_environment_of_a_rank_that_polls(theirs: str |
     """It looks for a file in another cache than the ranks that make it."""
     sleeps = {"syscall": "clock_nanosleep", "sleep_seconds": 1.0, "idle_seconds": 1.0}
     looks = rank(
-        0, frame("wait", 5, loops=(POLLS,)), frame("main", 9), kernel=sleeps, environment={"CACHE_DIR": "/cache/b"}
+        0,
+        frame("wait", 5, loops=(POLLS,)),
+        frame("main", 9),
+        world=3,
+        kernel=sleeps,
+        environment={"CACHE_DIR": "/cache/b"},
     )
     others = {} if theirs is None else {"CACHE_DIR": theirs}
-    waits = rank(1, *c10d("all_reduce"), frame("main", 12), environment=others)
-    (job,) = diagnose(snapshot(looks, waits, silence=90.0)).jobs
+    waits = [rank(number, *c10d("all_reduce"), frame("main", 12), world=3, environment=others) for number in (1, 2)]
+    (job,) = diagnose(snapshot(looks, *waits, silence=90.0)).jobs
     text = f"CACHE_DIR is /cache/b, on the others {theirs or 'not set'}"
     assert (text in [evidence.text for evidence in job.findings[0].evidence]) == shown

@@ -315,3 +315,19 @@ def test_a_rank_that_waits_for_one_in_a_cycle_of_two_groups() -> None:
         call_in(3, "all_reduce", whole, 5),
     )
     assert blamed(found) == [("group-order", "HD205", (0, 2, 3), (1,))]
+
+
+@pytest.mark.parametrize(("rounds", "shown"), [((4, 5), True), ((4, 4), False)])
+def test_the_loops_of_a_pipeline_with_different_numbers_of_rounds(rounds: tuple[int, int], shown: bool) -> None:
+    """Two stages, of which each receives from the other. That one receives in the loop depends on the rank: no fault."""
+    loop = Loop(line=3, end_line=6, header="for m in range(micro)", counters=("m",), start=0, bound="micro")
+
+    def stage(number: int, line: int, conditions: tuple[str, ...]) -> Process:
+        variables = (local("micro", rounds[number]), local("m", 3))
+        here = frame("main", line, loops=(loop,), conditions=conditions, locals=variables)
+        return rank(number, *c10d("recv", local("src", 1 - number)), here)
+
+    (job,) = diagnose(snapshot(stage(0, 9, ()), stage(1, 5, ("rank > 0",)))).jobs
+    texts = [evidence.text for evidence in job.findings[0].evidence]
+    assert ("the loop `for m in range(micro)` has 4 rounds on rank 0, 5 rounds on rank 1" in texts) == shown
+    assert not any("rank > 0" in text for text in texts)

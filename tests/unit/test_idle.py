@@ -337,12 +337,20 @@ def test_ranks_that_all_wait_for_a_signal_are_idle() -> None:
 
 @pytest.mark.parametrize(("call", "verdict"), [("shutdown", "waiting"), ("_barrier", "hung")])
 def test_workers_in_the_shutdown_of_rpc_serve_the_one_that_waits(call: str, verdict: str) -> None:
-    """Rank 0 waits for an operator's signal, in a group with a timeout of 10 minutes."""
+    """Rank 0 waits for an operator's signal, in a group with a timeout of 10 minutes. If it polls for results, the workers that
+    are in the shutdown bring no more."""
     meets = (frame("_all_gather", 257, RPC), frame(call, 382, RPC), frame("main", 135))
     desk = rank(0, frame("decision", 100), kernel={"syscall": "rt_sigtimedwait"}, world=3)
     scorers = [rank(number, *meets, kernel={"syscall": "futex", "timed": False}, world=3) for number in (1, 2)]
     (job,) = diagnose(snapshot(desk, *scorers, silence=600.0)).jobs
     assert job.verdict == verdict
+    by_file = AwaitedFile(kind="other", name="anon_inode:[signalfd]", descriptor=7)
+    reads = rank(0, frame("decision", 100), kernel={"syscall": "read", "files": (by_file,)}, world=3)
+    (job,) = diagnose(snapshot(reads, *scorers, silence=600.0)).jobs
+    assert job.verdict == verdict
+    polls = polls_memory(rank(0, frame("wait_for_results", 35), world=3))
+    (job,) = diagnose(snapshot(polls, *scorers, silence=600.0)).jobs
+    assert job.verdict == "hung"
 
 
 @pytest.mark.parametrize(("orphans", "verdict"), [(False, "waiting"), (True, "hung")])

@@ -287,3 +287,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_observing_does_not_load_the_parser() -> None:
     code = "import hangdoc.observe.look.observe, sys; sys.exit('tree_sitter' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_exported_variable_is_no_option_and_hides_none() -> None:
+    (line,) = launches("mpirun -np 4 -x n=3 -x FOO=1 python train.py")
+    assert line.environment == {"n": "3", "FOO": "1"}
+    assert line.launched.options == {"n": "4"}

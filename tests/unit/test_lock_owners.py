@@ -140,3 +140,14 @@ def test_a_thread_that_waits_for_the_end_of_one_that_needs_its_lock_never_contin
 def test_a_join_of_another_thread_or_with_a_timeout_may_end() -> None:
     for main in (joining(8), joining(7, timeout="5")):
         assert job(with_threads(started(7, DUMP), main=main)).verdict == "waiting"
+
+
+def test_a_thread_that_gives_up_its_lock_ends_the_join() -> None:
+    gives_up = frame("dump", 61, source="if stats_lock.acquire(timeout=5):")
+    assert job(with_threads(started(7, gives_up), main=joining(7))).verdict == "waiting"
+
+
+def test_of_several_threads_inside_a_lock_none_is_its_holder() -> None:
+    """A semaphore."""
+    inside = frame("load", 70, source="time.sleep(1)", contexts=("stats_lock",))
+    assert job(with_threads(started(7, DUMP), started(8, inside), main=joining(7))).verdict == "waiting"

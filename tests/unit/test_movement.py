@@ -195,7 +195,9 @@ def test_a_chosen_timeout_gives_the_attempts_of_an_awaited_rank_more_time(timeou
         (7200.0, 130.0, "hung"),
         (86_400.0, 1400.0, "waiting"),
         (86_400.0, 1500.0, "hung"),
-        (RPC_DEFAULT, 40.0, "hung"),  # nobody chose it
+        (30 * 86_400.0, 1400.0, "waiting"),
+        (30 * 86_400.0, 1500.0, "hung"),  # a day is as much as people wait
+        (RPC_DEFAULT - 60.0, 40.0, "hung"),  # nobody chose it
     ],
 )
 def test_patience_grows_with_the_timeout_that_somebody_chose(timeout: float, silence: float, verdict: str) -> None:

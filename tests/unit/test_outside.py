@@ -366,30 +366,32 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("no_cache")
-def test_what_a_person_has_open_in_the_directory_of_a_rank_helps_it_with_nothing(tmp_path: Path) -> None:
-    """Another hangdoc, and a shell in which a person waits."""
+@pytest.mark.parametrize("typed", [True, False])
+def test_what_a_person_has_open_in_the_directory_of_a_rank_helps_it_with_nothing(typed: bool, tmp_path: Path) -> None:
+    """Another hangdoc, and a shell at a terminal. One that reads a script from a pipe has the same command line."""
     (tmp_path / "hangdoc").write_text("while True: pass")
+    terminal, inner = os.openpty()
     with ExitStack() as started:
+        started.callback(os.close, terminal)
         top = subprocess.Popen([sys.executable, tmp_path / "hangdoc", "top"], cwd=tmp_path)
-        shell = subprocess.Popen(
-            ["bash", "--norc", "-i"], cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )  # fmt: skip
+        stdin = inner if typed else subprocess.PIPE
+        shell = subprocess.Popen(["bash", "--norc"], cwd=tmp_path, stdin=stdin, stdout=inner, stderr=inner)
         for process in (top, shell):
             started.callback(process.wait)
             started.callback(process.kill)
-        assert shell.stdin is not None
-        shell.stdin.write(b"sleep 98 & wait\n")
-        shell.stdin.flush()
-        alone = started.enter_context(subprocess.Popen(["sleep", "99"], cwd=tmp_path))
-        started.callback(alone.kill)
-        rank = started.enter_context(child("import time; time.sleep(99)", cwd=tmp_path))
-        children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
-        while not (waits := children.read_text().split()):
-            time.sleep(0.02)
-        started.callback(os.kill, int(waits[0]), signal.SIGKILL)
-        time.sleep(1.2)  # a sleep is as long as it was asked for, however long ago that was
-        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
-    assert [(one.pid, one.works, one.sleeps) for one in found] == [(alone.pid, False, (99.0,))]
+        os.close(inner)
+        with os.fdopen(os.dup(terminal), "wb") if shell.stdin is None else shell.stdin as script:
+            script.write(b"while true; do :; done\n")
+            script.flush()
+            while int(Path(f"/proc/{shell.pid}/stat").read_text().rpartition(")")[2].split()[11]) < 20:
+                time.sleep(0.02)  # until it has started to work
+            alone = started.enter_context(subprocess.Popen(["sleep", "99"], cwd=tmp_path))
+            started.callback(alone.kill)
+            rank = started.enter_context(child("import time; time.sleep(99)", cwd=tmp_path))
+            found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
+    shown = [(one.pid, one.works) for one in found]
+    assert shown == ([(alone.pid, False)] if typed else [(shell.pid, True)])
+    assert not typed or found[0].sleeps == (99.0,), "a sleep is as long as it was asked for, however long ago that was"
 
 
 SHARING = """

@@ -152,13 +152,15 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
     ],
 )
 def test_a_serial_line_brings_data_of_a_device(name: str, descriptor: int, hold: type) -> None:
-    line = AwaitedFile(kind="file", name=name, descriptor=descriptor)
+    line = AwaitedFile(kind="device", name=name, descriptor=descriptor)
     assert isinstance(wait_of(process((kernel(MAIN, "read", line), (frame("read", 45),)))).hold, hold)
+    # A disk that does not answer, and a file in memory.
+    for stuck, state in ((replace(line, kind="file"), "S"), (line, "D")):
+        reads = kernel(MAIN, "read", stuck, state=state)
+        assert not isinstance(wait_of(process((reads, (frame("read", 45),)))).hold, Serves)
 
 
-@pytest.mark.parametrize(
-    ("name", "what"), [("inotify", "changes of files"), ("[fanotify]", "changes of files"), ("[signalfd]", "signals")]
-)
+@pytest.mark.parametrize(("name", "what"), [("inotify", "changes of files"), ("[fanotify]", "changes of files")])
 def test_the_kernel_tells_of_what_others_do(name: str, what: str) -> None:
     source = AwaitedFile(kind="other", name=f"anon_inode:{name}", descriptor=7)
     hold = wait_of(process((kernel(MAIN, "read", source), (frame("read", 45),)))).hold
@@ -171,9 +173,11 @@ def test_the_only_children_that_write_what_a_rank_reads_are_stopped(states: str,
     output = replace(
         pipe(5, 200), holders=tuple(Holder(pid=200 + at, name="reward", state=state) for at, state in enumerate(states))
     )
-    owner = process((kernel(MAIN, "read", output), (frame("score", 35),)))
+    owner = process((kernel(MAIN, "read", output, timed=False), (frame("score", 35),)))
     children = [replace(child(200 + at, kernel(200 + at, "read")), state=state) for at, state in enumerate(states)]
     assert isinstance(wait_of(owner, *children).hold, hold)
+    gives_up = process((kernel(MAIN, "poll", output, timed=True), (frame("score", 35),)))
+    assert not isinstance(wait_of(gives_up, *children).hold, ChildStopped)
 
 
 def test_the_sleep_of_an_awaited_child_is_a_period() -> None:

@@ -231,9 +231,9 @@ class Top(Actions):
         """How long to save after a poll that took so many seconds of CPU. A costly one, as when ranks have just come to rest and
         their stacks are read, may be followed by others at once."""
         now = time.monotonic()
-        self._credit = min(_BURST, self._credit + (now - self._credited) * self._budget) - cost
-        self._credited = now
-        return min(max(0.0, -self._credit / self._budget), SLOWEST)
+        earned = min(_BURST, self._credit + (now - self._credited) * self._budget)
+        self._credit, self._credited = max(earned - cost, -SLOWEST * self._budget), now
+        return max(0.0, -self._credit / self._budget)
 
     def on_polled(self, message: Polled) -> None:
         """Add a poll to the histories, and draw the visible view. If no rank is left, what was seen last stays, with its age,

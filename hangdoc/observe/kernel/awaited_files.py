@@ -98,6 +98,8 @@ def _read_descriptor(proc: ProcFS, pid: int, descriptor: int, call: str, *, sear
         file = at_path(proc, pid, link)
         if file.mount is None and _is_fifo(proc, pid, descriptor):
             return _read_pipe(proc, pid, descriptor, link, search=search)
+        if _is_device(proc, pid, descriptor):
+            return AwaitedFile(kind="device", descriptor=descriptor, name=link)
         locked = call in system_calls.LOCKS and file.mount is None
         locks = _find_lock_holders(proc, pid, descriptor) if locked else None
         return AwaitedFile(
@@ -123,6 +125,14 @@ def _read_pipe(
 def _is_fifo(proc: ProcFS, pid: int, descriptor: int) -> bool:
     try:
         return stat.S_ISFIFO(proc.open_file(pid, descriptor).st_mode)
+    except ProcError:
+        return False
+
+
+def _is_device(proc: ProcFS, pid: int, descriptor: int) -> bool:
+    """Whether a descriptor is a character device: a terminal, a serial line, an input device. A disk is a block device."""
+    try:
+        return stat.S_ISCHR(proc.open_file(pid, descriptor).st_mode)
     except ProcError:
         return False
 

@@ -33,6 +33,8 @@ class _Place(NamedTuple):
     syscall: str | None = None
     files: tuple[AwaitedFile, ...] = ()
     sleep_seconds: float | None = None
+    by_timer: bool = False
+    """Whether it sleeps until a timer expires (timerfd_create(2))."""
     timeout: tuple[float, bool] | None = None
     """As in `system_calls.timeout`."""
     timed: bool | None = None
@@ -269,14 +271,16 @@ class CpuClocks:
             timeout_seconds=whole_timeout(place.timeout, place.read_at - last_run if last_run is not None else None),
             timed=place.timed,
             idle_seconds=idle,
-            whole_sleep_seconds=self._whole_sleep(pid, tid, place),
+            whole_sleep_seconds=self._whole_sleep(pid, tid, place, last_run),
         )
 
-    def _whole_sleep(self, pid: int, tid: int, place: _Place) -> float | None:
+    def _whole_sleep(self, pid: int, tid: int, place: _Place, last_run: float | None) -> float | None:
         """How long the sleep of a thread takes. One that began in the window takes as long as the one before, or at least as long
-        as it still lasts: a pause by an observer looks like its beginning."""
+        as it still lasts: a pause by an observer looks like its beginning. Of a timer, the kernel says only what is left."""
         if place.sleep_seconds is None:
             return None
+        if place.by_timer and last_run is not None:
+            return round(place.sleep_seconds + max(0.0, place.read_at - last_run), 3)
         return round(max(place.sleep_seconds, self._sleeps.get((pid, tid), 0.0)), 3)
 
 
@@ -358,8 +362,9 @@ def _read_waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = T
             )
             files = awaited_files.awaited(proc, pid, call, arguments, search=tid == pid)
             place = place._replace(files=files)
-            if (timer := awaited_files.seconds_to_timer(proc, pid, files)) is not None:
-                place = place._replace(sleep_seconds=timer)
+            timer = awaited_files.seconds_to_timer(proc, pid, files) if place.timeout is None else None
+            if timer is not None:
+                place = place._replace(sleep_seconds=timer, by_timer=True, timed=True)
     except (ProcError, ValueError):
         pass
     return place

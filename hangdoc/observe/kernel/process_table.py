@@ -23,6 +23,7 @@ _MOST_OF_A_USER = 64 << 20
 _SMALL = 4096
 """Smaller ones are not counted, and their user is not looked up."""
 _FIRST_WORDS = 4
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
 _TOO_MUCH = "the processes of its user have more than 64 MiB of command lines and environments"
 
@@ -169,9 +170,14 @@ def is_hangdoc(argv: tuple[str, ...]) -> bool:
     return words[:1] == ["hangdoc"] or words[1:2] in (["hangdoc"], [portable.NAME]) or words[1:3] == ["-m", "hangdoc"]
 
 
-def is_interactive_shell(argv: tuple[str, ...]) -> bool:
-    """Whether a command line is that of a shell which was given no script: `-bash`, `zsh -i`."""
-    name, *words = argv or ("",)
-    return os.path.basename(name).removeprefix("-") in _SHELLS and all(
-        word.startswith("--") or (word.startswith("-") and "c" not in word) for word in words
-    )
+def is_typed_in(proc: ProcFS, entry: Entry) -> bool:
+    """Whether a process is a shell at a terminal that was given no script: `-bash`, `zsh -i`. A person types in it."""
+    name, *words = entry.argv or ("",)
+    if os.path.basename(name).removeprefix("-") not in _SHELLS:
+        return False
+    if not all(word.startswith("--") or (word.startswith("-") and "c" not in word) for word in words):
+        return False
+    try:
+        return proc.link(f"{entry.pid}/fd/0").startswith(_TERMINALS)
+    except ProcError:
+        return False

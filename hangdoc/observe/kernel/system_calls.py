@@ -180,7 +180,7 @@ def sleep(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> tuple[floa
         return requested, False
     try:
         return max(0.0, requested - time.clock_gettime(clock)), True
-    except OSError:  # a clock id that is invalid in this process
+    except (OSError, OverflowError):  # a clock id that is invalid in this process, such as the CPU time of another one
         return None
 
 

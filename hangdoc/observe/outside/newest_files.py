@@ -2,14 +2,15 @@
 
 The directories are those below the one that the process works in, and those that its arguments name. In the working directory
 itself, people make files. Only names and times are read (readdir(3), stat(2)): the time of a directory changes when a file is
-made, renamed or removed in it, not when one grows, as a log does. What hangdoc itself writes is nothing that a rank waits for.
+made, renamed or removed in it, not when one grows, as a log does. Bundles of hangdoc, and the file into which this one
+writes its report, are nothing that a rank waits for.
 """
 
 import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 
 from hangdoc.observe.access.process_files import Root, files_of
 from hangdoc.observe.kernel import awaited_files, system_calls
@@ -21,6 +22,8 @@ _MAX_DIRECTORIES = 200
 _MAX_ENTRIES = 10_000
 _MAX_SECONDS = 0.2
 _MAX_DEPTH = 3
+_MAX_BY_HANGDOC = 8
+"""Directories that hangdoc changed last."""
 _AT_ONCE = 0.1
 """Seconds between the change of a directory and that of the file."""
 _File = tuple[int, int]
@@ -45,11 +48,10 @@ def newest(
         ]
         with files_of(proc, pid, start_ticks) as own:
             ours = _find_own_outputs()
-            changed = own.run(lambda root: _read_times_below(root, local, ours), 2 * _MAX_SECONDS)
+            left_out = home if home not in named else None
+            changed = own.run(lambda root: _read_times_below(root, local, left_out, ours), 2 * _MAX_SECONDS)
     except (ProcError, OSError):
         return None
-    if home not in named:
-        changed.pop(home, None)
     if not changed:
         return None
     folder = max(changed, key=lambda path: changed[path])
@@ -65,13 +67,39 @@ def _find_own_outputs() -> frozenset[_File]:
     return frozenset((each.st_dev, each.st_ino) for each in files if stat.S_ISREG(each.st_mode))
 
 
-def _read_times_below(root: Root, paths: list[str], ours: Set[_File]) -> dict[str, float]:
-    """When each of these directories, and of those below them, changed the last time (time.time()), by path."""
+def _read_times_below(root: Root, paths: list[str], home: str | None, ours: Set[_File]) -> dict[str, float]:
+    """When each of these directories but `home`, and of those below them, changed the last time (time.time()), by path."""
     until = time.monotonic() + _MAX_SECONDS
     changed: dict[str, float] = {}
     for path in paths:
-        changed |= _read_times(root, path, until, ours)
-    return changed
+        changed |= _read_times(root, path, until)
+    if home is not None:
+        changed.pop(home, None)
+    for _ in range(_MAX_BY_HANGDOC):
+        newest = max(changed, key=lambda path: changed[path], default=None)
+        if (
+            newest is None
+            or (earlier := _change_before_hangdoc(root, newest, changed[newest], ours)) == changed[newest]
+        ):
+            break
+        changed[newest] = earlier
+    return {path: at for path, at in changed.items() if at > 0}
+
+
+def _change_before_hangdoc(root: Root, path: str, changed: float, ours: Set[_File]) -> float:
+    """When a directory changed before a bundle of hangdoc, or one of `ours`, was made in it. `changed` if none of these was made
+    last, and 0 if nothing else is in it."""
+    try:
+        inside = root.entries(path, _MAX_ENTRIES)
+    except OSError:
+        return changed
+    times = [
+        (entry.st_ctime, name.endswith(".hangdoc") or (entry.st_dev, entry.st_ino) in ours) for name, entry in inside
+    ]
+    last = [by_hangdoc for at, by_hangdoc in times if at >= changed - _AT_ONCE]
+    if not last or not all(last) or len(inside) == _MAX_ENTRIES:
+        return changed
+    return max((at for at, by_hangdoc in times if not by_hangdoc), default=0.0)
 
 
 def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
@@ -81,9 +109,8 @@ def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
             yield from around(frame)
 
 
-def _read_times(root: Root, top: str, until: float, ours: Set[_File]) -> dict[str, float]:
-    """When a directory and those below it changed the last time (time.time()), by path; not of those that a hangdoc changed last.
-    It ends early where there are many."""
+def _read_times(root: Root, top: str, until: float) -> dict[str, float]:
+    """When a directory and those below it changed the last time (time.time()), by path. It ends early where there are many."""
     changed: dict[str, float] = {}
     queue = [(top, 0)]
     while queue and len(changed) < _MAX_DIRECTORIES and time.monotonic() < until:
@@ -92,23 +119,10 @@ def _read_times(root: Root, top: str, until: float, ours: Set[_File]) -> dict[st
             about = root.stat(path)
             if not stat.S_ISDIR(about.st_mode):
                 continue
-            inside = root.entries(path, _MAX_ENTRIES)
-            if not _is_last_by_hangdoc(about.st_mtime, inside, ours):
-                changed[path] = about.st_mtime
-            if depth == _MAX_DEPTH:
-                continue
+            changed[path] = about.st_mtime
+            inside = root.entries(path, _MAX_ENTRIES) if depth < _MAX_DEPTH else []
             below = [name for name, entry in inside if stat.S_ISDIR(entry.st_mode)]
         except OSError:
             continue
         queue += [(os.path.join(path, name), depth + 1) for name in below if not name.startswith((".", "__"))]
     return changed
-
-
-def _is_last_by_hangdoc(changed: float, inside: Iterable[tuple[str, os.stat_result]], ours: Set[_File]) -> bool:
-    """Whether only a bundle of hangdoc, or one of `ours`, can be what was made when a directory changed the last time."""
-    since = [
-        name.endswith(".hangdoc") or (entry.st_dev, entry.st_ino) in ours
-        for name, entry in inside
-        if entry.st_ctime >= changed - _AT_ONCE
-    ]
-    return bool(since) and all(since)

@@ -175,14 +175,14 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
 
 @lru_cache(1)
 def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
-    """Each hangdoc with what started it (`watch hangdoc diagnose` sleeps too, and tmux draws its screen); and shells in which a
-    person types, with the `sleep` that one waits for."""
+    """This process with what started it (`watch hangdoc diagnose` sleeps too); other hangdocs, with tmux, which draws their
+    screens; and shells in which a person types."""
     table = read_table(proc, period)
-    observers = {os.getpid(), *(pid for pid, entry in table.items() if process_table.is_hangdoc(entry.argv))}
-    shells = {pid for pid, entry in table.items() if process_table.is_interactive_shell(entry.argv)}
-    sleeps = (pid for shell in shells for pid in table.children(shell) if table[pid].stat.name == "sleep")
-    above = ({pid, *table.ancestors(pid)} for pid in observers)
-    return frozenset(shells.union(sleeps, *above))
+    own = {os.getpid(), *table.ancestors(os.getpid())}
+    others = {pid for pid, entry in table.items() if process_table.is_hangdoc(entry.argv)}
+    screens = {above for pid in others for above in table.ancestors(pid) if table[above].stat.name.startswith("tmux")}
+    shells = {pid for pid, entry in table.items() if process_table.is_typed_in(proc, entry)}
+    return frozenset(own | others | screens | shells)
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:

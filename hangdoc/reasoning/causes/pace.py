@@ -19,7 +19,7 @@ _LAST, _WAITED = 0.75, 0.25
 """Stragglers are the last in this share of the calls, and for this share of the time the others wait for a later rank."""
 _LATE_SECONDS = 0.001
 """A smaller lag is one of the scheduler."""
-_AS_LATE = 0.5
+AS_LATE = 0.5
 """Ranks with this share of the slowest rank's lag are stragglers too."""
 
 _MOVES = 10
@@ -78,7 +78,7 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
         return None  # it hands out requests, as they come
     if (host := run.host.get(run.ranks[latest.rank].host)) is not None and find_crowd(run, host) is not None:
         return None
-    slow = [lag for lag in pace.lags if lag.median_seconds >= _AS_LATE * latest.median_seconds]
+    slow = [lag for lag in pace.lags if lag.median_seconds >= AS_LATE * latest.median_seconds]
     others = tuple(lag for lag in pace.lags if lag not in slow)
     if len(slow) > len(others) or sum(lag.last_share for lag in slow) < _LAST:
         return None

@@ -82,9 +82,9 @@ FUTEX = "futex"
 _EVENTS = {
     "anon_inode:inotify": "changes of files",
     "anon_inode:[fanotify]": "changes of files",
-    "anon_inode:[signalfd]": "signals",
 }
-"""Files by which the kernel tells of what others do: inotify(7), fanotify(7), signalfd(2)."""
+"""Files by which the kernel tells of what others do: inotify(7), fanotify(7)."""
+_SIGNAL_FILE = "anon_inode:[signalfd]"
 _TIMER = "anon_inode:[timerfd]"
 _AT_DATAGRAM_SOCKET = "__skb_wait_for_more_packets"
 """The function of the kernel in which a read of an empty datagram socket waits. So does who accepts connections at a Unix
@@ -102,6 +102,11 @@ def awaited_from_outside(thread: KernelThread) -> str | None:
 def is_timer(file: AwaitedFile) -> bool:
     """Whether a file is a timer, by which a thread wakes itself (timerfd_create(2))."""
     return file.name == _TIMER
+
+
+def brings_signals(file: AwaitedFile) -> bool:
+    """Whether a read of a file waits for a signal (signalfd(2))."""
+    return file.name == _SIGNAL_FILE
 
 
 def tells_of(file: AwaitedFile) -> str | None:

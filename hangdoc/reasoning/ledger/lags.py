@@ -148,7 +148,7 @@ def _places(aligned: _Aligned) -> list[list[int]]:
     """The positions of the calls at each place of a step that was reached often enough: a call site, which of its calls in a row,
     and the site before that row. Only the first one of a loop over gradients, buckets or layers shows who is late."""
     at_place: dict[tuple[Signature, int, Signature | None], list[int]] = {}
-    in_row, row, before_row = 0, aligned.sites[-1], None  # what ends a step comes before the next one
+    in_row, row, before_row = -1, aligned.sites[-1], None  # what ends a step comes before the next one
     for position, site in enumerate(aligned.sites):
         if site == row:
             in_row += 1

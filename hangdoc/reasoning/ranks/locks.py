@@ -204,7 +204,7 @@ class LockHolder(NamedTuple):
     again: bool = False
     """Whether it waits for the lock that it holds."""
     waits: bool = False
-    """Whether it waits for another lock."""
+    """Whether it waits for another lock, or for the end of a thread that does."""
     joined: PythonThread | None = None
     """The thread for whose end it waits, if that waits for a lock."""
     in_cycle: bool = False
@@ -224,7 +224,7 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
         if inside is None or name is None:
             return last
         holder, block = inside
-        joined = _find_joined_thread(process, holder)
+        joined = _find_joined_thread(process, holder) if not _gives_up(process, thread, frame) else None
         onward = next((waiter for waiter in waiting if waiter[0] is (joined or holder)), None)
         ended = joined if onward is not None else None
         last = LockHolder(holder, block, name, again=holder is thread, waits=onward is not None, joined=ended)
@@ -232,6 +232,13 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
             return last
         at = onward
     return last._replace(in_cycle=True) if last is not None else None
+
+
+def _gives_up(process: Process, thread: PythonThread, frame: Frame) -> bool:
+    """Whether a thread waits for a lock only for a time."""
+    kernel = own_kernel_thread(process, thread)
+    timed = kernel is not None and kernel.timed is True
+    return timed or any(word in (frame.source or "") for word in ("timeout", "blocking", "acquire(True,"))
 
 
 def _find_joined_thread(process: Process, thread: PythonThread) -> PythonThread | None:
@@ -259,14 +266,16 @@ def _address_of(frame: Frame | None, name: str) -> int | None:
 
 
 def _find_thread_inside(process: Process, lock: _Lock) -> ThreadAt | None:
-    """The thread that is in the `with` block of a lock, and its frame there. The `wait` of a condition gives its lock back
-    meanwhile."""
-    for thread in observed.python_threads(process):
-        for frame in user_frames(thread):
-            for name in frame.contexts:
-                if _identify_lock(frame, name) == lock and f"{name}.wait" not in (frame.source or ""):
-                    return thread, frame
-    return None
+    """The thread that is in the `with` block of a lock, and its frame there; None if several are, as with a semaphore. The `wait`
+    of a condition gives its lock back meanwhile."""
+    inside = {
+        thread.tid: (thread, frame)
+        for thread in observed.python_threads(process)
+        for frame in reversed(user_frames(thread))
+        for name in frame.contexts
+        if _identify_lock(frame, name) == lock and f"{name}.wait" not in (frame.source or "")
+    }
+    return next(iter(inside.values())) if len(inside) == 1 else None
 
 
 def _find_awaited_name(frame: Frame) -> str | None:

@@ -198,10 +198,18 @@ def _for_input(waiter: Waiter) -> ThreadWait | None:
     if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
         where = describe_file(waiter.file) or "standard input"
         return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
-    if reads and waiter.file is not None and waiter.file.name.startswith("/dev/") and waiter.file.name != _OWN_TERMINAL:
-        device = Serves(address=waiter.file.name, what="data of a device")
+    file = waiter.file
+    if file is not None and file.kind == "device" and file.name != _OWN_TERMINAL and _waits_for_data_of(waiter):
+        device = Serves(address=file.name, what="data of a device")
         return ThreadWait("waiting-io", str(device), device)
     return None
+
+
+def _waits_for_data_of(waiter: Waiter) -> bool:
+    """Whether a thread reads from its file, or waits until there is something in that alone, and the kernel can end that."""
+    if waiter.kernel is None or waiter.kernel.state == "D" or len(waiter.kernel.files) != 1:
+        return False
+    return waiter.call in system_calls.READ | system_calls.EVENT_LOOP
 
 
 def _is_breakpoint(frame: Frame) -> bool:
@@ -287,7 +295,7 @@ def _for_pipe(waiter: Waiter) -> ThreadWait | None:
         return ThreadWait(
             "waiting-child" if own else "waiting-io", f"reading {describe_file(file)}, which is empty", hold
         )
-    if waiter.call in system_calls.READ | system_calls.WRITE and file.kind in ("file", "pipe"):
+    if waiter.call in system_calls.READ | system_calls.WRITE and file.kind in ("file", "device", "pipe"):
         verb = "reading" if waiter.call in system_calls.READ else "writing to"
         return ThreadWait("waiting-io", f"{verb} {describe_file(file)}", _make_in_file(waiter))
     return None
@@ -365,12 +373,15 @@ def _for_time(waiter: Waiter) -> ThreadWait | None:
 
 def _for_stopped_child(waiter: Waiter) -> ThreadWait | None:
     """A stopped child process, where Python's functions say that the thread waits for children, or where the kernel shows that
-    nobody else can write what it reads."""
+    nobody else can write what it reads. Who waits with a timeout may do something about the child."""
     stopped = {helper.pid: (helper, stop) for helper in waiter.helpers if (stop := stopped_by(helper)) is not None}
     if not stopped:
         return None
     writers = _find_awaited_children(waiter)
-    if not waits_for_children(waiter) and not (writers and all(writer.pid in stopped for writer in writers)):
+    only = (
+        waiter.kernel is not None and waiter.kernel.timed is False and all(writer.pid in stopped for writer in writers)
+    )
+    if not waits_for_children(waiter) and not (writers and only):
         return None
     child, stop = next(
         (stopped[writer.pid] for writer in writers if writer.pid in stopped), next(iter(stopped.values()))
@@ -510,8 +521,9 @@ def _find_loading(waiter: Waiter) -> WaitsForLoader | None:
         if kernel is None:
             return None
         wait = find_wait(Waiter(worker, thread, kernel, (), waiter.connections))
-        holders = wait.hold.holders if isinstance(wait.hold, ForOthers) else None
-        return loader.Waiting(wait.why, wait.hold.ends, holders or ())
+        holders = (wait.hold.holders if isinstance(wait.hold, ForOthers) else None) or ()
+        own = {waiter.process.pid, *(helper.pid for helper in waiter.helpers)}  # which a worker has inherited from
+        return loader.Waiting(wait.why, wait.hold.ends, tuple(holder for holder in holders if holder.pid not in own))
 
     return loader.find_loader_wait(waiter.thread, waiter.helpers, wait_of_worker)
 
@@ -627,7 +639,8 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     peer = next((connection for connection in waited if connection.remote_port), None)
     if peer is None and not holders and (what := system_calls.awaited_from_outside(kernel)) is not None:
         changes = next(filter(system_calls.tells_of, kernel.files), None)
-        return _serve_events(changes) if changes is not None else Serves(address=describe_file(sockets[0]), what=what)
+        address = _name_source(changes) if changes is not None else describe_file(sockets[0])
+        return Serves(address=address, what=what)
     sends = waiter.call in system_calls.SEND
     if peer is None:
         return OnNetwork.ended_by(holders, sends=sends, serves=any(file.accepted for file in sockets))
@@ -668,15 +681,16 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
 
 def _for_events(waiter: Waiter) -> ThreadWait | None:
     """What any program may do, and of which the kernel tells."""
-    if waiter.file is None or system_calls.tells_of(waiter.file) is None:
+    what = system_calls.tells_of(waiter.file) if waiter.file is not None else None
+    if waiter.file is None or what is None:
         return None
-    hold = _serve_events(waiter.file)
+    hold = Serves(address=_name_source(waiter.file), what=what)
     return ThreadWait("waiting-io", str(hold), hold)
 
 
-def _serve_events(file: AwaitedFile) -> Serves:
-    source = file.name.rpartition(":")[2].strip("[]")
-    return Serves(address=f"{source} (fd {file.descriptor})", what=system_calls.tells_of(file) or "data")
+def _name_source(file: AwaitedFile) -> str:
+    """`inotify (fd 7)`."""
+    return f"{file.name.rpartition(':')[2].strip('[]')} (fd {file.descriptor})"
 
 
 # --- by its name ---------------------------------------------------------------------------------------------------------
@@ -685,7 +699,8 @@ def _serve_events(file: AwaitedFile) -> Serves:
 def _for_event(waiter: Waiter) -> ThreadWait | None:
     """A signal, a lock or an event of which only the name of the call or of Python's file is known."""
     own = user_frames(waiter.thread)
-    if waiter.call in system_calls.SIGNAL:
+    by_file = waiter.call in system_calls.READ and waiter.file is not None and system_calls.brings_signals(waiter.file)
+    if waiter.call in system_calls.SIGNAL or by_file:
         return ThreadWait("sleeping", "waiting for a signal", WaitsForSignal())
     file = waiter.top.file if waiter.top is not None else ""
     if any(name in file for name in _LOCK_FILES) or waiter.call == system_calls.FUTEX:

@@ -96,7 +96,8 @@ def describe(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     remedy = _OWN_LOADING if kind.by_rank else _REMEDIES[kind.fault]
     commands = (next_steps.KERNEL_LOG,) if kind.fault == "dead" else next_steps.look_again(worker or first)
     if kind.holders:
-        remedy = f"Look at what {describe_holders(kind.holders)} does: the worker waits for it. {_TIMEOUT}"
+        do, them = ("does", "it") if len(kind.holders) == 1 else ("do", "them")
+        remedy = f"Look at what {describe_holders(kind.holders)} {do}: the worker waits for {them}. {_TIMEOUT}"
         commands = next_steps.show(holder.pid for holder in kind.holders)
     if stop is not None and worker is not None:
         remedy, commands = next_steps.RESUME[stop.by], next_steps.resume([worker], stop.by)

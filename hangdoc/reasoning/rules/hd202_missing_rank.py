@@ -107,7 +107,7 @@ from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
-from hangdoc.snapshot import Holder, Receiver
+from hangdoc.snapshot import Environment, Holder, Receiver
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _PROGRAM_OVER = (
@@ -118,6 +118,8 @@ _LEFT_REQUEST = (
     "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
     "ranks."
 )
+_TELLING = 2
+"""Ranks with another value at least, so that one is odd."""
 _BEFORE_REST = 5.0
 """Seconds between the last call or byte and the rest."""
 _WAITS_TOO_LONG = (
@@ -150,8 +152,8 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     beyond = f"; beyond it, {_describe_last(sender)}" if sender is not None else ""
     stopped = [holder.pid for holder in holders if holder.state == "T"]
-    if isinstance(kind, ChildStopped) and kind.by == "signal":
-        stopped = [kind.pid]
+    holds = (run.ranks[number].hold for number in numbers_of(blockage.awaited) if number in run.ranks)
+    stopped += [hold.pid for hold in holds if isinstance(hold, ChildStopped) and hold.by == "signal"]
     beside = [holder.pid for holder in holders] + [each.pid for each in (sender.sends_to if sender is not None else ())]
     between = [
         *recorded_waits(run, blockage.awaited),
@@ -215,8 +217,9 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
 def _own_paths(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:
     """Paths in the environment of a rank that polls, if the other ranks have another one or none: it may look in another place.
     Those that are meant to differ are known."""
-    others = [observed.environment(process) for number, process in run.processes.items() if number != rank.rank]
-    if not isinstance(kind, Asleep) or not kind.polls or not others:
+    read = (process.environment for number, process in run.processes.items() if number != rank.rank)
+    others = [each.variables for each in read if isinstance(each, Environment)]
+    if not isinstance(kind, Asleep) or not kind.polls or len(others) < _TELLING:
         return []
     own = observed.environment(rank.process)
     odd = [

@@ -54,7 +54,7 @@ peer is doing.
 from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import PointToPoint
-from hangdoc.reasoning.model.rank import Class, ranks_of
+from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
@@ -64,7 +64,7 @@ from hangdoc.reasoning.waiting.waits import is_p2p, receives
 @about(PointToPoint)
 def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
-    loops = sentences.unequal_loops(alike.first for alike in run.classes)
+    loops = sentences.unequal_loops(run.ranks[number] for number in numbers_of((*kind.parts, *parts)))
     stacks = [*words.class_evidence(parts), *loops, *_conditions(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,

@@ -72,9 +72,15 @@ _LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
     if paces := pace.paces_of(run):
-        groups = [(measured, late) for measured in paces if (late := pace.stragglers(run, measured)) is not None]
-        if not all(_sleeps_as_long(run.ranks[lag.rank], lag) for _, late in groups for lag in late.slow):
-            yield _compare_lags(run, groups)  # otherwise it has no work yet, and looks for some between two calls
+        # Who sleeps as long as it is late has no work yet, and looks for some between two calls.
+        groups = [
+            (measured, late)
+            for measured in paces
+            if (late := pace.stragglers(run, measured)) is not None
+            and not all(_sleeps_as_long(run.ranks[lag.rank], lag) for lag in late.slow)
+        ]
+        if groups:
+            yield _compare_lags(run, groups)
         return
     if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):
         return  # an NCCL rank spins while it waits, so its CPU time shows nothing
@@ -94,7 +100,8 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     slow = sorted((lag for _, late in groups for lag in late.slow), key=lambda lag: -lag.median_seconds)
     rest = [run.ranks[lag.rank] for _, late in groups for lag in late.others]
     by_record = [line for measured, late in groups for line in _by_record(measured, late.slow + late.others)]
-    late_by = milliseconds(slow[0].median_seconds)
+    up_to = "up to " if slow[-1].median_seconds < pace.AS_LATE * slow[0].median_seconds else ""
+    late_by = f"{up_to}{milliseconds(slow[0].median_seconds)}"
     how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
     return _draft(run, ranks, rest, how, [*by_record, words.stack_evidence(ranks[0])], 0.9)

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
-from hangdoc.phrases import shorten_values
+from hangdoc.phrases import amount, shorten_values
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.causes.loops import CountedOut
 from hangdoc.reasoning.evidence import observed
@@ -16,7 +16,7 @@ from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
-from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data, positions
+from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, is_over_data, positions
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
@@ -157,22 +157,21 @@ def condition_evidence(
 
 
 def unequal_loops(ranks: Iterable[Rank]) -> list[Evidence]:
-    """The loops of these ranks that have more rounds on some than on others, by their bounds."""
-    totals: dict[tuple[int, str], dict[int, Rank]] = {}
+    """The loops of these ranks that have more rounds on some than on others, by their bounds. The warm-up of a pipeline is meant
+    to."""
+    totals: dict[tuple[str, str, int, str], dict[int, Rank]] = {}
     for rank in ranks:
         for view, _ in positions(rank):
-            if view.total is not None:
-                totals.setdefault((view.loop.line, view.loop.header), {}).setdefault(view.total, rank)
-    return [
-        WithRemedy(
-            first.rank,
-            "progress",
-            f"the loop `{header}` has {', '.join(f'{total} rounds on rank {rank.rank}' for total, rank in counts.items())}",
-            remedy=f"Give the loop `{header}` the same number of rounds on all ranks that send and receive in it.",
-        )
-        for (_, header), counts in totals.items()
-        if len(counts) > 1 and (first := counts[max(counts)])
-    ]
+            frame = frame_of(view.loop, rank)
+            if view.total is not None and frame is not None:
+                key = (frame.file, frame.function, view.loop.line, view.loop.header)
+                totals.setdefault(key, {}).setdefault(view.total, rank)
+    lines = []
+    for (*_, header), counts in totals.items():
+        if len(counts) > 1:
+            rounds = ", ".join(f"{amount(total, 'round')} on rank {rank.rank}" for total, rank in counts.items())
+            lines.append(Evidence(counts[max(counts)].rank, "progress", f"the loop `{header}` has {rounds}"))
+    return lines
 
 
 def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:

@@ -69,7 +69,7 @@ _ATTEMPTS = 5
 _AS_PEOPLE_WAIT = 21_600.0
 """Six hours. Training runs raise torch's timeouts to an hour or two, for a checkpoint or an evaluation."""
 _A_DAY = 86_400.0
-"""Seconds for a rank for which no other one waits."""
+"""Seconds for a rank for which no other one waits, and the longest timeout that makes the patience longer."""
 _TURNS_OF_OTHERS = 2
 _PATIENCES_FOR_KERNELS = 4
 _WHILE_SECONDS = 20.0
@@ -182,11 +182,16 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     if hold.next_request is None:
         may_come = (hands_out or given >= _AS_PEOPLE_WAIT) and _may_come(hold, awaited, alone=not waiting)
         return Idle(receives=str(hold), sure=False) if may_come else hold
-    expected = hands_out or (
-        given > LONGEST_DEFAULT
-        and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
+    serve = all(_serves_others(alike.first) for alike in waiting)
+    expected = (
+        hands_out
+        or serve
+        or (
+            given > LONGEST_DEFAULT
+            and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
+        )
     )
-    return Idle(receives=hold.next_request, sure=hands_out) if expected else hold
+    return Idle(receives=hold.next_request, sure=hands_out or serve) if expected else hold
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
@@ -249,13 +254,18 @@ def _carries_out_request(rank: Rank, receiver: Rank) -> bool:
     return False
 
 
+def _serves_others(rank: Rank) -> bool:
+    """Whether a rank is in `rpc.shutdown`, where it carries out calls until no rank has more."""
+    return rank.wait is not None and rank.wait.operation.op == call_names.RPC_SHUTDOWN
+
+
 def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) -> bool:
     """Whether a rank waits in a call by which one of `givers`, or a rank that waits for them itself, hands something out: also
-    for a key that another rank has to set, and in `rpc.shutdown`, where it serves the others."""
+    for a key that another rank has to set."""
     wait = rank.wait
     if wait is None:
         return False
-    if wait.kind == "store" or wait.operation.op == call_names.RPC_SHUTDOWN:
+    if wait.kind == "store":
         return True
     if (operation := wait.operation).op in call_names.RECEIVES:
         return operation.peer is None or operation.peer in {*givers, *numbers_of(waiting)}
@@ -377,7 +387,8 @@ def _patience(run: Run, blockage: Blockage) -> float:
         return run.patience * _PATIENCES_FOR_KERNELS
     # Of what happens inside a process, a longer timeout tells nothing.
     given = _seconds_given(blockage) if blockage.waiting and not isinstance(kind, AtLock) else LONGEST_DEFAULT
-    return run.patience * (given / LONGEST_DEFAULT if LONGEST_DEFAULT < given < RPC_DEFAULT else 1)
+    by_rpc = RPC_DEFAULT - _A_DAY < given <= RPC_DEFAULT  # of a call that is under way, some of it may have passed
+    return run.patience * (min(given, _A_DAY) / LONGEST_DEFAULT if given > LONGEST_DEFAULT and not by_rpc else 1)
 
 
 def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
