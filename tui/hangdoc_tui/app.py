@@ -236,10 +236,9 @@ class Top(Actions):
         return max(0.0, -self._credit / self._budget)
 
     def on_polled(self, message: Polled) -> None:
-        """Add a poll to the histories, and draw the visible view. If no rank is left, what was seen last stays, with its age,
-        unless its launcher hangs."""
-        jobs = message.poll.diagnosis.jobs
-        left = any(job.verdict == "hung" or any(view.label != "dead" for view in job.ranks) for job in jobs)
+        """Add a poll to the histories, and draw the visible view. If no rank is left, the ranks that were seen last stay, with
+        their age, unless the launcher hangs."""
+        left = any(job.ranks or job.verdict == "hung" for job in message.poll.diagnosis.jobs)
         if not left and self.model is not None and self.model.job.ranks and self.source.length is None:
             problems = " ".join(message.poll.diagnosis.problems)
             self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))

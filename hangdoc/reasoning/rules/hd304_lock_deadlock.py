@@ -2,11 +2,13 @@
 
 ## What it finds
 
-A rank whose training thread waits for a lock of its own process. Another thread
-is stuck while it holds the GIL, two threads each hold the lock that the other
-needs, or a thread acquires a lock that it already holds (also one on a file). Or a
-thread waits for the end of another one while it holds a lock that this one needs, or
-imports wait for each other.
+A rank whose training thread waits for a lock of its own process:
+
+- another thread is stuck while it holds the GIL;
+- two threads each hold the lock that the other needs;
+- a thread acquires a lock that it already holds (also one on a file);
+- a thread that holds a lock waits for the end of another one (`join`) that needs it;
+- imports wait for each other.
 
 ## Why it hangs
 
