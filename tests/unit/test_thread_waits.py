@@ -147,7 +147,7 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
         ("/dev/ttyS0", 11, Serves),
         ("/dev/pts/2", 11, Serves),
         ("/dev/pts/2", 0, WaitsForInput),
-        ("/dev/tty", 4, InFile),
+        ("/dev/tty", 4, WaitsForInput),
         ("/dev/input/event3", 5, Serves),
     ],
 )

@@ -194,12 +194,12 @@ def _for_input(waiter: Waiter) -> ThreadWait | None:
         return ThreadWait("waiting-input", f"waiting for user input in an interactive debugger{where}", WaitsForInput())
     source = (waiter.top.source or "") if waiter.top is not None else ""
     reads = waiter.call in system_calls.READ and not waiter.reads_pipe
-    reads_terminal = reads and waiter.file is not None and waiter.file.descriptor == 0
+    file = waiter.file
+    reads_terminal = reads and file is not None and (file.descriptor == 0 or file.name == _OWN_TERMINAL)
     if reads_terminal or ("input(" in source and waiter.call not in system_calls.SLEEP):
         where = describe_file(waiter.file) or "standard input"
         return ThreadWait("waiting-input", f"waiting for user input on {where}", WaitsForInput())
-    file = waiter.file
-    if file is not None and file.kind == "device" and file.name != _OWN_TERMINAL and _waits_for_data_of(waiter):
+    if file is not None and file.kind == "device" and _waits_for_data_of(waiter):
         device = Serves(address=file.name, what="data of a device")
         return ThreadWait("waiting-io", str(device), device)
     return None
