@@ -180,7 +180,7 @@ class Top(Actions):
 
     def _mark_age(self) -> None:
         """Show how old the screen is, and dim it if it is old."""
-        if not self.is_running:  # it ends, and its widgets are gone
+        if not self.is_running:  # as in `on_polled`
             return
         age = self._find_age()
         if age is not None or self.screen_stack[0].has_class("old"):
@@ -238,6 +238,8 @@ class Top(Actions):
     def on_polled(self, message: Polled) -> None:
         """Add a poll to the histories, and draw the visible view. If no rank is left, the ranks that were seen last stay, with
         their age, unless the launcher hangs."""
+        if not self.is_running:  # it ends, and its widgets are gone
+            return
         left = any(job.ranks or job.verdict == "hung" for job in message.poll.diagnosis.jobs)
         if not left and self.model is not None and self.model.job.ranks and self.source.length is None:
             problems = " ".join(message.poll.diagnosis.problems)
