@@ -513,6 +513,14 @@ def driver_between() -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen
         yield waiting, driver, worker
 
 
+def set_titles(monkeypatch: pytest.MonkeyPatch, titles: dict[int, str]) -> None:
+    """As if these processes had given themselves a title, as Ray's do."""
+    table = processes_at_work.read_table(PROC, file_holders.period())
+    for pid, title in titles.items():
+        table[pid] = table[pid]._replace(argv=(title,))
+    monkeypatch.setattr(processes_at_work, "read_table", lambda proc, period: table)
+
+
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(("title", "far"), [("ray::Rollout.generate", True), ("curl", False)])
 def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
@@ -522,9 +530,7 @@ def test_a_stopped_worker_of_ray_is_seen_behind_the_one_that_waits_for_it(
     with driver_between() as (waiting, driver, worker):
         os.kill(worker.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
-        table = processes_at_work.read_table(PROC, file_holders.period())
-        table[worker.pid] = table[worker.pid]._replace(argv=(title,))
-        monkeypatch.setattr(processes_at_work, "read_table", lambda proc, period: table)
+        set_titles(monkeypatch, {worker.pid: title})
         halted = processes_at_work.stopped(PROC, waiting.pid, frozenset())
         assert [(holder.pid, holder.through) for holder in halted] == ([(worker.pid, driver.pid)] if far else [])
         assert [h.pid for h in processes_at_work.stopped(PROC, driver.pid, frozenset())] == [worker.pid]
@@ -539,10 +545,7 @@ def test_the_tasks_of_other_workers_of_ray_are_seen_behind_the_driver(
     with driver_between() as (waiting, _, worker):
         for process in (waiting, worker):
             waits_in(process.pid, "clock_nanosleep")
-        table = processes_at_work.read_table(PROC, file_holders.period())
-        for pid, words in ((waiting.pid, ("ray::Learner",)), (worker.pid, (title,))):
-            table[pid] = table[pid]._replace(argv=words)
-        monkeypatch.setattr(processes_at_work, "read_table", lambda proc, period: table)
+        set_titles(monkeypatch, {waiting.pid: "ray::Learner", worker.pid: title})
         tasks = ray_tasks.read_tasks(PROC, waiting.pid, frozenset())
         assert [(task.pid, task.title) for task in tasks] == ([(worker.pid, title)] if in_task else [])
         assert all(task.idle_seconds is not None for task in tasks)
