@@ -96,9 +96,10 @@ def _read_descriptor(proc: ProcFS, pid: int, descriptor: int, call: str, *, sear
         return _read_pipe(proc, pid, descriptor, link, writes=system_calls.MESSAGE_QUEUES[call], search=search)
     if link.startswith("/"):
         file = at_path(proc, pid, link)
-        if file.mount is None and _is_fifo(proc, pid, descriptor):
+        mode = _read_type(proc, pid, descriptor)
+        if file.mount is None and stat.S_ISFIFO(mode):
             return _read_pipe(proc, pid, descriptor, link, search=search)
-        if _is_device(proc, pid, descriptor):
+        if stat.S_ISCHR(mode):  # a terminal, a serial line, an input device; a disk is a block device
             return AwaitedFile(kind="device", descriptor=descriptor, name=link)
         locked = call in system_calls.LOCKS and file.mount is None
         locks = _find_lock_holders(proc, pid, descriptor) if locked else None
@@ -122,19 +123,12 @@ def _read_pipe(
     return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
 
 
-def _is_fifo(proc: ProcFS, pid: int, descriptor: int) -> bool:
+def _read_type(proc: ProcFS, pid: int, descriptor: int) -> int:
+    """The `st_mode` of an open file; 0 if it can't be read."""
     try:
-        return stat.S_ISFIFO(proc.open_file(pid, descriptor).st_mode)
+        return proc.open_file(pid, descriptor).st_mode
     except ProcError:
-        return False
-
-
-def _is_device(proc: ProcFS, pid: int, descriptor: int) -> bool:
-    """Whether a descriptor is a character device: a terminal, a serial line, an input device. A disk is a block device."""
-    try:
-        return stat.S_ISCHR(proc.open_file(pid, descriptor).st_mode)
-    except ProcError:
-        return False
+        return 0
 
 
 def _find_lock_holders(proc: ProcFS, pid: int, descriptor: int) -> tuple[Holder, ...] | None:

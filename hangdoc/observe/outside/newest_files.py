@@ -75,12 +75,10 @@ def _read_times_below(root: Root, paths: list[str], home: str | None, ours: Set[
         changed |= _read_times(root, path, until)
     if home is not None:
         changed.pop(home, None)
-    for _ in range(_MAX_BY_HANGDOC):
-        newest = max(changed, key=lambda path: changed[path], default=None)
-        if (
-            newest is None
-            or (earlier := _change_before_hangdoc(root, newest, changed[newest], ours)) == changed[newest]
-        ):
+    for _ in range(_MAX_BY_HANGDOC if changed else 0):
+        newest = max(changed, key=lambda path: changed[path])
+        earlier = _change_before_hangdoc(root, newest, changed[newest], ours)
+        if earlier == changed[newest]:
             break
         changed[newest] = earlier
     return {path: at for path, at in changed.items() if at > 0}

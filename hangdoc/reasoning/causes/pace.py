@@ -55,12 +55,11 @@ def pace_of(run: Run) -> Pace | None:
 def paces_of(run: Run) -> list[Pace]:
     """The same, and that of the groups beside it: as large, and without any of its ranks, as the rows of a mesh are."""
     moving = [group for group in run.ledger.groups if any(made.moved for made in group.ranks.values())]
-    members = [frozenset(rank for rank, made in group.ranks.items() if made.numbers) for group in moving]
-    largest = max(members, key=len, default=frozenset())
-    first = next((at for at, ranks in enumerate(members) if ranks == largest), 0)
-    beside, taken = moving[first : first + 1], set(largest)
-    for group, ranks in zip(moving, members, strict=True):
-        if len(ranks) == len(largest) and not ranks & taken:
+    members = [(group, {rank for rank, made in group.ranks.items() if made.numbers}) for group in moving]
+    members.sort(key=lambda member: -len(member[1]))
+    beside, taken = [], set[int]()
+    for group, ranks in members:
+        if len(ranks) == len(members[0][1]) and not ranks & taken:
             beside.append(group)
             taken |= ranks
     return [measured for group in beside if (measured := lags.pace(group)) is not None]

@@ -182,16 +182,12 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
     if hold.next_request is None:
         may_come = (hands_out or given >= _AS_PEOPLE_WAIT) and _may_come(hold, awaited, alone=not waiting)
         return Idle(receives=str(hold), sure=False) if may_come else hold
-    serve = all(_serves_others(alike.first) for alike in waiting)
-    expected = (
-        hands_out
-        or serve
-        or (
-            given > LONGEST_DEFAULT
-            and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
-        )
+    sure = hands_out or all(_serves_others(alike.first) for alike in waiting)
+    expected = sure or (
+        given > LONGEST_DEFAULT
+        and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
     )
-    return Idle(receives=hold.next_request, sure=hands_out or serve) if expected else hold
+    return Idle(receives=hold.next_request, sure=sure) if expected else hold
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
