@@ -993,6 +993,8 @@ class Connections(Reading, frozen=True, kw_only=True, gc=True, dict=True):
 
     connections: tuple[Connection, ...]
     listeners: tuple[Listener, ...] = ()
+    window_seconds: WindowSeconds | None = None
+    """The time in which `bytes_moved` and `busy_ms` were counted; None if that is the window of the host."""
 
 
 class ControlGroup(Value, frozen=True, kw_only=True):
@@ -1161,6 +1163,9 @@ class Host(Value, frozen=True, kw_only=True):
     alike: tuple[Alike, ...] = ()
     """Only in a bundle: ranks that are like others (`hangdoc.shared_ranks`)."""
     connections: Connections | Unavailable = Unavailable(reason="not looked at")
+    connections_seconds_ago: float | None = None
+    """How long before the end of the window they were read; None if that was at its end. A poll keeps those of an earlier one if
+    all ranks make calls."""
     control_groups: tuple[ControlGroup, ...] = ()
     ras: tuple[Ras, ...] = ()
     """Empty if no rank uses NCCL, or if torch's record of each rank has its calls."""

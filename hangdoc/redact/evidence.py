@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hangdoc.parse import encodable, names_in
 from hangdoc.redact.fields import FIELDS, Kind
+from hangdoc.redact.kept import ByIdentity
 from hangdoc.redact.named_values import known_secrets, secrets_of, with_spellings
 from hangdoc.redact.names import HARD, secrecy
 from hangdoc.redact.patterns import REDACTED, text
@@ -22,7 +23,19 @@ from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, command, environment
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Frame, Local, Process, Progress, PythonThread, Snapshot, Stack
+from hangdoc.snapshot import (
+    CallForm,
+    Counter,
+    DataSources,
+    Frame,
+    Interpreter,
+    Local,
+    Process,
+    Progress,
+    PythonThread,
+    Snapshot,
+    Stack,
+)
 
 T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
@@ -30,7 +43,8 @@ LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
 _STACKS = ("stack", "stack_before", "native")
-_LARGE = (PythonThread, Frame)
+_LARGE = (PythonThread, Frame, Interpreter, DataSources, CallForm)
+"""Structs that are often the same objects in two looks, or twice in one."""
 _NO_TEXT = (int, float, bool, NoneType)
 _LONGEST_NAME = 4096
 _MAX_COUNT = 10**15
@@ -72,10 +86,11 @@ class _Filter:
         """Structs with only short texts (thousands of connections) that contained no secret."""
         self._locals: dict[tuple[str, str, bool], tuple[str, str]] = {}
         """What is kept of the name and the text of a variable, by both and whether the program tests it."""
-        self._kept: dict[int, tuple[Struct, Struct]] = {}
-        """Large structs by identity, each with what was left of it: in two looks at a stack, most are the same objects."""
+        self._kept: ByIdentity[Struct, Struct] = ByIdentity()
+        """Large structs, each with what was left of it: in two looks at a stack, most are the same objects."""
+        self._environments: ByIdentity[dict[str, str], dict[str, str]] = ByIdentity()
+        """The same for the variables with which processes were started."""
         self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
-        self._kept_before = self._kept
         """The same for the previous snapshot."""
         self._tested: frozenset[str] = frozenset()
         """Variables that a condition or a loop around a frame's line reads."""
@@ -103,8 +118,9 @@ class _Filter:
         self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
         self._texts, self._clean, self._locals = {}, set(), {}
         tested = _tested_variables(evidence)
-        self._kept_before = self._kept if tested == self._tested else {}
-        self._kept, self._tested = {}, tested
+        self._kept.begin(keep=tested == self._tested)
+        self._environments.begin()
+        self._tested = tested
         runs = ("rank", "launcher")
         self._lines = frozenset(
             line
@@ -122,7 +138,7 @@ class _Filter:
         if kind is Local:
             return self._local(value)
         if kind in _LARGE:
-            return self._large(value)
+            return self._kept.get(value, self._struct)
         if isinstance(value, Struct):
             return self._struct(value)
         if kind is tuple:
@@ -147,14 +163,6 @@ class _Filter:
             return False
         self._clean |= keys
         return True
-
-    def _large(self, value: Struct) -> Struct:
-        """A struct that is often there twice. What is kept holds the struct, so that no other one gets its identity."""
-        kept = self._kept.get(id(value))
-        if kept is None:
-            kept = self._kept_before.get(id(value)) or (value, self._struct(value))
-            self._kept[id(value)] = kept
-        return kept[1]
 
     def _struct(self, value: Struct) -> Struct:
         kind = type(value)
@@ -238,6 +246,9 @@ class _Filter:
         return words if shown == words else shown
 
     def _environment(self, variables: dict[str, str]) -> dict[str, str]:
+        return self._environments.get(variables, self._filter_environment)
+
+    def _filter_environment(self, variables: dict[str, str]) -> dict[str, str]:
         return {name: self._without_secrets(value) for name, value in environment(variables).items()}
 
     def _filtered(self, how: Callable[..., str], value: str, *more: Any) -> str:

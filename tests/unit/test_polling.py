@@ -277,6 +277,38 @@ def test_a_run_whose_cards_rest_is_silent_although_its_ranks_spin(finished: floa
     poller.close()
 
 
+@pytest.mark.parametrize(
+    ("counts", "changed", "cost", "kept"),
+    [
+        ((5, 5), False, 0.5, True),
+        ((5, 5), False, 0.0, False),  # few sockets: reading them costs nothing
+        ((5, 0), False, 0.5, False),  # one rank may hang
+        ((5, 5), True, 0.5, False),  # a new process has other sockets
+        ((), False, 0.5, False),
+    ],
+)
+def test_sockets_of_ranks_that_all_make_calls_are_kept_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], changed: bool, cost: float, kept: bool
+) -> None:
+    """64 ranks have 4,096 of them, and reading them took a third of a poll."""
+    polling = Polling(Options())
+    pids = range(10, 10 + len(counts))
+    polling._observation.targets = {
+        pid: Target(pid=pid, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=1) for pid in pids
+    }
+    records = [
+        (pid, "recorder", FlightRecorder(source="memory", age_seconds=0.0, groups=(), entries_in_window=count))
+        for pid, count in zip(pids, counts, strict=True)
+    ]
+    monkeypatch.setattr(polling._recorders, "evidence", lambda _: records)
+    read: list[bool] = []
+    monkeypatch.setattr(polling._sockets, "close", lambda _: read.append(True))
+    polling._sockets._read_at, polling._sockets._cost = time.monotonic(), cost
+    polling._read_sockets(polling._observation, changed=changed)
+    assert (polling._sockets_kept, bool(read)) == (kept, not kept)
+    polling.close()
+
+
 def test_loops_are_read_again_when_a_rank_has_run_since(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it has not run in the window: after a gap, a watch begins a new one, and the rank may have frozen before."""
     polling = Polling(Options())

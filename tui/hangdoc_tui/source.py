@@ -10,10 +10,11 @@ from typing import Protocol
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.look.polling import cpu_seconds
+from hangdoc.reasoning.causes.pace import run_pace
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.ledger.lags import Pace
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.views.past import past_cells, run_pace
+from hangdoc.reasoning.views.past import past_cells
 from hangdoc.snapshot import Snapshot, merge
 from hangdoc.timeline import Past
 

@@ -51,6 +51,9 @@ class Sockets(Listing):
         ordered = [_make_pair_row(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
         if len(pairs) > _PAIRS_SHOWN:
             ordered.append((Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"),))
+        ago = max((host.connections_seconds_ago or 0.0 for host in model.run.hosts), default=0.0)
+        if ago:
+            ordered.append((Text(f"read {duration(ago)} ago", style="dim"),))
         self.list(ordered)
 
 

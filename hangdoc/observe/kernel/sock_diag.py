@@ -89,6 +89,9 @@ class SockDiag:
     def __init__(self, namespace_file: str | None = None) -> None:
         """`namespace_file` is /proc/PID/ns/net of a process in another namespace; None for our own."""
         self._netlink = connection(namespace_file)
+        self._info_at, self._info_header = 0, b""
+        """Where in a reply the tcp_info of the last socket was, and what stood in front of it. That of the next one is nearly
+        always at the same place."""
 
     def __enter__(self) -> "SockDiag":
         return self
@@ -111,22 +114,24 @@ class SockDiag:
             message, message_size = _MESSAGE.unpack_from, _MESSAGE.size
             try:
                 for data, at, end in self._netlink.dump(BY_FAMILY, body):
-                    yield TcpSocket._make((*message(data, at), _parse_info(data, at + message_size, end)))
+                    yield TcpSocket._make((*message(data, at), self._parse_info(data, at, at + message_size, end)))
             except FileNotFoundError:
                 if family == socket.AF_INET:  # a kernel without IPv6 refuses the second request
                     raise
 
-
-def _parse_info(data: bytes, at: int, end: int) -> TcpInfo | None:
-    """The tcp_info among the attributes from `at` to `end`; None if there is none."""
-    place = attribute(data, at, end, _INFO)
-    if place is None:
-        return None
-    begin, until = place
-    if until - begin >= _TCP_INFO.size:
+    def _parse_info(self, data: bytes, message: int, at: int, end: int) -> TcpInfo | None:
+        """The tcp_info among the attributes from `at` to `end` of the reply that begins at `message`; None if there is none."""
+        begin = message + self._info_at
+        if data[begin - 4 : begin] != self._info_header or begin + _TCP_INFO.size > end:
+            place = attribute(data, at, end, _INFO)
+            if place is None:
+                return None
+            begin, until = place
+            if until - begin < _TCP_INFO.size:
+                # In older kernels the structure is shorter (4.10 added the last field that is used here).
+                return TcpInfo._make(_TCP_INFO.unpack(data[begin:until].ljust(_TCP_INFO.size, b"\0")))
+            self._info_at, self._info_header = begin - message, data[begin - 4 : begin]
         return TcpInfo._make(_TCP_INFO.unpack_from(data, begin))
-    # In older kernels the structure is shorter (4.10 added the last field that is used here).
-    return TcpInfo._make(_TCP_INFO.unpack(data[begin:until].ljust(_TCP_INFO.size, b"\0")))
 
 
 @lru_cache(8192)

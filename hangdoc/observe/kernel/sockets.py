@@ -4,6 +4,7 @@ sock_diag(7) lists the sockets of each process's network namespace. Inodes assig
 """
 
 import os
+import time
 from collections.abc import Iterable
 
 from hangdoc.observe.access.observation import Observation, ProbeResult
@@ -36,7 +37,10 @@ class Sockets:
         self._first: dict[_Key, TcpSocket] = {}
         self._second: dict[_Key, TcpSocket] = {}
         self._listeners: list[Listener] = []
-        self._connections: list[Connection] = []
+        self._evidence: Connections | Unavailable = Unavailable(reason="not looked at")
+        """Kept with its index for as long as it is not read again."""
+        self._read_at, self._cost, self._window = float("-inf"), 0.0, 0.0
+        """When the last reading began (monotonic), the CPU seconds that it took, and the time since the one before it."""
         self._failed: str | None = None
         self._diags: dict[str, SockDiag] = {}
         self._owned: dict[int, tuple[str, frozenset[int]]] = {}
@@ -45,6 +49,7 @@ class Sockets:
 
     def open(self, observation: Observation) -> None:
         """Read how many bytes have passed."""
+        self._read_at = time.monotonic()
         before, self._first = self._first, self._read_all(observation)
         if not self._first.keys() <= before.keys():
             self._lookups_left = 0
@@ -54,17 +59,30 @@ class Sockets:
 
     def close(self, observation: Observation) -> None:
         """Read all sockets again, and assign them to their processes."""
+        now, used = time.monotonic(), time.thread_time()
+        self._window, self._read_at = now - self._read_at, now
+        self._read_again(observation)
+        self._cost = time.thread_time() - used
+
+    def is_affordable(self, share: float) -> bool:
+        """Whether one more reading makes their cost at most this share of a core."""
+        return self._cost <= share * (time.monotonic() - self._read_at)
+
+    @property
+    def seconds_ago(self) -> float:
+        """How long ago they were read."""
+        return round(time.monotonic() - self._read_at, 2)
+
+    def _read_again(self, observation: Observation) -> None:
         self._second = sockets = self._read_all(observation)
-        self._connections = []
-        if not sockets:
-            return
+        connections: list[Connection] = []
         self._lookups_left -= 1
         if self._lookups_left < 0 or not sockets.keys() <= self._first.keys():
             self._owned.clear()
             self._lookups_left = _OWNER_READINGS
             self._listeners = listeners(observation, sockets)
         refused: list[int] = []
-        for target in observation.alive():
+        for target in observation.alive() if sockets else ():
             try:
                 namespace, inodes = self._find_sockets_of(observation, target.pid)
             except Denied:
@@ -73,7 +91,16 @@ class Sockets:
             for inode in inodes:
                 key = (namespace, inode)
                 if (raw := sockets.get(key)) is not None:
-                    self._connections.append(_describe_connection(target.pid, key, self._first.get(key), raw))
+                    connections.append(_describe_connection(target.pid, key, self._first.get(key), raw))
+        if self._failed and not connections:
+            self._evidence = Unavailable(reason=self._failed)
+        else:
+            connections.sort(key=lambda c: (c.pid, c.local_port, c.remote_port))
+            self._evidence = Connections(
+                connections=tuple(connections),
+                listeners=tuple(self._listeners),
+                window_seconds=round(self._window, 3),
+            )
         if refused:
             observation.problems.append(
                 f"sockets of pid{'s' * (len(refused) > 1)} {numbers(refused)}: permission denied"
@@ -91,11 +118,7 @@ class Sockets:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """All connections and listeners of the host."""
-        if self._failed and not self._connections:
-            yield None, "connections", Unavailable(reason=self._failed)
-        else:
-            ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
-            yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
+        yield None, "connections", self._evidence
 
     def _find_sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
         """Network namespace and inodes of a process's sockets. Raises Denied."""

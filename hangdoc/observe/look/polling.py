@@ -57,6 +57,8 @@ _NATIVE_SECONDS = 4.0
 """A rank is paused for its C++ frames only after its run has been silent for this time."""
 _READ_SECONDS = 0.04
 """Estimated CPU for reading one process, until it has been measured."""
+_SOCKETS_SHARE = 0.01
+"""Share of a core for reading the sockets of runs that make calls."""
 _MACHINE_SECONDS = 10.0
 _LONGEST_WINDOW = 3.0
 """After a longer gap between two polls, a new window begins: over minutes, every process has moved a little."""
@@ -103,6 +105,8 @@ class Polling:
         """The host's wall clock then, as `Host.wall_us`."""
         self._silent: dict[str, tuple[int, float]] = {}
         """By run: for how many polls, and since when (monotonic), no byte has passed between its ranks."""
+        self._sockets_kept = False
+        """Whether this poll has the sockets of an earlier one."""
         self._after_gap = False
         """Whether the last poll was so long ago that a new window began."""
         self._just_read: set[int] = set()
@@ -129,7 +133,10 @@ class Polling:
         taken_at = datetime.datetime.now(datetime.timezone.utc)
         self._recorders.whole = first  # what happened before hangdoc came is asked once
         for probe in self._probes:
-            self._guarded(probe.name, probe.close, observation)
+            if probe is self._sockets:
+                self._read_sockets(observation, changed=bool(new) or self._after_gap or first)
+            else:
+                self._guarded(probe.name, probe.close, observation)
         self._ended = time.monotonic()
         self._wall_us = time.time_ns() // 1000
         gathered = self._gather_cheap_evidence()
@@ -210,6 +217,16 @@ class Polling:
                 if pid is None or pid in self._observation.targets:
                     evidence.setdefault(pid, {})[name] = value
         return evidence
+
+    def _read_sockets(self, observation: Observation, *, changed: bool) -> None:
+        """Read the sockets. If each rank has made a call in the window, the runs move, whatever the sockets say, and many ranks
+        have thousands: then the last reading is kept until another one is affordable. `changed`: there may be new processes."""
+        ranks = observation.ranks()
+        counted = {pid for pid, _, record in self._recorders.evidence(observation) if has_counted({"recorder": record})}
+        moves = bool(ranks) and all(target.pid in counted for target in ranks)
+        self._sockets_kept = moves and not changed and not self._sockets.is_affordable(_SOCKETS_SHARE)
+        if not self._sockets_kept:
+            self._guarded(self._sockets.name, self._sockets.close, observation)
 
     def _read_loops(self, observation: Observation) -> dict[int, Loops | Unavailable]:
         """The loops of all ranks. Only those whose main thread has run since they were read are read again."""
@@ -379,6 +396,7 @@ class Polling:
             unread=self._membership.discovered.unread,
             machine=self._read_machine(),
             wall_us=self._wall_us,
+            connections_seconds_ago=self._sockets.seconds_ago if self._sockets_kept else None,
             **gathered.get(None, {}),
         )
         return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), self._options.locals)

@@ -49,8 +49,9 @@ PROBES: tuple[Listed, ...] = (
     Listed(lambda polled: ControlGroups(), "cheap"),
     Listed(lambda polled: Beacons(), "cheap"),
     Listed(lambda polled: Storage(), "cheap"),
-    Listed(lambda polled: Sockets(), "cheap"),
     Listed(lambda polled: FlightRecorders(whole=not polled), "cheap"),
+    # After the records: a poll in which all ranks count may keep the sockets of an earlier one.
+    Listed(lambda polled: Sockets(), "cheap"),
     Listed(lambda polled: NcclMemory(), "cheap"),
     Listed(lambda polled: GpuCards(once=not polled), "cheap"),
     Listed(lambda polled: KernelLog(once=not polled), "cheap"),

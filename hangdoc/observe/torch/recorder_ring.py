@@ -93,10 +93,11 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
             wanted = max(_LEAST, min(wanted, len(slots)) // (4 if attempt else 1))
             continue
         kept = _drop_torn(header, layout, slots, entries, overwritten)
-        possible = [entry for entry in kept if is_possible(layout, entry[1], read_ns)]
+        new = frozenset(words[layout.id] for _, words in fresh)
+        possible = [entry for entry in kept if entry[1][layout.id] not in new or is_possible(layout, entry[1], read_ns)]
         if len(kept) - len(possible) > max(1, (1 - LEAST_SCORE) * len(kept)):
             raise Unreadable("torch's flight recorder holds entries of an unknown form")
-        return Copy(header, layout, possible, frozenset(words[layout.id] for _, words in fresh), blocks, raw, read_ns)
+        return Copy(header, layout, possible, new, blocks, raw, read_ns)
     raise Unreadable("torch's flight recorder changed during every reading")
 
 

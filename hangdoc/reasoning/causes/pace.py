@@ -6,9 +6,10 @@ from typing import NamedTuple
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
-from hangdoc.reasoning.ledger.past import past_of, shares_of
+from hangdoc.reasoning.ledger.past import Past, past_of, shares_of
+from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.model.run import Run, once
 from hangdoc.reasoning.ranks.card import card_of, slowed_by
 from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.snapshot import Clocks, Connection, Host, Loops, Machine, Process, Runtime
@@ -52,6 +53,7 @@ def pace_of(run: Run) -> Pace | None:
     return next(iter(paces_of(run)), None)
 
 
+@once
 def paces_of(run: Run) -> list[Pace]:
     """The same, and that of the groups beside it: as large, and without any of its ranks, as the rows of a mesh are."""
     moving = [group for group in run.ledger.groups if any(made.moved for made in group.ranks.values())]
@@ -62,7 +64,23 @@ def paces_of(run: Run) -> list[Pace]:
         if len(ranks) == len(members[0][1]) and not ranks & taken:
             beside.append(group)
             taken |= ranks
-    return [measured for group in beside if (measured := lags.pace(group)) is not None]
+    largest = _largest_group(run)
+    paces = (run_pace(run) if group is largest else lags.pace(group) for group in beside)
+    return [measured for measured in paces if measured is not None]
+
+
+@once
+def run_pace(run: Run) -> Pace | None:
+    """The pace of a run's largest group until now, whether it moves or not; None without records that can be compared."""
+    largest = _largest_group(run)
+    return lags.pace(largest) if largest is not None else None
+
+
+def _largest_group(run: Run) -> GroupCalls | None:
+    def count_ranks(group: GroupCalls) -> int:
+        return sum(bool(calls.numbers) for calls in group.ranks.values())
+
+    return max(run.ledger.groups, key=count_ranks, default=None)
 
 
 def stragglers(run: Run, pace: Pace) -> Stragglers | None:
@@ -89,11 +107,17 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
 def _waits_elsewhere(run: Run, rank: int) -> bool:
     """Whether a rank that is late in one group waits for later ranks in its other groups: then they wait for each other in turns,
     as the player and the trainers of reinforcement learning do."""
-    past = past_of(run.ledger, run.looks_us)
+    past = recorded_past(run)
     if past is None or rank not in past.ranks:
         return False
     (share,) = shares_of(past.ranks[rank], (past.last_call - _LAST_SECONDS, past.last_call))
     return share.activity in ("computing", "waiting") and 1 - share.progress >= _WAITED
+
+
+@once
+def recorded_past(run: Run) -> Past | None:
+    """What its ranks did before the look; None without a record."""
+    return past_of(run.ledger, run.looks_us)
 
 
 def waited_share(pace: Pace) -> float:
@@ -233,14 +257,17 @@ class SlowLink(NamedTuple):
     """Share of the time that the ranks computed at most."""
 
 
+@once
 def find_slow_link(run: Run) -> SlowLink | None:
     """None if the ranks compute, or no link is busy and slow."""
-    window = max((host.window_seconds for host in run.hosts), default=0.0)
     computing = max((rank.training_share for rank in run.living if rank.training_share is not None), default=1.0)
     links = [(rank, c) for rank in run.living for c in rank.connections if _is_slow(c)]
-    if window < _LEAST_WINDOW or computing > _COMPUTING or not links:
+    if computing > _COMPUTING or not links:
         return None
     rank, busiest = max(links, key=lambda link: link[1].busy_ms or 0)
+    window = observed.window_of_connections(run.host[rank.host])
+    if window < _LEAST_WINDOW:
+        return None
     share = (busiest.busy_ms or 0) / 1000 / window
     if share < _BUSY:
         return None

@@ -128,6 +128,12 @@ def connections(host: Host) -> tuple[Connection, ...]:
     return host.connections.connections if isinstance(host.connections, Connections) else ()
 
 
+def window_of_connections(host: Host) -> float:
+    """The seconds in which the bytes of a host's connections were counted."""
+    window = host.connections.window_seconds if isinstance(host.connections, Connections) else None
+    return host.window_seconds if window is None else window
+
+
 def listeners(host: Host) -> tuple[Listener, ...]:
     """The processes of a host that listen."""
     return host.connections.listeners if isinstance(host.connections, Connections) else ()

@@ -1,9 +1,10 @@
 """A run after each step: its ranks, which rank waits for which, and what blocks it."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from hangdoc.reasoning.model.rank import Class, Rank, numbers_of
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.snapshot import Host, Process, Unavailable
 
+T = TypeVar("T")
 Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
 
@@ -178,3 +180,17 @@ class Run:
     def helpers(self, rank: Rank) -> list[Process]:
         """The helper processes of a rank."""
         return self.below.get((rank.host, rank.pid), [])
+
+
+def once(conclude: Callable[[Run], T]) -> Callable[[Run], T]:
+    """A function of a run that several rules and views ask for, and that is computed once: the run keeps its result."""
+    name = f"{conclude.__module__}.{conclude.__qualname__}"
+
+    @wraps(conclude)
+    def kept(run: Run) -> T:
+        if name not in run.__dict__:
+            run.__dict__[name] = conclude(run)
+        result: T = run.__dict__[name]
+        return result
+
+    return kept

@@ -115,9 +115,17 @@ def store_ports(hosts: Iterable[Host], pids: Iterable[tuple[str, int | None]]) -
         listening = {(c.pid, c.local_port) for c in mine if c.state == "LISTEN"}
         if not listening:
             continue
-        mine = [c for c in mine if c.state == "ESTABLISHED"]
-        ends = {(c.pid, end(c)) for c in mine}
-        ports |= {c.local_port for c in mine if (c.pid, c.local_port) in listening and (c.pid, other_end(c)) in ends}
+        # Few lead to a port of their own process, although each of thousands has a port at which its process listens.
+        own = [c for c in mine if (c.pid, c.remote_port) in listening and c.state == "ESTABLISHED"]
+        if not own:
+            continue
+        theirs = {c.pid for c in own}
+        ends = {
+            (c.pid, end(c))
+            for c in mine
+            if c.pid in theirs and (c.pid, c.local_port) in listening and c.state == "ESTABLISHED"
+        }
+        ports |= {c.remote_port for c in own if (c.pid, other_end(c)) in ends}
     return ports
 
 

@@ -5,22 +5,14 @@ from itertools import pairwise
 from statistics import median
 
 from hangdoc.diagnosis import Diagnosis, PastView
-from hangdoc.reasoning.causes.pace import stragglers
-from hangdoc.reasoning.ledger import lags
-from hangdoc.reasoning.ledger.past import edges_of, past_of, shares_of
+from hangdoc.reasoning.causes.pace import recorded_past, run_pace, stragglers
+from hangdoc.reasoning.ledger.past import edges_of, shares_of
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.reasoning.model.run import Run
 from hangdoc.timeline import Past, Recorder, Timeline
 
 MOST_CELLS = 120
 _EARLIER_SECONDS = 1.0
-
-
-def run_pace(run: Run) -> lags.Pace | None:
-    """The pace of a run's largest group until now, whether it moves or not; None without records that can be compared."""
-    groups = run.ledger.groups
-    largest = max(groups, key=lambda group: sum(bool(calls.numbers) for calls in group.ranks.values()), default=None)
-    return lags.pace(largest) if largest is not None else None
 
 
 def past_view(run: Run, *, hung: bool) -> PastView | None:
@@ -76,7 +68,7 @@ def waited_shares(run: Run) -> dict[int, float]:
     """By rank that made calls in the window: for which share of it the rank waited for a later one. Without ranks of which that
     is unknown."""
     moved = {calls.rank for group in run.ledger.groups for calls in group.ranks.values() if calls.moved}
-    past = past_of(run.ledger, run.looks_us) if moved else None
+    past = recorded_past(run) if moved else None
     waited: dict[int, float] = {}
     for rank in moved & past.ranks.keys() if past is not None else ():
         host = run.host.get(run.ranks[rank].host)
@@ -90,7 +82,7 @@ def waited_shares(run: Run) -> dict[int, float]:
 def past_cells(run: Run, *, least_seconds: float = 0.0) -> Past | None:
     """What each rank of a run did before the window of the look, in at most 120 cells of at least `least_seconds`. None without a
     record that is older than the window."""
-    past = past_of(run.ledger, run.looks_us)
+    past = recorded_past(run)
     if past is None:
         return None
     window = max((host.window_seconds for host in run.hosts), default=0.0)
