@@ -91,6 +91,18 @@ def test_the_shorter_shards_of_a_plain_loop(tmp_path: Path) -> None:
     assert "after 4 batches (rank 0 expects 201)" in finding.summary
 
 
+def test_rows_of_files_are_not_counted_within_a_file(tmp_path: Path) -> None:
+    """The inner loop of the generator begins again with each file: it is in row 1 of 10 after 51 batches. Compared with a rank
+    that has left its loop after 50, this was "left out a call"."""
+    with under_torchrun(tmp_path, "loops.py", "files") as run:
+        run.wait_for("begins", times=2)
+        _, answer = until_hung(run)
+    (job,) = answer.jobs
+    assert [one.batches_done for one in job.ranks] == [51, 50]  # `made`: it counts the one that waits, too
+    finding = job.findings[0]
+    assert (finding.code, finding.culprits) == ("HD101", (1,))
+
+
 def test_ranks_that_move(tmp_path: Path) -> None:
     """Two readings of one number, in a look and in each poll of a watch; the ranks are never far from each other."""
     with ExitStack() as stack:

@@ -123,7 +123,9 @@ class Iterators:
         if frame.file.endswith(TQDM) and "self" in frame.variables:
             return self._count_tqdm(frame, address, depth)
         source = self._frames.source(frame)
-        return self.count(source, depth + 1) if source is not None else None
+        count = self.count(source, depth + 1) if source is not None else None
+        # Of nested loops, as over files and their rows, the inner one begins again and again: only a loader's passes are known.
+        return count if count is None or count.of_batches or len(frame.loops) == 1 else None
 
     def _count_batches(self, address: int, depth: int) -> Count | None:
         count = self.count(address, depth + 1)

@@ -109,6 +109,14 @@ elif FORM == "shards":
     print(f"begins {rank}", flush=True)
     for x in loader:
         dist.all_reduce(x)
+elif FORM == "files":
+    files = list(range(5 if rank == 1 else 8))
+    made = 0
+    print(f"begins {rank}", flush=True)
+    for x in (row for file in files for row in torch.ones(10, 1).add(file)):
+        made += 1
+        dist.all_reduce(x)
+    dist.barrier()
 else:  # "module"
     number = 0
     for batch in loader:
