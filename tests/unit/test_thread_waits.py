@@ -116,6 +116,14 @@ def test_a_write_to_a_pipe_that_somebody_reads_ends(wakes: int, ends: str) -> No
     assert isinstance(hold, InFile) and hold.ends == ends
 
 
+@pytest.mark.parametrize(("states", "ends"), [("T", "never"), ("S", "unknown"), ("TS", "unknown"), ("t", "unknown")])
+def test_a_write_to_a_pipe_whose_readers_a_signal_has_stopped_never_ends(states: str, ends: str) -> None:
+    readers = tuple(Holder(pid=900 + at, name="tee", state=state) for at, state in enumerate(states))
+    full = AwaitedFile(kind="pipe", name="pipe:[5]", inode=5, holders=readers)
+    hold = wait_of(process((kernel(MAIN, "write", full, wchan="anon_pipe_write"), (frame("save", 40),)))).hold
+    assert isinstance(hold, InFile) and hold.ends == ends
+
+
 def test_the_first_of_several_waits_to_end_counts() -> None:
     peer = AwaitedFile(
         kind="socket", name="socket:[9]", inode=9, holders=(Holder(pid=900, name="db", state="S", works=True),)

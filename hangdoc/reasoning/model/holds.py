@@ -1,7 +1,7 @@
 """What blocks a rank on its own, so that no other rank could end it. Exactly one for each rank that others may wait for."""
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct
@@ -113,10 +113,15 @@ class ForOthers(Hold, frozen=True, kw_only=True):
         """A wait that some processes can end. `ends` is what shows without them; `fields` are the others of the class."""
         if ends == "unknown" and any(holder.works for holder in holders or ()):
             ends = "by-itself"
-        if ends == "unknown" and holders and all(holder.state == "T" for holder in holders):
-            ends = "never"  # stopped by a signal, as a rank may be: nothing continues it
+        if ends == "unknown" and are_stopped(holders):
+            ends = "never"
         sleeps = (seconds for holder in holders or () for seconds in holder.sleeps)
         return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **fields)
+
+
+def are_stopped(holders: Collection[Holder] | None) -> bool:
+    """Whether a signal has stopped all of some processes: nothing continues them."""
+    return bool(holders) and all(holder.state == "T" for holder in holders or ())
 
 
 def is_held_only_by(waited_for: AwaitedFile | ForOthers, pid: int) -> bool:

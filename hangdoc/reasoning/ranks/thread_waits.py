@@ -34,6 +34,7 @@ from hangdoc.reasoning.model.holds import (
     WaitsForInput,
     WaitsForLoader,
     WaitsForSignal,
+    are_stopped,
     is_held_only_by,
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
@@ -247,7 +248,9 @@ def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
 
 
 def _make_in_file(waiter: Waiter) -> InFile:
-    ends: Ends = "never" if _is_abandoned(waiter) else "by-itself" if _is_read(waiter) else "unknown"
+    file = waiter.file
+    stopped = file is not None and file.kind == "pipe" and are_stopped(waiter.other_holders(file))
+    ends: Ends = "never" if stopped or _is_abandoned(waiter) else "by-itself" if _is_read(waiter) else "unknown"
     return InFile(wchan=waiter.wchan, file=waiter.file, ends=ends)
 
 

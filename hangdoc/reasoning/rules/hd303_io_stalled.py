@@ -60,14 +60,14 @@ observation count as progress. Before the patience has passed, the finding is an
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import BlocksItsChild, InFile
+from hangdoc.reasoning.model.holds import BlocksItsChild, InFile, are_stopped
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.thread_waits import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.next_steps import Command, command, operand
-from hangdoc.snapshot import AwaitedFile
+from hangdoc.snapshot import AwaitedFile, Holder
 
 _TERMINALS = ("/dev/pts/", "/dev/tty")
 # What it means that a thread waits in one of these kernel functions. The first match wins.
@@ -100,6 +100,7 @@ def describe_file(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     stuck = f"{words.are(blockage.culprits)} stuck on {what}"
     if kind.ends == "by-itself":
         stuck = f"{words.are(blockage.culprits)} writing to {what}, and another process reads it"
+    stopped = [holder.pid for holder in _list_readers(file, first.pid) if holder.state == "T"]
     stat = (command("timeout", "5", "stat", operand(file.name)),) if file is not None and file.kind == "path" else ()
     return Draft(
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
@@ -120,7 +121,10 @@ def describe_file(run: Run, blockage: Blockage, kind: InFile) -> Draft:
         ],
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
-        commands=(*stat, *_kernel_stack(first.pid, state)) or next_steps.show(_list_readers(file, first.pid)) or None,
+        commands=(*stat, *_kernel_stack(first.pid, state))
+        or next_steps.continue_after_signal(stopped, "signal")
+        or next_steps.show(reader.pid for reader in _list_readers(file, first.pid))
+        or None,
     )
 
 
@@ -144,7 +148,9 @@ def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
         readers = _list_readers(file, own)
         if not readers:
             return "Read the pipe in another process or thread, or write the output to a file."
-        who = ", ".join(map(str, readers))
+        if are_stopped(readers):
+            return next_steps.RESUME["signal"]
+        who = ", ".join(str(reader.pid) for reader in readers)
         return f"Find out why pid {who} does not read the pipe. The rank continues as soon as somebody reads it."
     if "wait_for_partner" in wchan:
         return "Start the process that opens the other end of the FIFO. The rank continues as soon as it is open."
@@ -160,9 +166,9 @@ def _is_terminal(file: AwaitedFile | None) -> bool:
     return file is not None and file.name.startswith(_TERMINALS)
 
 
-def _list_readers(file: AwaitedFile | None, own: int | None) -> list[int]:
+def _list_readers(file: AwaitedFile | None, own: int | None) -> list[Holder]:
     """The processes that should read a full pipe; `own` is the pid of the rank."""
-    return [holder.pid for holder in (file.holders if file is not None else None) or () if holder.pid != own]
+    return [holder for holder in (file.holders if file is not None else None) or () if holder.pid != own]
 
 
 def _kernel_stack(pid: int | None, state: str) -> tuple[Command, ...]:
