@@ -164,13 +164,13 @@ class ProcFS:
             processor=int(rest[36]) if len(rest) > 36 else None,
         )
 
-    def schedstat(self, task: str) -> tuple[int, int | None]:
-        """(CPU nanoseconds, number of time slices) of a thread `PID/task/TID`, or of the main thread of `PID`
-        (Documentation/scheduler/sched-stats.rst). (0, None) from a kernel that does not count them: it prints zeros, which no
-        thread that has run can have. Raises ProcError."""
+    def schedstat(self, task: str) -> tuple[int, int, int | None]:
+        """(CPU nanoseconds, nanoseconds in which it was ready to run and waited for a core, number of time slices) of a thread
+        `PID/task/TID`, or of the main thread of `PID` (Documentation/scheduler/sched-stats.rst). (0, 0, None) from a kernel that
+        does not count them: it prints zeros, which no thread that has run can have. Raises ProcError."""
         try:
-            cpu, _, slices = self.read(f"{task}/schedstat").split()
-            return int(cpu), int(slices) or None
+            cpu, delayed, slices = self.read(f"{task}/schedstat").split()
+            return int(cpu), int(delayed), int(slices) or None
         except ValueError as error:
             raise ProcError(f"{self.root}/{task}/schedstat has an unknown format") from error
 

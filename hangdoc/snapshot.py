@@ -255,6 +255,9 @@ class KernelThread(Value, frozen=True, kw_only=True):
     """CPU time in the window, in nanoseconds."""
     voluntary_switches: int | None
     involuntary_switches: int | None
+    delayed_ns: int | None = None
+    """For how long it was ready to run in the window and waited for a core, in nanoseconds; None if the kernel does not count
+    that."""
     wchan: str | None = None
     syscall: str | None = None
     """Name of the system call that the thread is in (`hangdoc.observe.kernel.system_calls`); empty if it is in none, None if

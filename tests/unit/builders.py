@@ -79,8 +79,8 @@ def rank(
     """Rank `number`, pid 100 + number, whose main thread used `cpu` of a core and stood at `frames` twice."""
     pid = more.pop("pid", 100 + number)
     thread = KernelThread(
-        tid=pid, name="python3", cpu_ns=int(cpu * 1e9), voluntary_switches=0, involuntary_switches=0,
-        **{"state": "S", **(kernel or {})},
+        tid=pid, name="python3", cpu_ns=int(cpu * 1e9),
+        **{"state": "S", "voluntary_switches": 0, "involuntary_switches": 0, **(kernel or {})},
     )  # fmt: skip
     gloo = KernelThread(
         tid=1000 + number, name="pt_gloo_runloop", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0

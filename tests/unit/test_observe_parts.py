@@ -67,7 +67,7 @@ def test_stat_with_parentheses_in_the_name(tmp_path: Path) -> None:
 def test_schedstat_of_a_kernel_that_does_not_count(tmp_path: Path) -> None:
     thread = tmp_path / "9" / "task" / "9"
     thread.mkdir(parents=True)
-    for text, expected in (("1500 20 3\n", (1500, 3)), ("0 0 0\n", (0, None))):
+    for text, expected in (("1500 20 3\n", (1500, 20, 3)), ("0 0 0\n", (0, 0, None))):
         (thread / "schedstat").write_text(text)
         assert ProcFS(str(tmp_path)).schedstat("9/task/9") == expected
     (thread / "schedstat").write_text("nonsense")

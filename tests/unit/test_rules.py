@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import sys
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -322,6 +323,31 @@ def test_a_programs_own_python_threads_are_no_pool() -> None:
     threaded = replace(working, stack=replace(working.stack, threads=(*working.stack.threads, *of_python)))
     assert of("HD505", job(snapshot(working, machine=machine(cores=2))))
     assert not of("HD505", job(snapshot(threaded, machine=machine(cores=2))))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "works"),
+    [
+        ({"delayed_ns": 960_000_000, "state": "R", "voluntary_switches": 2}, True),
+        (
+            {"delayed_ns": 300_000_000, "state": "R", "voluntary_switches": 2},
+            False,
+        ),  # it does nothing for most of the time
+        ({"delayed_ns": 960_000_000, "state": "S", "voluntary_switches": 90}, False),  # it asks again and again
+        ({"state": "R", "voluntary_switches": 2}, False),  # a kernel that does not count it
+    ],
+)
+def test_a_rank_that_is_ready_to_run_and_gets_no_core_works(kernel: dict[str, Any], works: bool) -> None:
+    """Seen on a busy host: "blocked by a lock" and "sleeping" of a rank that computed, and hung after 30 s."""
+    held = frame("step", 30, source="total = sum(values)", conditions=())
+    process = rank(1, held, cpu=0.02, state="R", kernel=kernel)
+    host = snapshot(rank(0, *c10d("all_reduce"), train(20)), process, silence=40.0, machine=machine(cores=2))
+    diagnosis = diagnose(host)
+    assert (diagnosis.verdict == "waiting") is works
+    assert bool(of("HD505", diagnosis.jobs[0])) is works
+    if works:
+        (finding,) = of("HD602", diagnosis.jobs[0])
+        assert "had a core for 2% of the time" in finding.summary
 
 
 def test_a_search_without_end_is_never_called_work_nor_hung() -> None:

@@ -56,6 +56,8 @@ class Reading(NamedTuple):
     """The one that it last ran on."""
     children_ticks: int = 0
     """CPU time of the process's children that had ended by then, in clock ticks."""
+    delayed_ns: int = 0
+    """For how long it has been ready to run and waited for a core; valid with `slices`."""
 
     @property
     def ran(self) -> tuple[int | None, ...]:
@@ -264,6 +266,7 @@ class CpuClocks:
             cpu_ns=max(0, now.cpu_ns - (before.cpu_ns if before else 0)),
             voluntary_switches=_difference(before.voluntary if before else 0, now.voluntary),
             involuntary_switches=_difference(before.involuntary if before else 0, now.involuntary),
+            delayed_ns=self._delay(before, now),
             wchan=place.wchan,
             syscall=place.syscall,
             files=place.files,
@@ -273,6 +276,14 @@ class CpuClocks:
             idle_seconds=idle,
             whole_sleep_seconds=self._whole_sleep(pid, tid, place, last_run),
         )
+
+    def _delay(self, before: Reading | None, now: Reading) -> int | None:
+        """For how long a thread waited for a core in the window. The kernel counts such a wait when it has ended."""
+        if now.slices is None:
+            return None
+        if before is not None and before.state == now.state == "R" and before.ran == now.ran:
+            return int((self._times[1] - self._times[0]) * 1e9)
+        return max(0, now.delayed_ns - (before.delayed_ns if before else 0))
 
     def _whole_sleep(self, pid: int, tid: int, place: _Place, last_run: float | None) -> float | None:
         """How long the sleep of a thread takes. One that began in the window takes as long as the one before, or at least as long
@@ -309,9 +320,9 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
     for tid in tids:
         task = f"{pid}/task/{tid}"
         try:
-            cpu, slices = proc.schedstat(task)
+            cpu, delayed, slices = proc.schedstat(task)
         except ProcError:  # built without CONFIG_SCHED_INFO, or the thread has ended
-            cpu, slices = 0, None
+            cpu, delayed, slices = 0, 0, None
         earlier = before.get(tid)
         same = earlier is not None and slices is not None and (earlier.cpu_ns, earlier.slices) == (cpu, slices)
         if earlier is not None and same and earlier.state not in "RXZ":
@@ -325,7 +336,7 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
         if slices is None:
             cpu = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second)
         readings[tid] = Reading(
-            cpu, slices, voluntary, involuntary, stat.name, stat.state, stat.processor, stat.children_ticks
+            cpu, slices, voluntary, involuntary, stat.name, stat.state, stat.processor, stat.children_ticks, delayed
         )
     return readings
 

@@ -183,7 +183,7 @@ def _explain_refusal(proc: ProcFS, pid: int) -> str:
 def _read_clock(proc: ProcFS, pid: int) -> tuple[object, ...] | None:
     """Values that change whenever the main thread runs: CPU nanoseconds and voluntary switches; None if unreadable."""
     try:
-        cpu_ns, _ = proc.schedstat(f"{pid}/task/{pid}")
+        cpu_ns, *_ = proc.schedstat(f"{pid}/task/{pid}")
         return cpu_ns, *proc.fields(f"{pid}/task/{pid}", "voluntary_ctxt_switches")
     except ProcError:
         return None

@@ -10,7 +10,13 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import FUTEX
 from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame, lines_of, user_frames
 from hangdoc.reasoning.model.holds import AtLock, Ends, is_held_only_by
-from hangdoc.reasoning.ranks.movement import find_kernel_thread, own_kernel_thread, threads_at_work, tid_of
+from hangdoc.reasoning.ranks.movement import (
+    describe_delay,
+    find_kernel_thread,
+    own_kernel_thread,
+    threads_at_work,
+    tid_of,
+)
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 from hangdoc.torch_facts import file_names
@@ -36,7 +42,8 @@ def find_gil_holder(process: Process, thread: PythonThread, kernel: KernelThread
             continue
         window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
         its_kernel = find_kernel_thread(process, other.tid)
-        stands = its_kernel is not None and window > 0 and its_kernel.cpu_ns / 1e9 / window < _IDLE
+        idle = its_kernel is not None and window > 0 and its_kernel.cpu_ns / 1e9 / window < _IDLE
+        stands = idle and describe_delay(process, its_kernel) is None
         asks = kernel is not None and (kernel.voluntary_switches or 0) > _WAITS_FOR_GIL * max(window, 0.1)
         if stands or asks:
             return other

@@ -28,6 +28,8 @@ _CHILDS_BYTES = 16 * 1024
 _PAUSE_NS = 1_000_000
 _WAKES_BY_OBSERVERS = 4
 """What a thread uses at most that an observer stops and continues."""
+_READY, _DELAYED = 0.8, 0.5
+"""A thread that is ready to run for this share of the window computes; one that waits for so much of it is kept from that."""
 
 
 def describe_moved_bytes(
@@ -112,6 +114,19 @@ def cores_used(process: Process, *, transport: bool = True) -> float:
     return work / 1e9 / process.clocks.window_seconds
 
 
+def describe_delay(process: Process, kernel: KernelThread | None) -> str | None:
+    """How a thread works that others keep from the cores, in words: it was ready to run for nearly the whole window. None for any
+    other. One that asks for something again and again waits for a core as well, but it sleeps each time."""
+    if kernel is None or kernel.delayed_ns is None or not isinstance(process.clocks, Clocks):
+        return None
+    window, most = process.clocks.window_seconds, _WAKES_BY_OBSERVERS * max(1.0, process.clocks.window_seconds)
+    used, waited = kernel.cpu_ns / 1e9, kernel.delayed_ns / 1e9
+    ready = window > 0 and used + waited >= _READY * window and (kernel.voluntary_switches or 0) <= most
+    if not ready or waited < _DELAYED * window:
+        return None
+    return f"it is ready to run, had a core for {used / window:.0%} of the time, and waited for one"
+
+
 def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
     """Whether a waiting thread keeps being woken: it goes from one operation to the next, at the same line. A look by
     py-spy wakes it a few times."""
@@ -160,7 +175,10 @@ def children_transfer(helpers: Sequence[Process]) -> bool:
 
 def children_at_work(process: Process, helpers: Sequence[Process]) -> bool:
     """Whether the helper processes of a rank use a processor: one of them, or many that end after a short time."""
-    return any(cores_used(helper) >= BUSY for helper in helpers) or any(map(_waits_for_busy, (process, *helpers)))
+    return any(
+        cores_used(helper) >= BUSY or any(describe_delay(helper, thread) for thread in observed.threads(helper))
+        for helper in helpers
+    ) or any(map(_waits_for_busy, (process, *helpers)))
 
 
 def _waits_for_busy(process: Process) -> bool:

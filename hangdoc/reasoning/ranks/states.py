@@ -96,6 +96,8 @@ def _judge_without_stack(
         # Who asks in a loop whether a call is done is as busy as who works. A stack that was not to be read may come later.
         hold = Unreadable() if not moved and observed.why_stack_is_missing(process) is not None else None
         return State("computing", "computing", why, moving=True, training_share=share, hold=hold)
+    if (delay := movement.describe_delay(process, kernel)) is not None:
+        return State("computing", "computing", delay, moving=True, training_share=share)
     if not moved and kernel is not None and (rest := find_rest(process, kernel, around)) is not None:
         return State("blocked", rest.state, rest.why, rest.wait, training_share=share, hold=rest.hold)
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)
@@ -123,10 +125,11 @@ def _judge_stack(
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
+    delay = movement.describe_delay(process, kernel)
     spun = busy and same and not counters and not works_on_card(process, thread)
     if spun and (spin := operations.find_gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="busy-waits in the GPU driver", wait=spin, moving=False)
-    if not (busy or moved) and (lock := locks.find_gil_wait(process, thread, kernel)) is not None:
+    if not (busy or moved or delay) and (lock := locks.find_gil_wait(process, thread, kernel)) is not None:
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
     if wait is not None and not busy:
         if counters or not same or (bytes_moved and movement.keeps_waking(process, kernel)):
@@ -142,9 +145,9 @@ def _judge_stack(
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
         return replace(working, state=_name_work(process, thread), why=why, work=working.work or why)
-    if busy:
+    if busy or delay:
         why, work = (
-            f"uses {share:.0%} of a core" if share else "active",
+            delay or (f"uses {share:.0%} of a core" if share else "active"),
             working.work or _describe_imports(thread.frames),
         )
         return replace(working, state=_name_work(process, thread), why=why, work=work)
@@ -280,6 +283,8 @@ def find_work(rank: Rank) -> Hold:
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
     if rank.counters_moved or not seen:
         return Busy(ends="by-itself" if rank.counters_moved else "unknown")
+    if (delay := movement.describe_delay(process, movement.kernel_thread(process, thread))) is not None:
+        return Works(what=delay)
     share = rank.training_share or 0.0
     return Works(what=f"it is working ({share:.0%} of a core)") if share >= BUSY else Busy()
 

@@ -1,9 +1,9 @@
-"""Too many compute threads, CPU throttling or swapping slows the ranks down.
+"""Too many threads, other programs, a CPU quota or swapping slow the ranks down.
 
 ## What it finds
 
 A run that makes progress, but its threads preempt each other, its control group
-has used up its CPU quota, or the machine swaps.
+has used up its CPU quota, other programs have the cores, or the machine swaps.
 
 ## Why it hangs
 
@@ -32,7 +32,8 @@ dataloader workers or smaller batches.
 ## How hangdoc knows
 
 It counts the busy threads that were preempted during the observation and
-compares them with the cores. It also reads how long each control group was
+compares them with the cores. The kernel tells for how long each thread was ready
+to run and waited for a core. It also reads how long each control group was
 throttled, and how many bytes were swapped.
 
 ## When it can be wrong
@@ -50,6 +51,7 @@ The evidence shows the number of threads per rank.
 from collections.abc import Iterator
 
 from hangdoc.reasoning.causes.pace import PUSHED, Crowd, find_crowd
+from hangdoc.reasoning.ranks.movement import describe_delay, kernel_thread
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Host, Machine, Process
@@ -65,6 +67,7 @@ def check(run: Run) -> Iterator[Draft]:
         here = {r.rank: r.process for r in run.on(host.name) if r.process is not None and r.moving}
         if here:
             yield from _throttled(host, here)
+            yield from _kept_from_cores(run, host)
             if (crowd := find_crowd(run, host)) is not None:
                 yield _crowded(crowd)
             if isinstance(host.machine, Machine):
@@ -85,6 +88,28 @@ def _throttled(host: Host, here: dict[int, Process]) -> Iterator[Draft]:
                 remedy="Raise the CPU quota of the control group (cpu.max, or the limits of the pod), or start fewer ranks in "
                 "it.",
             )
+
+
+def _kept_from_cores(run: Run, host: Host) -> Iterator[Draft]:
+    """The ranks of which the training thread is ready to run, and waits for a core for most of the time."""
+    ranks = {rank.rank: rank.process for rank in run.on(host.name) if rank.process is not None}
+    delays = {
+        number: delay
+        for number, process in ranks.items()
+        if (delay := describe_delay(process, kernel_thread(process, run.ranks[number].thread))) is not None
+    }
+    if delays:
+        load = ""
+        if isinstance(host.machine, Machine):
+            load = f" (load {host.machine.load_1m:.0f} on {host.machine.cores} cores)"
+        yield Draft(
+            confidence=0.85,
+            culprits=delays,
+            summary=f"{words.are(delays)} kept from the cores of {host.name} by other programs{load}",
+            evidence=[Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]],
+            remedy="Find out what else runs there, and end it, or give the ranks a larger share: their niceness, and the weight "
+            "of their control group (cpu.weight, cpu.shares).",
+        )
 
 
 def _crowded(crowd: Crowd) -> Draft:
