@@ -3,8 +3,19 @@
 import pytest
 from msgspec.structs import replace
 
+from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.native_stacks import is_at_recorded_call, waits_outside_torch
-from hangdoc.snapshot import Clocks, FlightRecorder, Frame, KernelThread, Recorded, RecordedGroup, Stack
+from hangdoc.snapshot import (
+    Clocks,
+    FlightRecorder,
+    Frame,
+    Interpreter,
+    KernelThread,
+    OpenCalls,
+    Recorded,
+    RecordedGroup,
+    Stack,
+)
 from tests.unit.builders import frame, stack
 
 STEP = frame("Trainer.step", 40, "/home/me/train.py")
@@ -53,3 +64,23 @@ def test_a_long_sleep_and_a_wait_for_a_child_process_are_not_of_torch(
     at = stack(STEP)
     at = replace(at, threads=(replace(at.threads[0], tid=100),))
     assert waits_outside_torch(Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,)), at) == outside
+
+
+@pytest.mark.parametrize(
+    ("calls", "pending", "needed"),
+    [
+        ((), False, True),
+        ((OpenCalls(worker="actor2", count=1),), False, False),
+        ((OpenCalls(worker="a", count=1),), True, True),
+    ],
+)
+def test_the_record_of_rpc_comes_before_a_pause(calls: tuple[OpenCalls, ...], pending: bool, needed: bool) -> None:
+    """Each look paused a rank that waited for an answer, and the wait seemed to begin again."""
+    waits = Recorded(seq=5, op="all_reduce", age_seconds=20.0)
+    group = RecordedGroup(name="0", default=True, issued=5, pending=(waits,) if pending else ())
+    evidence = {
+        "interpreter": Interpreter(environment={}, globals=(), rpc_calls=calls),
+        "recorder": FlightRecorder(source="memory", age_seconds=0.0, groups=(group,)),
+        "clocks": Clocks(window_seconds=1.0, resolution_ns=1, threads=()),
+    }
+    assert native_stacks._needs_native(evidence, stack(frame("learn", 26))) is needed

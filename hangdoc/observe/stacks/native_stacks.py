@@ -140,9 +140,19 @@ def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> b
 
 def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
     clocks = evidence.get("clocks")
-    if not _drives_gpus(clocks) and (_names_operation(stack) or waits_outside_torch(clocks, stack)):
+    if not _drives_gpus(clocks) and (
+        _names_operation(stack) or waits_outside_torch(clocks, stack) or _waits_for_answer(evidence)
+    ):
         return False
     return not is_at_recorded_call(evidence.get("recorder"), stack) or _may_show_defect(evidence)
+
+
+def _waits_for_answer(evidence: Mapping[str, Any]) -> bool:
+    """Whether the RPC agent of a process has calls that are not answered, and torch's record no call that has not finished: the
+    record of the agent then says for what it waits, and a pause would make the wait look younger in the next look."""
+    state, record = evidence.get("interpreter"), evidence.get("recorder")
+    pending = isinstance(record, FlightRecorder) and any(group.pending for group in record.groups)
+    return isinstance(state, Interpreter) and bool(state.rpc_calls) and not pending
 
 
 def waits_outside_torch(clocks: object, stack: Stack) -> bool:

@@ -122,6 +122,8 @@ def _add_asked_worker(process: Process, wait: Wait, read: Reading) -> Wait:
     """A call of RPC with the worker that has to answer. If the process waits for one worker alone, the record of its calls comes
     before what the source seems to say, but not before the arguments of torch's own frame."""
     workers = observed.rpc_calls(process)
+    if workers:
+        wait = structs.replace(wait, sure=True)
     is_named = wait.operation.peer is not None or (read.rpc is not None and wait.asked is not None)
     if not is_named and len(workers) == 1:
         return structs.replace(wait, asked=next(iter(workers)))
