@@ -125,16 +125,18 @@ def test_a_server_whose_main_thread_waits_for_the_end_is_in_shutdown() -> None:
 def test_a_rank_that_serves_requests_until_the_end_is_at_work() -> None:
     """An observer of a reinforcement learner: its main thread waits in `rpc.shutdown`, its pool acts for the agent."""
 
-    def observer(number: int, wakes: int) -> Process:
+    def observer(number: int, wakes: int, of_others: int = 0) -> Process:
         process = uses_rpc(rank(number, *MEETS, world=2), 900.0)
         assert isinstance(process.clocks, Clocks)
-        pool = replace(process.clocks.threads[0], tid=7000, name="pt_thread_pool", voluntary_switches=wakes)
-        return replace(process, clocks=replace(process.clocks, threads=(*process.clocks.threads, pool)))
+        others = tuple(replace(thread, voluntary_switches=of_others) for thread in process.clocks.threads)
+        pool = replace(others[0], tid=7000, name="pt_thread_pool", voluntary_switches=wakes)
+        return replace(process, clocks=replace(process.clocks, threads=(*others, pool)))
 
     agent = uses_rpc(rank(1, frame("run_episode", 31), cpu=0.9), 0.0)
-    (job,) = diagnose(snapshot(observer(0, 500), agent)).jobs
-    assert (job.verdict, job.findings, job.ranks[0].operation) == ("healthy", (), None)
-    (job,) = diagnose(snapshot(observer(0, 4), agent)).jobs
+    for wakes in (500, 8):  # an agent may ask ten times a second
+        (job,) = diagnose(snapshot(observer(0, wakes), agent)).jobs
+        assert (job.verdict, job.findings, job.ranks[0].operation) == ("healthy", (), None)
+    (job,) = diagnose(snapshot(observer(0, 4, of_others=4), agent)).jobs  # another observer has paused it
     assert job.ranks[0].operation is not None and job.ranks[0].operation.op == "rpc.shutdown"
 
 

@@ -144,10 +144,10 @@ def rests(process: Process, kernel: KernelThread) -> bool:
 
 
 def serves_requests(process: Process) -> bool:
-    """Whether its RPC pool keeps being woken: by requests of other ranks."""
-    return any(
-        keeps_waking(process, thread) for thread in observed.threads(process) if thread.name == thread_names.RPC_POOL
-    )
+    """Whether its RPC pool is woken: by requests of other ranks, and not by an observer, which wakes all threads alike."""
+    pool = [thread for thread in observed.threads(process) if thread.name == thread_names.RPC_POOL]
+    others = [thread.voluntary_switches or 0 for thread in observed.threads(process) if thread not in pool]
+    return any((thread.voluntary_switches or 0) > min(others, default=0) + 1 for thread in pool)
 
 
 def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> bool:
