@@ -394,6 +394,24 @@ def test_what_a_person_has_open_in_the_directory_of_a_rank_helps_it_with_nothing
     assert not typed or found[0].sleeps == (99.0,), "a sleep is as long as it was asked for, however long ago that was"
 
 
+@pytest.mark.usefixtures("no_cache")
+def test_the_launcher_of_another_run_ends_no_wait(tmp_path: Path) -> None:
+    """It looks after its ranks ten times a second, in the directory in which a rank of this run polls."""
+    program = tmp_path / "torchrun"
+    program.write_text("import time\nwhile True: time.sleep(0.1)")
+    words = [sys.executable, str(program), "--nproc-per-node", "2", "train.py"]
+    with ExitStack() as started:
+        for command in (words, [sys.executable, str(program), "other"]):
+            process = subprocess.Popen(command, cwd=tmp_path)
+            started.callback(process.wait)
+            started.callback(process.kill)
+        rank = started.enter_context(child("import time; time.sleep(99)", cwd=tmp_path))
+        entries = process_table.read(PROC)
+        assert [process_table.is_launcher(entries[pid]) for pid in (process.pid, rank.pid)] == [True, False]
+        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
+    assert found == ()
+
+
 SHARING = """
 import multiprocessing, os, time
 context = multiprocessing.get_context("fork")

@@ -135,8 +135,13 @@ def launcher_gone(proc: ProcFS, table: ProcessTable, pid: int) -> bool:
         return False  # its parent is outside of this pid namespace
     above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
     if not isinstance(entry.environment, Unavailable) and environment_names.RUN_ID in entry.environment:
-        return not any(launchers.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)
+        return not any(is_launcher(e) and e.stat.state not in "ZX" for e in above)
     return _is_spawned(entry) and not any(_runs_python(proc, parent) for parent in above[:1])
+
+
+def is_launcher(entry: Entry) -> bool:
+    """Whether a process starts ranks and looks after them, by its name and command line."""
+    return launchers.launch_of(entry.stat.name, entry.argv) is not None
 
 
 def starters(table: ProcessTable, pid: int) -> Iterator[int]:

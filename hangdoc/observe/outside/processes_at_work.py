@@ -176,13 +176,14 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
 @lru_cache(1)
 def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
     """This process with what started it (`watch hangdoc diagnose` sleeps too); other hangdocs, with tmux, which draws their
-    screens; and shells in which a person types."""
+    screens; shells in which a person types; and launchers, which only look after their ranks."""
     table = read_table(proc, period)
     own = {os.getpid(), *table.ancestors(os.getpid())}
     others = {pid for pid, entry in table.items() if process_table.is_hangdoc(entry.argv)}
     screens = {above for pid in others for above in table.ancestors(pid) if table[above].stat.name.startswith("tmux")}
     shells = {pid for pid, entry in table.items() if process_table.is_typed_in(proc, entry)}
-    return frozenset(own | others | screens | shells)
+    launchers = {pid for pid, entry in table.items() if process_table.is_launcher(entry)}
+    return frozenset(own | others | screens | shells | launchers)
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
