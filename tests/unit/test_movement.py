@@ -357,6 +357,40 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
 
 
+def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
+    """All of them have its semaphore, and wait; the process that should read it does not."""
+    sharers = tuple(Holder(pid=pid, name="python", state="S") for pid in (9, 100, 101))
+    puts = frame("Queue.put", 89, "/lib/python3.11/multiprocessing/queues.py", library=True)
+    processes = []
+    for number in range(2):
+        others = tuple(holder for holder in sharers if holder.pid != 100 + number)
+        file = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", holders=others)
+        kernel = {"syscall": "futex", "files": (file,), "timed": False}
+        processes.append(rank(number, puts, frame("report", 9), kernel=kernel))
+    finding = job(snapshot(*processes, silence=90.0)).findings[0]
+    assert "waiting for room in a full queue that pid 9 (python) can take from" in finding.summary
+    assert finding.remedy == "Find out why nothing is taken from the queue: look at pid 9 (python)."
+    assert finding.commands == ("py-spy dump --pid 9",)
+
+
+def test_a_rank_that_waits_for_a_command_shows_where_that_waits() -> None:
+    """A shell has no Python stack, but the kernel tells in which call it is, and with whom it is connected."""
+    waits = rank(1, frame("wait", 1264, "/lib/python3.11/subprocess.py", library=True), frame("upload", 9))
+    reads = AwaitedFile(kind="socket", name="socket:[77]", inode=77, descriptor=3)
+    main = KernelThread(
+        tid=9, name="bash", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="read",
+        files=(reads,), timed=False,
+    )  # fmt: skip
+    shell = helper(9, 101, name="bash", stack=Unavailable(reason="no Python"),
+                   clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,)))  # fmt: skip
+    link = replace(silent(2, 90.0).connections[0], pid=9, inode=77, remote_address="192.0.2.1", remote_port=443)
+    sockets = Connections(connections=(*silent(2, 90.0).connections, link))
+    finding = job(snapshot(in_loop(0, 4), waits, shell, connections=sockets)).findings[0]
+    texts = [each.text for each in finding.evidence]
+    assert "child process 9 (bash) is in the system call read, on a connection to 192.0.2.1:443" in texts
+    assert finding.commands == ("ps -o pid,ppid,stat,etime,args -p 9",)
+
+
 @pytest.mark.parametrize(
     ("replies", "sleeps", "verdict"), [(False, None, "waiting"), (True, None, "hung"), (True, 50.0, "waiting")]
 )

@@ -124,6 +124,12 @@ def test_a_write_to_a_pipe_whose_readers_a_signal_has_stopped_never_ends(states:
     assert isinstance(hold, InFile) and hold.ends == ends
 
 
+def test_the_wait_of_another_thread_says_where_that_is() -> None:
+    writer = kernel(LOADER, "write", pipe(5, 900, writes=True), wchan="anon_pipe_write")
+    hold = wait_of(process((kernel(MAIN, "futex"), GET), (writer, (frame("save", 40),)))).hold
+    assert hold.thread is not None and hold.thread.tid == LOADER
+
+
 def test_the_first_of_several_waits_to_end_counts() -> None:
     peer = AwaitedFile(
         kind="socket", name="socket:[9]", inode=9, holders=(Holder(pid=900, name="db", state="S", works=True),)

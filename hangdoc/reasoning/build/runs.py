@@ -15,6 +15,7 @@ from hangdoc.reasoning.evidence.records import backend_of_run, last_call
 from hangdoc.reasoning.evidence.stack import frames_at, meeting_call_of, reading, where
 from hangdoc.reasoning.ledger.from_records import ledger_of
 from hangdoc.reasoning.ledger.nccl_counts import waiting_for_launches
+from hangdoc.reasoning.model.holds import AtSharedLock
 from hangdoc.reasoning.model.rank import LoopView, Rank, State
 from hangdoc.reasoning.model.run import Placed, Run
 from hangdoc.reasoning.ranks.classes import classes_of
@@ -200,7 +201,8 @@ def _ranks(
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         ranks[number] = _rank(number, host, process, trains[number], state, view, links)
     ranks = waiting_for_launches(ranks)
-    return _with_workers(ranks if len(whole) == len(members) else _with_alike(ranks, members, connected))
+    whole_ranks = ranks if len(whole) == len(members) else _with_alike(ranks, members, connected)
+    return _without_waiting_holders(_with_workers(whole_ranks))
 
 
 def _is_in_request(trains: Training, engine: Engine | None) -> bool:
@@ -273,6 +275,19 @@ def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
                 wait = wait.with_details(peer=worker.rank)
             named[number] = structs.replace(rank, wait=wait)
     return named
+
+
+def _without_waiting_holders(ranks: dict[int, Rank]) -> dict[int, Rank]:
+    """Ranks at locks in shared memory without the other ranks among those that can release them: these wait themselves."""
+    waiting = {(rank.host, rank.pid) for rank in ranks.values() if isinstance(rank.hold, AtSharedLock)}
+    others = dict(ranks)
+    for number, rank in ranks.items():
+        if isinstance(rank.hold, AtSharedLock) and rank.hold.holders:
+            able = tuple(holder for holder in rank.hold.holders if (rank.host, holder.pid) not in waiting)
+            hold = structs.replace(rank.hold, holders=able)
+            why = str(hold) if rank.why == str(rank.hold) else rank.why
+            others[number] = structs.replace(rank, hold=hold, why=why)
+    return others
 
 
 def _with_group_label(state: State, process: Process) -> State:

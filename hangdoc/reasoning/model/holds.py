@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from msgspec import Struct
 
 from hangdoc.phrases import duration
-from hangdoc.snapshot import AwaitedFile, Holder, Process
+from hangdoc.snapshot import AwaitedFile, Holder, Process, PythonThread
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing since 3.11
@@ -38,6 +38,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     """Seconds between two attempts, if it is a series of attempts or waits for one; None if unknown."""
     period_of_others: float | None = None
     """Seconds that another process of the job sleeps. It may then end the wait."""
+    thread: PythonThread | None = None
+    """Another thread of the process, if that is what waits so, and the rank's own one waits for it."""
 
     @property
     def alike(self) -> Hashable:
@@ -153,11 +155,15 @@ class AtSharedLock(ForOthers, frozen=True, kw_only=True):
     them releases it. It never ends if no other process has that memory."""
 
     NAME = "at-shared-lock"
+    in_queue: bool = False
+    """Whether it is the semaphore that counts the free places of a queue: all are taken."""
 
     def __str__(self) -> str:
+        what = "room in a full queue" if self.in_queue else "a lock in shared memory"
         if self.holders is None:
-            return "waiting for a lock in shared memory"
-        return f"waiting for a lock in shared memory that {describe_holders(self.holders) or 'no other process'} can release"
+            return f"waiting for {what}"
+        who = describe_holders(self.holders) or "no other process"
+        return f"waiting for {what} that {who} can {'take from' if self.in_queue else 'release'}"
 
 
 class ChildStopped(Hold, frozen=True, kw_only=True):
@@ -322,6 +328,9 @@ class GetsRequests(Hold, frozen=True, kw_only=True):
     """`pid 7 (python)`."""
     owed: bool = False
     """The sender waits for the reply to an earlier request."""
+    lock: tuple[int, str] | None = None
+    """The process of the sender and one of its threads, as text, that keeps a lock for which another one waits. Servers do that
+    between two requests, too."""
 
     @property
     def alike(self) -> Hashable:

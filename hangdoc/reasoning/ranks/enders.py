@@ -87,10 +87,13 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
 def _find_enders(waiter: Waiter) -> Iterator[Ender]:
     """The other threads of the process, and all threads of the child processes."""
     for process in (waiter.process, *waiter.helpers):
-        for thread in observed.python_threads(process):
-            kernel = own_kernel_thread(process, thread)
-            if thread is not waiter.thread and kernel is not None:
-                yield Ender(process, thread, kernel)
+        yield from (ender for ender in _find_enders_in(process) if ender.thread is not waiter.thread)
+
+
+def _find_enders_in(process: Process) -> Iterator[Ender]:
+    for thread in observed.python_threads(process):
+        if (kernel := own_kernel_thread(process, thread)) is not None:
+            yield Ender(process, thread, kernel)
 
 
 def _find_stuck_handler(waiter: Waiter) -> ThreadWait | None:
@@ -128,7 +131,12 @@ def _describe_wait_for_engine(engine: Engine) -> Hold:
         return _describe_stopped_sender(sender, ends, through=process.pid)
     if not engine.listens and process.launcher_gone:
         return EngineOrphaned(pid=process.pid, name=process.name)
-    return GetsRequests(sender=f"pid {process.pid} ({process.name})", owed=engine.waits_for_reply)
+    lock = next((lock for ender in _find_enders_in(process) if (lock := locks.find_lock(*ender)) is not None), None)
+    return GetsRequests(
+        sender=f"pid {process.pid} ({process.name})",
+        owed=engine.waits_for_reply,
+        lock=(process.pid, lock.what) if lock is not None else None,
+    )
 
 
 def _find_stopped_sender(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:

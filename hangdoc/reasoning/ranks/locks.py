@@ -14,6 +14,7 @@ from hangdoc.reasoning.ranks.movement import (
     describe_delay,
     find_kernel_thread,
     own_kernel_thread,
+    rests,
     threads_at_work,
     tid_of,
 )
@@ -59,15 +60,20 @@ def keeps_gil(process: Process, thread: PythonThread) -> bool:
 
 
 def find_threads_at_locks(process: Process) -> list[ThreadAt]:
-    """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
+    """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, for the whole window."""
     before = {thread.tid: thread for thread in observed.threads_before(process)}
     at_locks = []
     for thread in observed.python_threads(process):
         own = user_frames(thread)
-        earlier = before.get(thread.tid)
-        if not own or earlier is None or lines_of(earlier) != lines_of(thread) or not _takes_lock(thread, own[0]):
+        if not own or not _takes_lock(thread, own[0]):
             continue
-        kernel = own_kernel_thread(process, thread)
+        earlier, kernel = before.get(thread.tid), own_kernel_thread(process, thread)
+        if before or kernel is None:
+            stays = earlier is not None and lines_of(earlier) == lines_of(thread)
+        else:
+            stays = rests(process, kernel)  # of a process that is no rank, there is one look
+        if not stays:
+            continue
         if kernel is None or kernel.syscall in (FUTEX, None):
             at_locks.append((thread, own[0]))
     return at_locks

@@ -5,6 +5,7 @@ stack. The most specific evidence comes first. Who can end such a wait, and whet
 """
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -63,6 +64,14 @@ CHILD_FILES = (
     "/concurrent/futures/",
 )
 """Parts of the paths of the modules that wait for child processes."""
+_FULL_QUEUE = "waiting for room in a full queue"
+_AWAITED = (
+    ("/queue.py", "put", _FULL_QUEUE),
+    ("/multiprocessing/queues.py", "put", _FULL_QUEUE),
+    ("/queue.py", "get", "waiting for an entry of an empty queue"),
+    ("/threading.py", "join", "waiting for the end of a thread"),
+)
+"""Functions of Python that wait for threads or processes which their name does not tell."""
 _OWN_TERMINAL = "/dev/tty"
 """From which a program reads a password (tty(4))."""
 _CHILD_WAITS = {
@@ -348,7 +357,8 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
     if file is None or file.kind != "shared-memory":
         return None
     alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.tid})
-    hold = AtSharedLock.ended_by(file.holders, "never" if alone else "unknown")
+    full = _name_awaited(waiter.thread) == _FULL_QUEUE
+    hold = AtSharedLock.ended_by(file.holders, "never" if alone else "unknown", in_queue=full)
     return ThreadWait("waiting-lock", str(hold), hold)
 
 
@@ -586,12 +596,13 @@ def _for_threads(waiter: Waiter) -> ThreadWait | None:
         if wait is not None and isinstance(wait.hold, Asleep | Elsewhere | Unreadable):
             return None
         if wait is not None:
-            waits.append(wait)
+            waits.append(wait._replace(hold=replace(wait.hold, thread=wait.hold.thread or thread)))
     if not waits:
         return None
     earliest = min(waits, key=_order_of_ends)
-    about = earliest.why if isinstance(earliest.hold, AtLock) else f"waiting for a thread that is {earliest.why}"
-    return earliest._replace(why=about)
+    if isinstance(earliest.hold, AtLock):
+        return earliest
+    return earliest._replace(why=f"waiting for a thread that is {earliest.why}")
 
 
 def _runs_a_task(thread: PythonThread) -> bool:
@@ -708,10 +719,22 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
     file = waiter.top.file if waiter.top is not None else ""
     if any(name in file for name in _LOCK_FILES) or waiter.call == system_calls.FUTEX:
         source = (own[0].source if own else waiter.top.source if waiter.top is not None else None) or ""
-        return ThreadWait("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", waiter.unknown)
+        awaited, hold = _name_awaited(waiter.thread), waiter.unknown
+        if awaited is not None and isinstance(hold, Elsewhere):
+            return ThreadWait("waiting-lock", awaited, replace(hold, what=awaited))
+        return ThreadWait("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", hold)
     if waiter.call in system_calls.READ and waiter.file is not None:
         what = f"reading {describe_file(waiter.file)}"
         return ThreadWait("sleeping", what, Elsewhere(what=what))
+    return None
+
+
+def _name_awaited(thread: PythonThread) -> str | None:
+    """What a thread waits for, by the function of Python's library that it is in; None for any other."""
+    for frame in takewhile(lambda frame: frame.library, thread.frames):
+        for file, function, awaited in _AWAITED:
+            if frame.file.endswith(file) and file_names.bare_name(frame.function) == function:
+                return awaited
     return None
 
 

@@ -122,6 +122,7 @@ _TELLING = 2
 """Ranks with another value at least, so that one is odd."""
 _BEFORE_REST = 5.0
 """Seconds between the last call or byte and the rest."""
+_SHOWN_TAKERS = 3
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -164,6 +165,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *_arrival(first, blockage),
         *dead,
         *inside,
+        *children.calls(run, first),
     ]
     return Draft(
         confidence=0.5
@@ -179,10 +181,20 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         may_end=not because,
         commands=children.explain_end(run, first)
         or next_steps.continue_after_signal(stopped, "signal")
+        or _show_takers(run, kind)
         or children.look(run, first)
         or next_steps.show(beside)
         or None,
     )
+
+
+def _show_takers(run: Run, kind: Hold) -> tuple[next_steps.Command, ...]:
+    """The commands that show where the processes are that can end a wait at a lock or a queue in shared memory, and that are not
+    those that started the ranks; none for any other wait."""
+    launchers = {process.pid for _, process in run.launchers} | {process.ppid for process in run.processes.values()}
+    takers = (kind.holders if isinstance(kind, AtSharedLock) else None) or ()
+    pids = [taker.pid for taker in takers if taker.pid not in launchers][:_SHOWN_TAKERS]
+    return tuple(command for pid in pids for command in next_steps.stack_of(pid))
 
 
 def _progress(rank: Rank, age_seconds: float) -> str:
@@ -337,6 +349,9 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
             return "The client does not read what the rank sends. End it, and give the write a timeout."
         case AtSharedLock(ends="never"):
             return "The processes that could release the lock have ended. Find out why."
+        case AtSharedLock(holders=holders, in_queue=in_queue) if holders:
+            what = "why nothing is taken from the queue" if in_queue else "which process keeps the lock"
+            return f"Find out {what}: look at {describe_holders(holders)}."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
     who = blockage.culprits or numbers_of(blockage.awaited)

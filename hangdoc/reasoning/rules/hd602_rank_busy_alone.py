@@ -69,7 +69,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import Hold, Serves, Works
+from hangdoc.reasoning.model.holds import GetsRequests, Hold, Serves, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
@@ -110,6 +110,12 @@ def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     actor = next((rank for rank in run.living if rank.process is not None and rank.process.ray_tasks), None)
     tasks = actor.process.ray_tasks if actor is not None and actor.process is not None else ()
     meanwhile = [Evidence(actor.rank, "processes", _describe_task(task)) for task in tasks if actor is not None]
+    holds = [run.ranks[number].hold for number in blockage.culprits]
+    lock = next((hold.lock for hold in holds if isinstance(hold, GetsRequests) and hold.lock is not None), None)
+    if lock is not None:
+        meanwhile.append(
+            Evidence(None, "stack", f"pid {lock[0]}: {lock[1]}; another of its threads waits for that lock")
+        )
     what = "idle" if sure else "idle, or waiting for what never comes"
     return Draft(
         confidence=0.75 if sure else 0.6,
@@ -117,7 +123,13 @@ def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         evidence=words.sides(run, blockage, meanwhile),
         remedy=f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
         f"{_IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY}",
-        commands=next_steps.stack_of(tasks[0].pid) if tasks else () if sure and isinstance(kind, Idle) else None,
+        commands=next_steps.stack_of(tasks[0].pid)
+        if tasks
+        else next_steps.stack_of(lock[0])
+        if lock is not None
+        else ()
+        if sure and isinstance(kind, Idle)
+        else None,
     )
 
 

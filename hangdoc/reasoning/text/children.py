@@ -8,9 +8,11 @@ from hangdoc.reasoning.evidence.kernel import how_it_ended, was_killed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks.movement import find_kernel_thread
+from hangdoc.reasoning.ranks.thread_waits import describe_file
 from hangdoc.reasoning.text import next_steps
 from hangdoc.reasoning.text.next_steps import Command
-from hangdoc.snapshot import Frame, Process
+from hangdoc.snapshot import Frame, KernelThread, Process
 
 _MOST = 3
 _STARTED_BY = "/multiprocessing/process.py"
@@ -52,10 +54,47 @@ def places(run: Run, rank: Rank) -> list[Evidence]:
     ]  # fmt: skip
 
 
+def calls(run: Run, rank: Rank) -> list[Evidence]:
+    """What the kernel shows of the other child processes of a rank that waits for one: the system call that each is in; at most
+    three."""
+    return [
+        Evidence(
+            rank.rank,
+            "kernel",
+            f"child process {child.pid} ({child.name}) is in {_describe_call(run, rank, child, main)}",
+        )
+        for child, main in _in_calls(run, rank)[:_MOST]
+    ]
+
+
+def _in_calls(run: Run, rank: Rank) -> list[tuple[Process, KernelThread]]:
+    if rank.state != "waiting-child":
+        return []
+    others = [child for child in _children(run, rank) if child.state not in "ZX" and _task(child) is None]
+    mains = ((child, find_kernel_thread(child, child.pid)) for child in others)
+    return [(child, main) for child, main in mains if main is not None and main.syscall]
+
+
+def _describe_call(run: Run, rank: Rank, child: Process, main: KernelThread) -> str:
+    """`the system call read, on a connection to 10.0.0.2:80`."""
+    call = f"the system call {main.syscall}"
+    if len(main.files) != 1:
+        return call
+    (file,) = main.files
+    sockets = observed.connections(run.host[rank.host]) if rank.host in run.host else ()
+    end = next((c for c in sockets if c.pid == child.pid and c.inode == file.inode), None)
+    if end is not None and end.state != "LISTEN":
+        return f"{call}, on a connection to {end.remote_address}:{end.remote_port}"
+    return f"{call}, on {describe_file(file)}"
+
+
 def look(run: Run, rank: Rank) -> tuple[Command, ...]:
-    """The command that shows the stack of one of those; none for none."""
+    """The command that shows the stack of one that is in the user's code, or else the processes for whose end a rank waits; none
+    for none."""
     first = next((pids[0] for pids in by_place(run, rank).values()), None)
-    return next_steps.stack_of(first) if first is not None else ()
+    if first is not None:
+        return next_steps.stack_of(first)
+    return next_steps.show(child.pid for child, _ in _in_calls(run, rank)[:_MOST])
 
 
 def _children(run: Run, rank: Rank) -> list[Process]:

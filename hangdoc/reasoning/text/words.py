@@ -11,7 +11,7 @@ from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import values_by_rank as values_by_rank
 from hangdoc.phrases import verb as verb
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import short
+from hangdoc.reasoning.evidence.stack import short, user_frames
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
     Asleep,
@@ -90,7 +90,12 @@ def them(which: Iterable[int]) -> str:
 
 
 def place(rank: Rank) -> str:
-    """Where a rank is in the user's code, with the source line."""
+    """Where a rank is in the user's code, with the source line; or, if it waits for another of its threads, where that is."""
+    other = rank.hold.thread if rank.hold is not None else None
+    frame = next(iter(user_frames(other)), None) if other is not None else None
+    if other is not None and frame is not None:
+        source = f" `{frame.source}`" if frame.source else ""
+        return f"at {short(frame.file)}:{frame.line}{source}, in its thread {other.name or other.tid}"
     if rank.where is None:
         return "at an unknown line"
     source = f" `{rank.where.source}`" if rank.where.source else ""
