@@ -74,8 +74,11 @@ def _without_secrets(line: LaunchLine) -> LaunchLine:
     layers = tuple(
         replace(layer, text=" ".join(redact.without_secrets(tuple(layer.text.split(" "))))) for layer in line.layers
     )
-    variables = {name: redact.setting_without_secrets(name, value) for name, value in line.environment.items()}
-    return replace(line, launched=shown, environment=variables, layers=layers)
+    around, variables = (
+        {name: redact.setting_without_secrets(name, value) for name, value in given.items()}
+        for given in (line.around, line.environment)
+    )
+    return replace(line, launched=shown, environment=variables, layers=layers, around=around)
 
 
 def _name_column(name: str, line: "LaunchLine", number: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from hangdoc import settings
-from hangdoc.launch import launchers
+from hangdoc.launch import launchers, options
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
 from hangdoc.launch.sizes import are_separate, size_of
@@ -19,32 +19,6 @@ _STANDINGS: dict[str, Standing] = {
     "differs": "cosmetic", "tuning": "tuning",
 }  # fmt: skip
 _WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
-_OPTIONS: dict[str, tuple[Standing, str]] = {
-    "nnodes": ("must agree", "each agent waits for this number of nodes"),
-    "node-rank": ("must differ", "identifies the node; the master is 0"),
-    "master-addr": ("must agree", "all nodes connect to this address"),
-    "master-port": ("must agree", "all nodes connect to this port"),
-    "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint"),
-    "rdzv-id": ("must agree", "nodes with another id belong to another run"),
-    "rdzv-backend": ("must agree", "nodes with different backends never find each other"),
-    "nproc-per-node": (
-        "should agree",
-        "nodes may have different numbers of ranks, but the work is divided by ranks, not by nodes",
-    ),
-    "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
-    "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
-    "num-machines": ("must agree", "each node waits for this number of nodes"),
-    "machine-rank": ("must differ", "identifies the node"),
-    "main-process-ip": ("must agree", "all nodes connect to this address"),
-    "main-process-port": ("must agree", "all nodes connect to this port"),
-    "num-nodes": ("must agree", "each node waits for this number of nodes"),
-    "nodes": ("should agree", "the number of nodes"),
-    "ntasks-per-node": ("should agree", "ranks on each node"),
-    "num-gpus": ("should agree", "ranks on each node"),
-    "n": ("must agree", "the number of ranks on all nodes together"),
-    "num-processes": ("must agree", "the number of ranks on all nodes together"),
-    "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
-}
 
 
 def compare(lines: list[LaunchLine]) -> list[Row]:
@@ -106,18 +80,25 @@ def _strip_folder(program: str | None) -> str:
 
 
 def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
-    rows = []
-    for name, values in _align_by_name(line.launched.options for line in lines):
-        standing, why = _OPTIONS.get(name, ("cosmetic", ""))
-        wrong = False
-        if standing == "must differ":
-            set_values = [value for value in values if value is not None]
-            wrong = len(set(set_values)) < len(set_values) and len(lines) > 1
-            why = f"two nodes have the same value: {why}" if wrong else why
-        elif standing == "must agree":
-            wrong = len(set(values)) > 1
-        rows.append(Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong))
-    return [*rows, *_check_rendezvous(lines)]
+    given = [line.around | line.launched.options for line in lines]
+    return [
+        *(_compare_launcher_option(name, values) for name, values in _align_by_name(given)),
+        *_check_rendezvous(lines),
+    ]
+
+
+def _compare_launcher_option(name: str, values: tuple[str | None, ...]) -> Row:
+    standing, why = options.option(name)
+    differs, wrong = len(set(values)) > 1, False
+    if standing == "must differ":
+        set_values = [value for value in values if value is not None]
+        wrong = len(set(set_values)) < len(set_values)
+        why = f"two nodes have the same value: {why}" if wrong else why
+    elif standing == "must agree":
+        wrong = differs
+    elif standing == "unknown" and differs:
+        why = why or "hangdoc does not know this option"
+    return Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong)
 
 
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:

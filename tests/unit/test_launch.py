@@ -293,3 +293,40 @@ def test_an_exported_variable_is_no_option_and_hides_none() -> None:
     (line,) = launches("mpirun -np 4 -x n=3 -x FOO=1 python train.py")
     assert line.environment == {"n": "3", "FOO": "1"}
     assert line.launched.options == {"n": "4"}
+
+
+IMAGE = "srun --container-image=nvcr.io#nvidia/pytorch:24.05-py3"
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "name", "standing"),
+    [
+        (f"{IMAGE} -N2 python t.py", "24.05 23.01", "container-image", "should agree"),
+        (f"{IMAGE} -N2 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        (f"{IMAGE} bash -c 'torchrun t.py'", "24.05 23.01", "container-image", "should agree"),
+        ("docker run --gpus all -e A=1 torch:24.05 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("podman run --env=A=1 -w /w torch:24.05 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("apptainer exec --nv -B /d:/d torch_24.05.sif torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("srun -n 8 singularity exec torch_24.05.sif python t.py", "24.05 23.01", "container-image", "should agree"),
+        ("enroot start -w -m /d:/d torch+24.05 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("kubectl run p --image torch:24.05 -- torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("srun --frobnicate=1 python t.py", "=1 =2", "frobnicate", "unknown"),
+        ("srun --frobnicate=1 torchrun t.py", "=1 =2", "frobnicate", "unknown"),
+        ("torchrun --frobnicate=1 t.py", "=1 =2", "frobnicate", "unknown"),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_launcher_or_a_container_is_compared(line: str, other: str, name: str, standing: str) -> None:
+    for second, differs in ((line.replace(*other.split()), True), (line, False)):
+        row = rows(line, second)[name]
+        assert (row.standing, row.differs, row.wrong) == (standing, differs, False)
+        assert bool(row.why) == (differs or standing != "unknown")
+
+
+def test_a_container_that_is_there_has_no_image_in_the_line() -> None:
+    assert "container-image" not in rows("docker exec -e A=1 worker torchrun t.py")
+
+
+def test_srun_starts_what_a_wrapper_or_a_container_runs() -> None:
+    (line,) = launches("srun -n 8 apptainer exec --nv img.sif python -u t.py --lr 1")
+    assert (line.launched.tool, line.launched.options) == ("srun", {"n": "8"})
+    assert (line.launched.program, line.launched.arguments) == ("t.py", ("--lr", "1"))
