@@ -3,7 +3,7 @@
 The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.settings`)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hangdoc import settings
 from hangdoc.launch import launchers, options
@@ -81,13 +81,22 @@ def _strip_folder(program: str | None) -> str:
 
 def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
     given = [line.around | line.launched.options for line in lines]
+    ignored = [_list_ignored(line) for line in lines]
     return [
-        *(_compare_launcher_option(name, values) for name, values in _align_by_name(given)),
+        *(_compare_launcher_option(name, values, ignored) for name, values in _align_by_name(given)),
         *_check_rendezvous(lines),
     ]
 
 
-def _compare_launcher_option(name: str, values: tuple[str | None, ...]) -> Row:
+def _list_ignored(line: LaunchLine) -> frozenset[str]:
+    return launchers.without_effect(line.launched.tool, line.launched.options, line.environment)
+
+
+def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored: Sequence[frozenset[str]]) -> Row:
+    """`ignored`: the options of each line that have no effect."""
+    if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)):
+        return Row(name=name, origin="launcher", standing="inert", values=values,
+                   why="has an effect only with the static rendezvous")  # fmt: skip
     standing, why = options.option(name)
     differs, wrong = len(set(values)) > 1, False
     if standing == "must differ":
@@ -104,12 +113,19 @@ def _compare_launcher_option(name: str, values: tuple[str | None, ...]) -> Row:
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     nodes = [natural((line.launched.options.get("nnodes") or "1").partition(":")[0]) for line in lines]
     rows = [*_check_separate(lines)]
-    addresses = tuple((launchers.endpoint(line.launched.options) or "").rpartition(":")[0] or None for line in lines)
+    addresses = tuple(
+        (launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) or "").rpartition(":")[0]
+        or None
+        for line in lines
+    )
     several = max((count or 1 for count in nodes), default=1) > 1
     if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
         rows.append(Row(name="rendezvous", origin="launcher", standing="must agree", values=addresses, wrong=True,
                         why="each node connects to itself through loopback, so the nodes never find each other"))  # fmt: skip
-    ranks = [natural(line.launched.options.get("node-rank") or "") for line in lines]
+    ranks = [
+        natural(line.launched.options.get("node-rank")) if "node-rank" not in _list_ignored(line) else None
+        for line in lines
+    ]
     if any(count is not None and rank is not None and rank >= count for count, rank in zip(nodes, ranks, strict=True)):
         rows.append(Row(name="node rank", origin="launcher", standing="must differ", wrong=True,
                         values=tuple(f"{rank} of {count} nodes" for rank, count in zip(ranks, nodes, strict=True)),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangdoc.cli.group import run
+from hangdoc.commands.launches import read
 from hangdoc.launch import launchers
 from hangdoc.launch.compare import compare
 from hangdoc.launch.derived import derived
@@ -330,3 +331,30 @@ def test_srun_starts_what_a_wrapper_or_a_container_runs() -> None:
     (line,) = launches("srun -n 8 apptainer exec --nv img.sif python -u t.py --lr 1")
     assert (line.launched.tool, line.launched.options) == ("srun", {"n": "8"})
     assert (line.launched.program, line.launched.arguments) == ("t.py", ("--lr", "1"))
+
+
+@pytest.mark.parametrize(
+    ("line", "standing", "wrong"),
+    [
+        ("torchrun --nnodes 2 --rdzv_backend=c10d --rdzv_id=77 --rdzv_endpoint n0 --node_rank=0 t.py", "inert", False),
+        ("PET_RDZV_BACKEND=c10d torchrun --nnodes 2 --rdzv_endpoint n0 --node_rank=0 t.py", "inert", False),
+        ("torchrun --nnodes 2 --rdzv_id=77 --master_addr n0 --node_rank=0 t.py", "must differ", True),
+        ("torchrun --nnodes 2 --rdzv_backend=static --rdzv_endpoint n0 --node_rank=0 t.py", "must differ", True),
+    ],
+)  # fmt: skip
+def test_only_the_static_rendezvous_uses_the_node_rank(line: str, standing: str, wrong: bool) -> None:
+    """torch/distributed/run.py: "node_rank is only used for static rdzv_backend"."""
+    found = rows(line, line)
+    assert (found["node-rank"].standing, found["node-rank"].wrong) == (standing, wrong)
+    assert any(row.wrong for row in found.values()) == wrong
+    (name, parsed), _ = [*read(line), *read(line)]
+    launch = launchers.launch_of("pt_elastic", tuple(line.split()[line.startswith("PET") :]), parsed.environment)
+    assert (name, launch and launch.node_rank) == (("node 0", 0) if wrong else ("", None))
+
+
+def test_without_the_static_rendezvous_no_other_option_is_checked_against_the_node_rank() -> None:
+    line = "torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint n0:1 --master_addr 127.0.0.1 --node_rank 5 t.py"
+    assert not any(row.wrong for row in rows(line, line).values())
+    machine_rank = "accelerate launch --num_machines 2 --machine_rank 0 --main_process_ip n0 --rdzv_backend c10d t.py"
+    found = rows(machine_rank, machine_rank)
+    assert (found["machine-rank"].standing, found["main-process-ip"].standing) == ("inert", "must agree")
