@@ -339,11 +339,14 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
 
     targets = {7: target(7, 0, owner=6), 8: target(8, 1, owner=6), 9: target(9, 0, launcher_gone=True)}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(targets, []))
+    (runs,) = node_report.gather(Plan()).running
+    assert runs.endswith(" ago: python train.py")  # the ranks' own, without that of a shell
+    targets[6] = Target(6, 1, "launcher", "python", ("python", "spawn.py"), "S", 0)
     report = node_report.gather(Plan())
     (left,), (runs,) = report.left_over, report.running
     assert left.startswith("rank 0, pid 9, an orphan, started ")
     assert runs.startswith("ranks 0-1, pids 7, 8, started ")
-    assert runs.endswith(" ago by pid 6: python train.py")
+    assert runs.endswith(" ago by pid 6: python spawn.py")
 
 
 def test_hosts_must_be_as_many_as_the_launch_has_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
