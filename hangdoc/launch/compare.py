@@ -18,6 +18,11 @@ _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
     "differs": "cosmetic", "tuning": "tuning",
 }  # fmt: skip
+RENDEZVOUS = "rendezvous"
+"""The name of the row about where the nodes meet."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_ONE_HOST = re.compile(r"[\w.-]+")
+"""A name or an address, and no list of hosts and no variable."""
 _WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
 
 
@@ -113,15 +118,8 @@ def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored:
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     nodes = [natural((line.launched.options.get("nnodes") or "1").partition(":")[0]) for line in lines]
     rows = [*_check_separate(lines)]
-    addresses = tuple(
-        (launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) or "").rpartition(":")[0]
-        or None
-        for line in lines
-    )
     several = max((count or 1 for count in nodes), default=1) > 1
-    if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
-        rows.append(Row(name="rendezvous", origin="launcher", standing="must agree", values=addresses, wrong=True,
-                        why="each node connects to itself through loopback, so the nodes never find each other"))  # fmt: skip
+    rows += _check_loopback(lines) if several else ()
     ranks = [
         natural(line.launched.options.get("node-rank")) if "node-rank" not in _list_ignored(line) else None
         for line in lines
@@ -136,6 +134,25 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
                         why=f"{len(lines)} lines for --nnodes {nodes[0]}: "
                         + ("a node is missing" if len(lines) < nodes[0] else "there is a node too many")))  # fmt: skip
     return rows
+
+
+def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:
+    """Whether the nodes meet at a loopback address, which only nodes of one host can do."""
+    endpoints = (
+        launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) for line in lines
+    )
+    addresses = tuple((endpoint or "").rpartition(":")[0] or None for endpoint in endpoints)
+    if not any(address in _LOOPBACK for address in addresses):
+        return
+    hosts = {line.host if line.host is not None and _ONE_HOST.fullmatch(line.host) else None for line in lines}
+    known = hosts - {None}
+    together = len(lines) > 1 and None not in hosts and len(hosts) == 1
+    why = "each node connects to itself through loopback, so the nodes never find each other"
+    if together:
+        why = f"all nodes are on {lines[0].host}, where they find each other through loopback"
+    elif len(known) < 2:
+        why += ", unless all of them are on one host. On several hosts, use an address of the master that all can reach"
+    yield Row(name=RENDEZVOUS, origin="launcher", standing="must agree", values=addresses, wrong=not together, why=why)
 
 
 def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:

@@ -186,6 +186,13 @@ def without_effect(tool: str, options: dict[str, str], environment: Mapping[str,
     return frozenset() if is_static else ONLY_STATIC.get(tool, frozenset())
 
 
+def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:
+    """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes."""
+    options = _with_variables(tool, options, environment)
+    is_static = _rendezvous_backend(tool, options) == STATIC
+    return natural(in_torchrun(tool, options).get("node-rank", "0")) if is_static else None
+
+
 def endpoint(options: dict[str, str]) -> str | None:
     """torchrun's rendezvous as `host:port`, from its options; None if they do not give one."""
     if options.get("rdzv-endpoint"):

@@ -24,9 +24,11 @@ from hangdoc.observe.kernel.data_directories import list_shards, named_folders, 
 from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener
 from hangdoc.observe.look.abilities import check_all
+from hangdoc.observe.look.observe import machine_id
+from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten
 from hangdoc.portable import find_launcher_python, running_from
-from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
+from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.observed import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
@@ -68,6 +70,8 @@ def gather(plan: Plan) -> NodeReport:
         running=tuple(
             _describe_ranks(proc, each, running.get(each[0].owner or 0)) for each in others if not each[0].launcher_gone
         ),
+        agents=tuple(_find_agents(proc, plan, running)),
+        machine_id=machine_id(proc),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), environment),
@@ -189,6 +193,15 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
         elif listed is None and meant:
             problems.append(f"data directory {path} ({origin}) does not exist")
     pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Iterator[Agent]:
+    """The launchers of this user that already run here as nodes of the planned launch."""
+    for pid, target in running.items():
+        if (launch := target.launch) is None or plan.master is None or launch.endpoint != plan.master:
+            continue
+        if natural((launch.nnodes or "").rpartition(":")[2]) == plan.nodes and proc.user(pid) == os.geteuid():
+            yield Agent(pid=pid, node_rank=launch.node_rank)
 
 
 def _find_other_ranks(running: Mapping[int, Target]) -> list[list[Target]]:

@@ -358,3 +358,20 @@ def test_without_the_static_rendezvous_no_other_option_is_checked_against_the_no
     machine_rank = "accelerate launch --num_machines 2 --machine_rank 0 --main_process_ip n0 --rdzv_backend c10d t.py"
     found = rows(machine_rank, machine_rank)
     assert (found["machine-rank"].standing, found["main-process-ip"].standing) == ("inert", "must agree")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wrong", "unless"),
+    [
+        (("", ""), True, True),
+        (("ssh n0 ", "ssh n1 "), True, False),
+        (("ssh n0 ", ""), True, True),
+        (("ssh n0 ", "ssh me@n0 "), False, False),
+        (("ssh $1 ", "ssh $1 "), True, True),
+        (("pdsh -w n[0-1] ", "pdsh -w n[0-1] "), True, True),
+    ],
+)
+def test_loopback_joins_the_nodes_of_one_host_only(hosts: tuple[str, str], wrong: bool, unless: bool) -> None:
+    line = "torchrun --nnodes 2 --master_addr 127.0.0.1 --node_rank"
+    row = rows(*(f"{host}{line} {rank} t.py" for rank, host in enumerate(hosts)))["rendezvous"]
+    assert (row.wrong, "unless all of them are on one host" in row.why) == (wrong, unless)
