@@ -16,6 +16,7 @@ from hangdoc.torch_facts.launchers import STARTS_ANYTHING
 _MAX_LAYERS = 40
 _VARIABLES = "environment variables"
 _SETS_VARIABLES = "sets variables for the command"
+_CHANGES_SHELL = "changes this shell; the variables that it sets are unknown"
 SETS_VARIABLES = frozenset({_VARIABLES, _SETS_VARIABLES})
 """What a layer does that only sets the variables in `LaunchLine.environment`."""
 
@@ -77,6 +78,8 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
     host = cursor.host
     if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in cursor.layers):
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
+    for command in simple.scope.prepared:
+        cursor.layers.append(Layer(simple.scope.expansion.count(command), _CHANGES_SHELL))
     if environment:
         shown = simple.scope.expansion.count(" ".join(f"{name}={value}" for name, value in environment.items()))
         cursor.layers.append(Layer(shown, _VARIABLES))
