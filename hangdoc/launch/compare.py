@@ -33,7 +33,7 @@ def compare(lines: list[LaunchLine]) -> list[Row]:
     rows = [
         *_compare_places(lines),
         *_compare_launcher_options(lines),
-        *(_compare_argument(name, values) for name, values in _align_by_name(_read_arguments(line) for line in lines)),
+        *_compare_arguments(lines),
         *(
             _compare_variable(name, values, backend, tools)
             for name, values in _align_by_name(line.environment for line in lines)
@@ -50,9 +50,11 @@ def _align_by_name(lines: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str
     return [(name, tuple(values.get(name) for values in values_by_line)) for name in names]
 
 
-def _read_arguments(line: LaunchLine) -> dict[str, str]:
-    words = tuple(word for word in line.launched.arguments if word != "--")
-    return settings.options(("", *words))
+def _compare_arguments(lines: list[LaunchLine]) -> Iterator[Row]:
+    given = [("", *(word for word in line.launched.arguments if word != "--")) for line in lines]
+    written = {name: shown for words in reversed(given) for name, shown in settings.names_as_written(words).items()}
+    for name, values in _align_by_name(settings.options(words) for words in given):
+        yield _compare_argument(name, written[name], values)
 
 
 def _on_cpu(lines: list[LaunchLine]) -> bool:
@@ -164,7 +166,7 @@ def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:
                   "(torchrun: --nnodes, --node-rank)")  # fmt: skip
 
 
-def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:
+def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -> Row:
     setting = settings.argument(name)
     standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
     differs = len(set(values)) > 1
@@ -174,7 +176,7 @@ def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:
         standing, why = "suspicious", f"training arguments differ: {why}"
     elif standing == "suspicious":
         why = f"{why}: ranks with different amounts of data hang (HD101)" if differs else why
-    return Row(name=f"--{name}", origin="argument", standing=standing, values=values, why=why, wrong=wrong)
+    return Row(name=written, origin="argument", standing=standing, values=values, why=why, wrong=wrong)
 
 
 _RANK = "RANK"

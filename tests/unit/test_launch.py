@@ -375,3 +375,35 @@ def test_loopback_joins_the_nodes_of_one_host_only(hosts: tuple[str, str], wrong
     line = "torchrun --nnodes 2 --master_addr 127.0.0.1 --node_rank"
     row = rows(*(f"{host}{line} {rank} t.py" for rank, host in enumerate(hosts)))["rendezvous"]
     assert (row.wrong, "unless all of them are on one host" in row.why) == (wrong, unless)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "source .venv/bin/activate",
+        ". env.sh 3",
+        "conda activate torch",
+        "module load cuda/12.4",
+        "ml cuda",
+        "spack load nccl",
+    ],
+)
+def test_a_command_that_changes_the_shell_is_a_layer(before: str) -> None:
+    for text in (
+        f"cd /w && {before} && torchrun t.py",
+        f"ssh h '{before}; torchrun t.py'",
+        f"bash -c '{before}\ntorchrun t.py'",
+    ):
+        (line,) = launches(text)
+        assert [layer.why for layer in line.layers if layer.text == before] == [
+            "changes this shell; the variables that it sets are unknown"
+        ]
+    (line,) = launches(f"({before}); conda info; module list; torchrun t.py")
+    assert line.layers == ()
+
+
+def test_arguments_are_shown_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["launch-explain", "A=1 torchrun t.py trainer.num_nodes=4 +data.path=/d --lr 1 -b 8 --warm"]) == 0
+    shown = capsys.readouterr().out.replace("  ", "\n").splitlines()
+    assert {"trainer.num_nodes=4", "+data.path=/d", "--lr 1", "-b 8", "--warm", "A=1"} <= set(shown)
+    assert rows("torchrun t.py x.dim=4", "torchrun t.py x.dim=8")["x.dim"].wrong
