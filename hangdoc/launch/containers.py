@@ -62,7 +62,7 @@ _PROGRAMS = {
         names_image=frozenset({"start"}),
     ),
 }
-"""By their names. In docker, Slurm's pyxis is `srun --container-image`, an option of the launcher."""
+"""By their names. That of srun with pyxis is an option of srun: `--container-image`."""
 NAMES = frozenset(_PROGRAMS)
 
 

@@ -71,7 +71,7 @@ def _show_value(value: str | None) -> str:
 
 
 def _joint(row: Row) -> str:
-    """What stands between name and value: variables and Hydra's arguments have no dash and an equals sign."""
+    """The text between name and value: variables and arguments without a dash, as Hydra has them, are written with `=`."""
     return " " if row.origin == "launcher" or row.name.startswith("-") else "="
 
 
