@@ -113,21 +113,30 @@ def inert(name: str, backend: str | None) -> bool:
 
 def options(argv: tuple[str, ...]) -> dict[str, str]:
     """The options of a command line: `--name value`, `--name=value`, `-x value`, and Hydra's `name=value`."""
-    values: dict[str, str] = {}
+    return {name: value for name, (_, value) in _read_options(argv).items()}
+
+
+def names_as_written(argv: tuple[str, ...]) -> dict[str, str]:
+    """How a command line writes the names of its options: `--name`, `-x`, or Hydra's `name` and `+name`."""
+    return {name: written for name, (written, _) in _read_options(argv).items()}
+
+
+def _read_options(argv: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """(name as written, value) of each option, by its plain name."""
+    found: dict[str, tuple[str, str]] = {}
     words = list(argv)
     for index, word in enumerate(words[1:], 1):
+        written, equals, value = word.partition("=")
         if word.startswith("-") and len(word) > 1 and not re.fullmatch(r"-[\d.]+.*", word):
-            name, equals, value = word.lstrip("-").partition("=")
             if not equals:
                 following = words[index + 1] if index + 1 < len(words) else "-"
                 value = (
                     following if not following.startswith("-") or re.fullmatch(r"-[\d.e+-]+", following) else "(set)"
                 )
-            values[name] = value
+            found[written.lstrip("-")] = (written, value)
         elif re.fullmatch(r"\+*[A-Za-z_][\w.]*=.*", word):
-            name, _, value = word.lstrip("+").partition("=")
-            values[name] = value
-    return values
+            found[written.lstrip("+")] = (written, value)
+    return found
 
 
 def positionals(argv: tuple[str, ...], program: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import msgspec
 from hangdoc import redact, untrusted
 from hangdoc.commands.documents import Comparison
 from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.launch import launchers
 from hangdoc.launch.compare import compare
 from hangdoc.launch.derived import derived
 from hangdoc.launch.layers import LaunchLine, launches
@@ -74,14 +75,19 @@ def _without_secrets(line: LaunchLine) -> LaunchLine:
     layers = tuple(
         replace(layer, text=" ".join(redact.without_secrets(tuple(layer.text.split(" "))))) for layer in line.layers
     )
-    variables = {name: redact.setting_without_secrets(name, value) for name, value in line.environment.items()}
-    return replace(line, launched=shown, environment=variables, layers=layers)
+    around, variables = (
+        {name: redact.setting_without_secrets(name, value) for name, value in given.items()}
+        for given in (line.around, line.environment)
+    )
+    return replace(line, launched=shown, environment=variables, layers=layers, around=around)
 
 
 def _name_column(name: str, line: "LaunchLine", number: int) -> str:
     """The name of a line: its host, file or node rank; empty for none."""
     if line.host is not None:
         return line.host
-    node_rank = line.launched.options.get("node-rank")
+    options = line.launched.options
+    ignored = launchers.without_effect(line.launched.tool, options, line.environment)
+    node_rank = options.get("node-rank") if "node-rank" not in ignored else None
     plain = name or (f"node {node_rank}" if node_rank is not None else "")
     return f"{plain}:{number}" if number and plain else plain

@@ -7,7 +7,10 @@ import msgspec
 
 from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
+from hangdoc.observe.kernel import process_table
 from hangdoc.observe.look.observe import Options, observe
+from hangdoc.observe.memory.maps import is_python, maps_torch
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Snapshot
 
 
@@ -116,14 +119,31 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
             f"pid {foreign[0]} belongs to another user. Run hangdoc as that user or as root.", TOO_LITTLE_SEEN
         )
     if options.pids:
-        who = " or ".join(str(pid) for pid in options.pids)
-        raise CommandError(
-            f"pid {who} is neither a rank of torch.distributed nor the launcher of one. "
-            "Leave out --pid to observe every rank of this host.",
-            NO_RANK,
-        )
+        raise CommandError(_describe_no_rank(options.pids), NO_RANK)
     raise CommandError(
         "no torch.distributed rank found on this host. Run hangdoc where the training runs (for a container: inside it, or on "
         "its host as root), or name the launcher with --pid.",
         NO_RANK,
+    )
+
+
+def _describe_no_rank(pids: tuple[int, ...]) -> str:
+    """Why no process in the trees of these is a rank: what they show, and what to do next."""
+    proc = ProcFS()
+    table = process_table.read(proc)
+    below = sorted({process for pid in pids for process in table.tree(pid)})
+    who = " or ".join(map(str, pids))
+    if with_torch := [pid for pid in below if maps_torch(proc, pid)]:
+        return (
+            f"pid {with_torch[0]} has loaded torch, but hangdoc sees no process group and no variables of a launcher in it. It "
+            "may not have called init_process_group yet: look again when it has."
+        )
+    if any(is_python(proc, pid) for pid in below):
+        return (
+            f"pid {who} has not loaded torch, so it is no rank of torch.distributed yet. Look again when it has, or leave out "
+            "--pid to observe every rank of this host."
+        )
+    return (
+        f"pid {who} is neither a rank of torch.distributed nor the launcher of one. Leave out --pid to observe every rank of "
+        "this host."
     )

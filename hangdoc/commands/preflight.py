@@ -15,7 +15,7 @@ from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError, suggest
 from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
-from hangdoc.launch.compare import compare
+from hangdoc.launch.compare import RENDEZVOUS, compare
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.sizes import Size, size_of
 from hangdoc.phrases import amount, shorten
@@ -111,15 +111,17 @@ def planned(
     plan = replace(
         plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or size.ranks_per_node,
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
+        node_rank=launchers.node_rank(tool, line.launched.options, merged),
         environment=line.environment, python=_find_python(words),
     )  # fmt: skip
-    return plan, [_describe_launch(plan, line, size), *_check_line(line), *_check_files(plan, line, words), *more]
+    return plan, [_describe_launch(plan, line, size), *_check_line(line, plan), *_check_files(plan, line, words), *more]
 
 
-def _check_line(line: LaunchLine) -> Iterator[Check]:
-    """What is wrong with a launch line, whatever the other nodes are started with."""
+def _check_line(line: LaunchLine, plan: Plan) -> Iterator[Check]:
+    """What is wrong with a launch line, whatever the other nodes are started with. Whether they can meet at the
+    plan's master is a check of the hosts."""
     for row in compare([line]):
-        if row.wrong:
+        if row.wrong and not (row.name == RENDEZVOUS and plan.master is not None):
             yield Check(name="launch", status="fail", text=f"{row.name}: {row.values[0] or '-'}", remedy=f"{row.why}.")
 
 

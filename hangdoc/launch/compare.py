@@ -3,10 +3,10 @@
 The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.settings`)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hangdoc import settings
-from hangdoc.launch import launchers
+from hangdoc.launch import launchers, options
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
 from hangdoc.launch.sizes import are_separate, size_of
@@ -18,33 +18,12 @@ _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
     "differs": "cosmetic", "tuning": "tuning",
 }  # fmt: skip
+RENDEZVOUS = "rendezvous"
+"""The name of the row about where the nodes meet."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_ONE_HOST = re.compile(r"[\w.-]+")
+"""A name or an address, and no list of hosts and no variable."""
 _WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
-_OPTIONS: dict[str, tuple[Standing, str]] = {
-    "nnodes": ("must agree", "each agent waits for this number of nodes"),
-    "node-rank": ("must differ", "identifies the node; the master is 0"),
-    "master-addr": ("must agree", "all nodes connect to this address"),
-    "master-port": ("must agree", "all nodes connect to this port"),
-    "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint"),
-    "rdzv-id": ("must agree", "nodes with another id belong to another run"),
-    "rdzv-backend": ("must agree", "nodes with different backends never find each other"),
-    "nproc-per-node": (
-        "should agree",
-        "nodes may have different numbers of ranks, but the work is divided by ranks, not by nodes",
-    ),
-    "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
-    "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
-    "num-machines": ("must agree", "each node waits for this number of nodes"),
-    "machine-rank": ("must differ", "identifies the node"),
-    "main-process-ip": ("must agree", "all nodes connect to this address"),
-    "main-process-port": ("must agree", "all nodes connect to this port"),
-    "num-nodes": ("must agree", "each node waits for this number of nodes"),
-    "nodes": ("should agree", "the number of nodes"),
-    "ntasks-per-node": ("should agree", "ranks on each node"),
-    "num-gpus": ("should agree", "ranks on each node"),
-    "n": ("must agree", "the number of ranks on all nodes together"),
-    "num-processes": ("must agree", "the number of ranks on all nodes together"),
-    "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
-}
 
 
 def compare(lines: list[LaunchLine]) -> list[Row]:
@@ -54,7 +33,7 @@ def compare(lines: list[LaunchLine]) -> list[Row]:
     rows = [
         *_compare_places(lines),
         *_compare_launcher_options(lines),
-        *(_compare_argument(name, values) for name, values in _align_by_name(_read_arguments(line) for line in lines)),
+        *_compare_arguments(lines),
         *(
             _compare_variable(name, values, backend, tools)
             for name, values in _align_by_name(line.environment for line in lines)
@@ -71,9 +50,11 @@ def _align_by_name(lines: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str
     return [(name, tuple(values.get(name) for values in values_by_line)) for name in names]
 
 
-def _read_arguments(line: LaunchLine) -> dict[str, str]:
-    words = tuple(word for word in line.launched.arguments if word != "--")
-    return settings.options(("", *words))
+def _compare_arguments(lines: list[LaunchLine]) -> Iterator[Row]:
+    given = [("", *(word for word in line.launched.arguments if word != "--")) for line in lines]
+    written = {name: shown for words in reversed(given) for name, shown in settings.names_as_written(words).items()}
+    for name, values in _align_by_name(settings.options(words) for words in given):
+        yield _compare_argument(name, written[name], values)
 
 
 def _on_cpu(lines: list[LaunchLine]) -> bool:
@@ -106,29 +87,45 @@ def _strip_folder(program: str | None) -> str:
 
 
 def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
-    rows = []
-    for name, values in _align_by_name(line.launched.options for line in lines):
-        standing, why = _OPTIONS.get(name, ("cosmetic", ""))
-        wrong = False
-        if standing == "must differ":
-            set_values = [value for value in values if value is not None]
-            wrong = len(set(set_values)) < len(set_values) and len(lines) > 1
-            why = f"two nodes have the same value: {why}" if wrong else why
-        elif standing == "must agree":
-            wrong = len(set(values)) > 1
-        rows.append(Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong))
-    return [*rows, *_check_rendezvous(lines)]
+    given = [line.around | line.launched.options for line in lines]
+    ignored = [_list_ignored(line) for line in lines]
+    return [
+        *(_compare_launcher_option(name, values, ignored) for name, values in _align_by_name(given)),
+        *_check_rendezvous(lines),
+    ]
+
+
+def _list_ignored(line: LaunchLine) -> frozenset[str]:
+    return launchers.without_effect(line.launched.tool, line.launched.options, line.environment)
+
+
+def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored: Sequence[frozenset[str]]) -> Row:
+    """`ignored`: the options of each line that have no effect."""
+    if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)):
+        return Row(name=name, origin="launcher", standing="inert", values=values,
+                   why="has an effect only with the static rendezvous")  # fmt: skip
+    standing, why = options.option(name)
+    differs, wrong = len(set(values)) > 1, False
+    if standing == "must differ":
+        set_values = [value for value in values if value is not None]
+        wrong = len(set(set_values)) < len(set_values)
+        why = f"two nodes have the same value: {why}" if wrong else why
+    elif standing == "must agree":
+        wrong = differs
+    elif standing == "unknown" and differs:
+        why = why or "hangdoc does not know this option"
+    return Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong)
 
 
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     nodes = [natural((line.launched.options.get("nnodes") or "1").partition(":")[0]) for line in lines]
     rows = [*_check_separate(lines)]
-    addresses = tuple((launchers.endpoint(line.launched.options) or "").rpartition(":")[0] or None for line in lines)
     several = max((count or 1 for count in nodes), default=1) > 1
-    if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
-        rows.append(Row(name="rendezvous", origin="launcher", standing="must agree", values=addresses, wrong=True,
-                        why="each node connects to itself through loopback, so the nodes never find each other"))  # fmt: skip
-    ranks = [natural(line.launched.options.get("node-rank") or "") for line in lines]
+    rows += _check_loopback(lines) if several else ()
+    ranks = [
+        natural(line.launched.options.get("node-rank")) if "node-rank" not in _list_ignored(line) else None
+        for line in lines
+    ]
     if any(count is not None and rank is not None and rank >= count for count, rank in zip(nodes, ranks, strict=True)):
         rows.append(Row(name="node rank", origin="launcher", standing="must differ", wrong=True,
                         values=tuple(f"{rank} of {count} nodes" for rank, count in zip(ranks, nodes, strict=True)),
@@ -141,6 +138,25 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     return rows
 
 
+def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:
+    """Whether the nodes meet at a loopback address, which only nodes of one host can do."""
+    endpoints = (
+        launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) for line in lines
+    )
+    addresses = tuple((endpoint or "").rpartition(":")[0] or None for endpoint in endpoints)
+    if not any(address in _LOOPBACK for address in addresses):
+        return
+    hosts = {line.host if line.host is not None and _ONE_HOST.fullmatch(line.host) else None for line in lines}
+    known = hosts - {None}
+    together = len(lines) > 1 and None not in hosts and len(hosts) == 1
+    why = "each node connects to itself through loopback, so the nodes never find each other"
+    if together:
+        why = f"all nodes are on {lines[0].host}, where they find each other through loopback"
+    elif len(known) < 2:
+        why += ", unless all of them are on one host. On several hosts, use an address of the master that all can reach"
+    yield Row(name=RENDEZVOUS, origin="launcher", standing="must agree", values=addresses, wrong=not together, why=why)
+
+
 def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:
     if are_separate(lines):
         nodes = (size_of(line).nodes for line in lines)
@@ -150,7 +166,7 @@ def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:
                   "(torchrun: --nnodes, --node-rank)")  # fmt: skip
 
 
-def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:
+def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -> Row:
     setting = settings.argument(name)
     standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
     differs = len(set(values)) > 1
@@ -160,7 +176,7 @@ def _compare_argument(name: str, values: tuple[str | None, ...]) -> Row:
         standing, why = "suspicious", f"training arguments differ: {why}"
     elif standing == "suspicious":
         why = f"{why}: ranks with different amounts of data hang (HD101)" if differs else why
-    return Row(name=f"--{name}", origin="argument", standing=standing, values=values, why=why, wrong=wrong)
+    return Row(name=written, origin="argument", standing=standing, values=values, why=why, wrong=wrong)
 
 
 _RANK = "RANK"

@@ -12,18 +12,21 @@ from hangdoc.regex import regex
 from hangdoc.snapshot import Launch
 from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
+    C10D,
     DEFAULT_ENDPOINTS,
     FLAGS,
     IN_TORCHRUN,
     LONG_NAMES_ONLY,
     MODULES,
     MPI_PAIRS,
+    ONLY_STATIC,
     OPTION_VARIABLE,
     PROGRAMS,
     SHORT_OPTIONS,
     SIZES,
     STANDALONE_ENDPOINT,
     STARTS_ANYTHING,
+    STATIC,
     TAKES_TORCHRUN_OPTIONS,
     TORCHRUN_OPTIONS,
     WITH_SUBCOMMAND,
@@ -167,6 +170,29 @@ def _rename(tool: str, options: dict[str, str], names: Mapping[str, str]) -> dic
     return {**renamed, "ranks": "1", "nnodes": "1"} if once else renamed
 
 
+def _with_variables(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options of a launcher, with those that torchrun takes from variables."""
+    return _read_variables(environment) | options if tool in TAKES_TORCHRUN_OPTIONS else options
+
+
+def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:
+    """The backend of torchrun's rendezvous that the options choose."""
+    return C10D if _is_standalone(tool, options) else options.get("rdzv-backend", STATIC)
+
+
+def without_effect(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> frozenset[str]:
+    """The options that a launcher takes and does not use, because its rendezvous is not the static one."""
+    is_static = _rendezvous_backend(tool, _with_variables(tool, options, environment)) == STATIC
+    return frozenset() if is_static else ONLY_STATIC.get(tool, frozenset())
+
+
+def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:
+    """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes."""
+    options = _with_variables(tool, options, environment)
+    is_static = _rendezvous_backend(tool, options) == STATIC
+    return natural(in_torchrun(tool, options).get("node-rank", "0")) if is_static else None
+
+
 def endpoint(options: dict[str, str]) -> str | None:
     """torchrun's rendezvous as `host:port`, from its options; None if they do not give one."""
     if options.get("rdzv-endpoint"):
@@ -190,17 +216,17 @@ def _default_endpoint(tool: str, options: dict[str, str]) -> str | None:
         return None
     if _is_standalone(tool, options):
         return STANDALONE_ENDPOINT
-    return DEFAULT_ENDPOINTS.get(options.get("rdzv-backend", "static"))
+    return DEFAULT_ENDPOINTS.get(_rendezvous_backend(tool, options))
 
 
 def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
     """(`host:port` at which the nodes of a launch meet, where that comes from); None if the launcher takes a free port, or if the
     line does not determine it."""
     if tool in TAKES_TORCHRUN_OPTIONS:
-        options = _read_variables(environment) | options
+        options = _with_variables(tool, options, environment)
         if _is_standalone(tool, options):
             return None
-        if (given := _given_endpoint(tool, options)) is not None:
+        if (given := given_endpoint(tool, options)) is not None:
             return given, "the launch line"
         default = _default_endpoint(tool, options)  # with one node, torch 2.13 takes a free port
         return (default, f"{tool}'s default") if default is not None else None
@@ -208,11 +234,11 @@ def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, 
     return (given, "the launch line") if given is not None else None
 
 
-def _given_endpoint(tool: str, options: dict[str, str]) -> str | None:
-    """The endpoint that the options give and that has an effect."""
-    if tool in TAKES_TORCHRUN_OPTIONS and options.get("rdzv-backend", "static") != "static":
-        return options.get("rdzv-endpoint")  # --master-addr and --master-port are for the static one
-    return endpoint(options)
+def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str, str] | None = None) -> str | None:
+    """torchrun's rendezvous as `host:port`, from those of its options that have an effect; None if they do not give one."""
+    options = _with_variables(tool, options, environment or {})
+    ignored = without_effect(tool, options, {})
+    return endpoint({name: value for name, value in options.items() if name not in ignored})
 
 
 def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] | None = None) -> Launch | None:
@@ -222,10 +248,10 @@ def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] |
     if tool_and_words is None:
         return None
     tool, words = tool_and_words
-    options = in_torchrun(tool, read(tool, words).options)
-    if tool in TAKES_TORCHRUN_OPTIONS:
-        options = _read_variables(environment or {}) | options
-    chosen = _given_endpoint(tool, options) if not _is_standalone(tool, options) else None
+    given = _with_variables(tool, read(tool, words).options, environment or {})
+    ignored = without_effect(tool, given, {})
+    options = in_torchrun(tool, {name: value for name, value in given.items() if name not in ignored})
+    chosen = endpoint(options) if not _is_standalone(tool, options) else None
     default = _default_endpoint(tool, options) if environment is not None and chosen is None else None
     return Launch(
         tool=tool,

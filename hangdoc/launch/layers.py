@@ -7,14 +7,16 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from hangdoc.launch import launchers
+from hangdoc.launch import containers, launchers
 from hangdoc.launch.launchers import Launched
+from hangdoc.launch.options import CONTAINER_IMAGE
 from hangdoc.launch.shell import Scope, Simple, commands
 from hangdoc.torch_facts.launchers import STARTS_ANYTHING
 
 _MAX_LAYERS = 40
 _VARIABLES = "environment variables"
 _SETS_VARIABLES = "sets variables for the command"
+_CHANGES_SHELL = "changes this shell; the variables that it sets are unknown"
 SETS_VARIABLES = frozenset({_VARIABLES, _SETS_VARIABLES})
 """What a layer does that only sets the variables in `LaunchLine.environment`."""
 
@@ -39,6 +41,8 @@ class LaunchLine:
     folder: str
     host: str | None
     layers: tuple[Layer, ...]
+    around: dict[str, str] = field(default_factory=dict)
+    """The options of the launchers around it (srun, mpirun), and the image of its container."""
 
 
 @dataclass
@@ -50,6 +54,9 @@ class _Cursor:
     folder: str
     host: str | None = None
     layers: list[Layer] = field(default_factory=list)
+    around: dict[str, str] = field(default_factory=dict)
+    starter: Launched | None = None
+    """srun or mpirun among the removed layers, which starts a rank if the rest is Python."""
 
     def peel(self, count: int, why: str) -> None:
         """Remove the first `count` words as one layer."""
@@ -59,14 +66,20 @@ class _Cursor:
 
 def launches(text: str) -> list[LaunchLine]:
     """All launches in a text, in its order. Raises ShellError."""
-    return [line for simple in commands(text) for line in _unwrap(simple, None, (), 0)]
+    return [line for simple in commands(text) for line in _unwrap(simple, None, 0)]
 
 
-def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: int) -> Iterator[LaunchLine]:
+def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[LaunchLine]:
+    """The launches in a command. `outer`: the command that contains it as text."""
     environment = {**simple.scope.environment(), **simple.assignments}
-    cursor = _Cursor(list(simple.words), environment, simple.scope.folder, host, list(layers))
-    if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in layers):
+    cursor = _Cursor(list(simple.words), environment, simple.scope.folder)
+    if outer is not None:
+        cursor.host, cursor.layers, cursor.around = outer.host, list(outer.layers), outer.around
+    host = cursor.host
+    if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in cursor.layers):
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
+    for command in simple.scope.prepared:
+        cursor.layers.append(Layer(simple.scope.expansion.count(command), _CHANGES_SHELL))
     if environment:
         shown = simple.scope.expansion.count(" ".join(f"{name}={value}" for name, value in environment.items()))
         cursor.layers.append(Layer(shown, _VARIABLES))
@@ -82,7 +95,7 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
                 else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder, simple.scope.expansion)
             )
             for inner_command in commands(inner, scope):
-                yield from _unwrap(inner_command, cursor.host, tuple(cursor.layers), depth)
+                yield from _unwrap(inner_command, cursor, depth)
             return
         if name in _WRAPPERS:
             _WRAPPERS[name](cursor)
@@ -96,6 +109,7 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
             cursor.layers.append(
                 Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
             )
+            cursor.around, cursor.starter = {**cursor.around, **launched.options}, launched
             cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
             continue
         exported = _list_exported(launched)
@@ -103,8 +117,12 @@ def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: 
         again = {launchers.EXPORTED + name for name in exported}
         options = {name: value for name, value in launched.options.items() if name not in again}
         launched = replace(launched, options=options)
-        yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
+        yield _line(launched, cursor)
         return
+
+
+def _line(launched: Launched, cursor: _Cursor) -> LaunchLine:
+    return LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers), cursor.around)
 
 
 def _list_exported(launched: Launched) -> dict[str, str]:
@@ -119,20 +137,20 @@ def _list_exported(launched: Launched) -> dict[str, str]:
 def _starts_another(launched: Launched) -> bool:
     words = (*launched.program.split(" ", 1), *launched.arguments)
     name = PurePath(words[0]).name if words else ""
-    return (
-        launchers.split("", words) is not None
-        or name in _WRAPPERS
-        or name in ("bash", "sh", "singularity", "apptainer")
-    )
+    return launchers.split("", words) is not None or name in _WRAPPERS or name in ("bash", "sh")
 
 
 def _plain_python(cursor: _Cursor) -> Iterator[LaunchLine]:
-    """The launch of `python train.py`, if the environment has torch's rendezvous variables."""
-    name = PurePath(cursor.words[0]).name
-    if not name.startswith("python") or not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(cursor.environment):
+    """The launch of `python train.py`, if srun or mpirun starts it (`srun apptainer exec IMAGE python train.py`), or if the
+    environment has torch's rendezvous variables."""
+    name, starter = PurePath(cursor.words[0]).name, cursor.starter
+    by_hand = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(cursor.environment)
+    if not name.startswith("python") or not (starter is not None or by_hand):
         return
     launched = launchers.read("python", launchers.after_python(tuple(cursor.words)))
-    yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
+    if starter is not None:
+        launched = replace(launched, tool=starter.tool, options=starter.options)
+    yield _line(launched, cursor)
 
 
 def _shown(options: dict[str, str]) -> str:
@@ -266,31 +284,13 @@ def _env(cursor: _Cursor) -> None:
     cursor.peel(index, _SETS_VARIABLES)
 
 
-_DOCKER_VALUES = {
-    "-v", "--volume", "-w", "--workdir", "--name", "--network", "--net", "--gpus", "--shm-size", "-u", "--user", "-p",
-    "--publish",
-    "--ipc", "--mount", "--device", "--cap-add", "--hostname", "-h", "--entrypoint", "--memory", "-m", "--cpus", "--runtime",
-    "--ulimit", "--env-file", "-c", "--container", "-n", "--namespace",
-}  # fmt: skip
-
-
 def _container(cursor: _Cursor) -> None:
-    """Unwrap `docker run|exec IMAGE command`, the same of podman, and `kubectl exec POD -- command`."""
-    index = 2
-    while index < len(cursor.words) and cursor.words[index].startswith("-") and cursor.words[index] != "--":
-        word = cursor.words[index]
-        if word in ("-e", "--env") and index + 1 < len(cursor.words):
-            name, _, value = cursor.words[index + 1].partition("=")
-            cursor.environment = {**cursor.environment, name: value}
-            index += 2
-        else:
-            if word in ("-w", "--workdir") and index + 1 < len(cursor.words):
-                cursor.folder = cursor.words[index + 1]
-            index += 2 if word in _DOCKER_VALUES else 1
-    index += 1  # the image or container
-    while index < len(cursor.words) and (cursor.words[index] == "--" or cursor.words[index] in ("-c", "-n")):
-        index += 1 if cursor.words[index] == "--" else 2
-    cursor.peel(index, "runs the rest in a container, only with the variables that -e sets")
+    container = containers.read(cursor.words)
+    cursor.environment = {**cursor.environment, **container.variables}
+    cursor.folder = container.folder if container.folder is not None else cursor.folder
+    if container.image is not None:
+        cursor.around = {**cursor.around, CONTAINER_IMAGE: container.image}
+    cursor.peel(container.count, container.why)
 
 
 def _runner(cursor: _Cursor) -> None:
@@ -322,10 +322,7 @@ _WRAPPERS: dict[str, Callable[[_Cursor], None]] = {
     "timeout": _wrapper("ends the command after a time limit", {"-k", "-s", "--kill-after", "--signal"}, positional=1),
     "taskset": _wrapper("runs only on some cores", set(), positional=1),
     "numactl": _wrapper("uses only some cores or memory", {"-N", "-m", "-C", "-l"}),
-    "docker": _container,
-    "podman": _container,
-    "nerdctl": _container,
-    "kubectl": _container,
+    **dict.fromkeys(containers.NAMES, _container),
     "conda": _runner,
     "mamba": _runner,
     "uv": _runner,

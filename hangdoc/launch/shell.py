@@ -16,6 +16,13 @@ _MOST_IN_A_WORD = 64 << 10
 billion times as long."""
 _MOST_IN_ALL = 4 << 20
 """The same for a whole text."""
+_ACTIVATES, _LOADS = frozenset({"activate"}), frozenset({"load", "add", "swap", "switch", "restore"})
+_PREPARES: dict[str, frozenset[str]] = {
+    ".": frozenset(), "source": frozenset(), "conda": _ACTIVATES, "mamba": _ACTIVATES, "micromamba": _ACTIVATES,
+    "pyenv": frozenset({"activate", "shell"}), "module": _LOADS, "ml": frozenset(), "spack": frozenset({"load"}),
+}  # fmt: skip
+"""Commands that change the shell itself, and their verbs that do; none: it always does."""
+_MOST_PREPARED = 40
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
@@ -58,10 +65,12 @@ class Scope:
     """The working directory, from `cd`; empty for the initial one."""
     expansion: Expansion = field(default_factory=Expansion)
     """Shared by all scopes of a text."""
+    prepared: tuple[str, ...] = ()
+    """The first commands that change this shell in a way that the text does not show: `source FILE`, `conda activate NAME`."""
 
     def copy(self) -> "Scope":
         """The same state, for changes that do not come back."""
-        return Scope(dict(self.variables), set(self.exported), self.folder, self.expansion)
+        return Scope(dict(self.variables), set(self.exported), self.folder, self.expansion, self.prepared)
 
     def environment(self) -> dict[str, str]:
         """The exported variables, which a command inherits."""
@@ -71,6 +80,11 @@ class Scope:
         """Apply `cd`."""
         absolute = to.startswith(("/", "~", "$")) or not self.folder
         self.folder = to if absolute else f"{self.folder.rstrip('/')}/{to}"
+
+    def prepare(self, command: str) -> None:
+        """Keep a command that changes this shell."""
+        if len(self.prepared) < _MOST_PREPARED:
+            self.prepared = (*self.prepared, command)
 
 
 @dataclass(frozen=True)
@@ -86,8 +100,8 @@ class Simple:
 
 
 def commands(text: str, scope: Scope | None = None) -> Iterator[Simple]:
-    """All simple commands in the order of the text, of all branches. `cd`, `export` and assignments are not returned; they change
-    the scope of the commands after them. Raises ShellError."""
+    """All simple commands in the order of the text, of all branches. `cd`, `export`, `source` and assignments are not returned:
+    they change the scope of the commands after them. Raises ShellError."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > MAX_BYTES:
         raise ShellError(f"it is longer than {MAX_BYTES >> 20} MiB, so it is not a launch script")
@@ -148,8 +162,8 @@ def _read_command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple
         scope.variables |= own
     elif words[0] == "cd":
         scope.change_directory(words[1] if len(words) > 1 else "~")
-    elif words[0] in (".", "source"):
-        pass  # the variables that the file sets are unknown
+    elif words[0] in _PREPARES and (not _PREPARES[words[0]] or _PREPARES[words[0]] & set(words[1:2])):
+        scope.prepare(" ".join(words))  # the variables that it sets are unknown
     elif words[0] == "set":
         if "-a" in words[1:2]:
             scope.exported |= set(scope.variables)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from hangdoc.phrases import duration, shorten
 from hangdoc.preflight.agreement import agree
-from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
+from hangdoc.preflight.plan import MASTER, Agent, Check, Link, NodeReport, Plan
 from hangdoc.reasoning.evidence.observed import loopback, within
 from hangdoc.snapshot import Interface, Machine
 from hangdoc.torch_facts.environment_names import GLOO_INTERFACE, NCCL_INTERFACE
@@ -38,10 +38,12 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
             why = addresses.reason if addresses is not None else "not resolved"
             yield Check(name="master's name", status="fail", nodes=(report.node,), text=f"{report.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
-        elif isinstance(addresses, tuple) and all(loopback(a) for a in addresses) and _count_nodes(reports, plan) > 1:
+        elif isinstance(addresses, tuple) and all(loopback(a) for a in addresses) and _may_be_apart(reports, plan):
+            unless = ", unless all nodes are on this host" if len(reports) == 1 else ""
             yield Check(name="master's name", status="fail", nodes=(report.node,),
-                        text=f"{report.node} resolves {master} to itself ({', '.join(addresses)})",
-                        remedy="Use the master's address in the nodes' network.")  # fmt: skip
+                        text=f"{report.node} resolves {master} to itself ({', '.join(addresses)}), so each node connects to "
+                        f"itself{unless}",
+                        remedy="On several hosts, use the master's address in their network.")  # fmt: skip
     answers = {
         report.node: ", ".join(answer) if isinstance(answer := report.resolved.get(master), tuple) else None
         for report in reports
@@ -56,17 +58,40 @@ def _count_nodes(reports: Sequence[NodeReport], plan: Plan) -> int:
     return max(len(reports), plan.nodes or 1)
 
 
+def _may_be_apart(reports: Sequence[NodeReport], plan: Plan) -> bool:
+    """Whether the launch has several nodes, and they are not known to be on one host: that all reports are of one, or that the
+    other nodes already run on it."""
+    nodes = _count_nodes(reports, plan)
+    if nodes == 1:
+        return False
+    if len(reports) == 1:
+        return len(_other_agents(reports[0], plan)) + 1 < nodes
+    places = {
+        (report.machine_id, report.machine.net_namespace if isinstance(report.machine, Machine) else None)
+        for report in reports
+    }
+    return len(reports) < nodes or len(places) > 1 or any(None in place for place in places)
+
+
+def _other_agents(report: NodeReport, plan: Plan) -> list[Agent]:
+    """The running launchers on a node that are other nodes of the launch, one for each node rank."""
+    if plan.node_rank is None:
+        return list(report.agents)
+    by_rank = {agent.node_rank or 0: agent for agent in report.agents}  # 0 is torchrun's default
+    return [agent for node_rank, agent in by_rank.items() if node_rank != plan.node_rank]
+
+
 def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The address that Gloo publishes of each node can be reached from the others."""
     for report in reports:
         own = report.resolved.get(report.name)
         named = report.environment.get(GLOO_INTERFACE)
-        alone = _count_nodes(reports, plan) == 1
+        alone = not _may_be_apart(reports, plan)
         what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
         elif named or alone:
-            reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this node"
+            reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this host"
             yield Check(
                 name="own name",
                 status="pass",
@@ -74,7 +99,8 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             )
         else:
             harmless = _all_lower(report, reports)
-            text = f"{report.node}: {report.name} is {what}, so the other nodes would connect to themselves (HD405)"
+            unless = ", unless they are on this host too" if len(reports) == 1 else ""
+            text = f"{report.node}: {report.name} is {what}, so the other nodes would connect to themselves{unless} (HD405)"
             yield Check(name="own name", status="warn" if harmless else "fail", nodes=(report.node,),
                         text=text + (". This is harmless while this node only connects to others" if harmless else ""),
                         remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
@@ -104,6 +130,11 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             )
             orphan = ", an orphan" if holder.orphan else ""
             command = shorten(" ".join(holder.argv), 80) or holder.name
+            if holder.pid in [agent.pid for agent in _other_agents(report, plan)]:
+                yield Check(name="master port", status="pass",
+                            text=f"{holder.port}{origin} on {report.node} belongs to a node of this launch, pid {holder.pid} "
+                            f"({command}{old})")  # fmt: skip
+                return
             who = (
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )

@@ -94,13 +94,18 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         return
     wrong = 0
     arguments = {report.node: settings.options(("", *report.arguments)) for report in reports}
+    written = {
+        name: shown
+        for report in reversed(reports)
+        for name, shown in settings.names_as_written(("", *report.arguments)).items()
+    }
     for name in sorted({name for options in arguments.values() for name in options}):
         argument = settings.argument(name)
         values = {node: options.get(name) for node, options in arguments.items()}
         if len(set(values.values())) > 1 and argument is not None and argument.kind in ("collectives", "numbers"):
             wrong += 1
             why = f"{argument.why} (HD501). Launch all nodes with the same value."
-            yield agree(f"--{name}", values, why, "fail" if argument.kind == "collectives" else "warn")
+            yield agree(written[name], values, why, "fail" if argument.kind == "collectives" else "warn")
     for name in sorted({name for report in reports for name in report.environment}):
         setting = settings.variable(name)
         values = {report.node: report.environment.get(name) for report in reports}

@@ -24,9 +24,11 @@ from hangdoc.observe.kernel.data_directories import list_shards, named_folders, 
 from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener
 from hangdoc.observe.look.abilities import check_all
+from hangdoc.observe.look.observe import machine_id
+from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten
 from hangdoc.portable import find_launcher_python, running_from
-from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
+from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.observed import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
@@ -47,7 +49,8 @@ def gather(plan: Plan) -> NodeReport:
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has_address(host, resolved.get(master))
     holder = _find_port_holder(plan) if is_master else None
-    others = _find_other_ranks(proc)
+    running = discover(proc, Deadline(5)).targets
+    others = _find_other_ranks(running)
     report = NodeReport(
         name=own,
         machine=host,
@@ -63,8 +66,12 @@ def gather(plan: Plan) -> NodeReport:
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
         data=tuple(_list_data(plan, environment, problems)),
-        left_over=tuple(_describe_ranks(proc, each) for each in others if each[0].launcher_gone),
-        running=tuple(_describe_ranks(proc, each) for each in others if not each[0].launcher_gone),
+        left_over=tuple(_describe_ranks(proc, each, None) for each in others if each[0].launcher_gone),
+        running=tuple(
+            _describe_ranks(proc, each, running.get(each[0].owner or 0)) for each in others if not each[0].launcher_gone
+        ),
+        agents=tuple(_find_agents(proc, plan, running)),
+        machine_id=machine_id(proc),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), environment),
@@ -188,27 +195,37 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _find_other_ranks(proc: ProcFS) -> list[list[Target]]:
+def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Iterator[Agent]:
+    """The launchers of this user that already run here as nodes of the planned launch."""
+    for pid, target in running.items():
+        if (launch := target.launch) is None or plan.master is None or launch.endpoint != plan.master:
+            continue
+        if natural((launch.nnodes or "").rpartition(":")[2]) == plan.nodes and proc.user(pid) == os.geteuid():
+            yield Agent(pid=pid, node_rank=launch.node_rank)
+
+
+def _find_other_ranks(running: Mapping[int, Target]) -> list[list[Target]]:
     """Ranks that already run on this node: those of one launcher together, and each whose launcher is gone alone. The processes
     of this preflight do not count."""
     mine, launcher = {os.getpid(), os.getppid()}, os.environ.get(environment_names.RUN_ID) is not None
     found: dict[int, list[Target]] = {}
-    for pid, target in discover(proc, Deadline(5)).targets.items():
+    for pid, target in running.items():
         if target.role == "rank" and pid not in mine and not (launcher and target.ppid == os.getppid()):
             key = target.owner if target.owner is not None and not target.launcher_gone else pid
             found.setdefault(key, []).append(target)
     return list(found.values())
 
 
-def _describe_ranks(proc: ProcFS, targets: list[Target]) -> str:
-    """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6: python train.py`."""
+def _describe_ranks(proc: ProcFS, targets: list[Target], launcher: Target | None) -> str:
+    """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6: python launch.py`, with the command of the launcher, or of the ranks if
+    there is none."""
     first = targets[0]
     numbers = [target.identity.rank for target in targets if target.identity is not None]
     pids = f"pid{'s' * (len(targets) > 1)} {', '.join(str(target.pid) for target in targets[:4])}"
     more = f" and {len(targets) - 4} more" if len(targets) > 4 else ""
     state = ", an orphan" if first.launcher_gone else ""
-    by = f" by pid {first.owner}" if first.owner is not None and not first.launcher_gone else ""
-    command = shorten(" ".join(redact.argv(first.argv)), 80)
+    by = f" by pid {launcher.pid}" if launcher is not None else ""
+    command = shorten(" ".join(redact.argv((launcher or first).argv)), 80)
     who = ranks(numbers) if numbers else "a rank"
     return f"{who}, {pids}{more}{state}, started {duration(age(proc, first.start_ticks))} ago{by}: {command}"
 

@@ -26,6 +26,8 @@ class Plan(Value, frozen=True, kw_only=True):
     checkpoints: str | None = None
     nodes: int | None = 1
     """The same."""
+    node_rank: int | None = None
+    """Of this node; None if its rendezvous numbers the nodes."""
     launcher: str | None = None
     """The tool that will start the ranks, if the launch line is known."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
@@ -51,6 +53,14 @@ class Attach(Value, frozen=True, kw_only=True):
     works: bool
     found: str
     remedy: str
+
+
+class Agent(Value, frozen=True, kw_only=True):
+    """A launcher of the node that waits at the master of the plan, for as many nodes: it is a node of the same launch."""
+
+    pid: int
+    node_rank: int | None
+    """None if it was not given one."""
 
 
 class NodeReport(Value, frozen=True, kw_only=True):
@@ -82,6 +92,9 @@ class NodeReport(Value, frozen=True, kw_only=True):
     """Ranks of earlier runs, whose launcher is gone, one clause each."""
     running: tuple[str, ...] = ()
     """Ranks of other runs, one clause for each launcher."""
+    agents: tuple[Agent, ...] = ()
+    machine_id: str | None = None
+    """As `Host.machine_id`."""
     attach: tuple[Attach, ...]
     free_bytes: int | None
     """Free space for checkpoints."""

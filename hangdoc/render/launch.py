@@ -70,6 +70,11 @@ def _show_value(value: str | None) -> str:
     return "-" if value is None else clean(value)
 
 
+def _joint(row: Row) -> str:
+    """The text between name and value: variables and arguments without a dash, as Hydra has them, are written with `=`."""
+    return " " if row.origin == "launcher" or row.name.startswith("-") else "="
+
+
 def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequence[Row], console: Console) -> None:
     """Print one launch line: its layers, and then what each setting is for."""
     layers = [(clean(layer.text), layer.why) for layer in line.layers]
@@ -77,7 +82,7 @@ def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequ
     settings = []
     for row in rows:
         if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
-            value = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
+            value = "" if row.values[0] == "(set)" else f"{_joint(row)}{clean(row.values[0])}"
             why = row.why or "hangdoc does not know this setting"
             settings.append((f"{clean(row.name)}{value}", f"{row.standing}: {why}"))
     for depth, (text, why) in enumerate(layers):

@@ -25,7 +25,14 @@ TORCHRUN_OPTIONS = frozenset({
 """Its long options, each also with underscores. argparse takes any unambiguous beginning of them."""
 OPTION_VARIABLE = "PET_"
 """How the name of that variable begins: `PET_NNODES`."""
-DEFAULT_ENDPOINTS = {"static": "127.0.0.1:29500", "c10d": "localhost:29400"}
+_STATIC_OPTIONS = frozenset({"master-addr", "master-port", "node-rank"})
+STATIC, C10D = "static", "c10d"
+"""Backends of torchrun's rendezvous: its default, and that of `--standalone` (torch/distributed/run.py)."""
+ONLY_STATIC = {"torchrun": _STATIC_OPTIONS, "tune": _STATIC_OPTIONS, "accelerate": frozenset({"machine-rank"})}
+"""Options that a launcher uses only with the static rendezvous, and ignores with any other: that one numbers the nodes itself
+(torch/distributed/run.py `config_from_args`, torch/distributed/elastic/rendezvous/dynamic_rendezvous.py). accelerate makes an
+endpoint of its main process's address (accelerate/utils/launch.py)."""
+DEFAULT_ENDPOINTS = {STATIC: "127.0.0.1:29500", C10D: "localhost:29400"}
 """Where torchrun meets other nodes without `--rdzv-endpoint`, by the backend of its rendezvous
 (torch/distributed/run.py, torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py)."""
 STANDALONE_ENDPOINT = "localhost:0"

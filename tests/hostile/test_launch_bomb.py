@@ -17,6 +17,7 @@ BOMBS = {
     "double quotes": "A=aaaaaaaaaa; " + f'A="{_TEN}"; ' * 9 + 'torchrun "$A"',
     "exported": "A=aaaaaaaaaa; " + f"export A={_TEN}; " * 9 + "torchrun x.py",
     "before the command": "A=aaaaaaaaaa; " + f"A={_TEN}; " * 3 + f"B={_TEN}{_TEN} torchrun x.py",
+    "prepared": f"A={'a' * 60_000}; " + "source $A; torchrun x.py; " * 1000,
     "many words": f"A='{'a ' * 30_000}'; " + "torchrun " + "$A " * 5000,
     "many commands": f"export A={'a' * 60_000}; " + "torchrun x.py; " * 1000,
     "nested": f"A={'a' * 60_000}; " + "bash -c 'torchrun '$A; " * 1000,

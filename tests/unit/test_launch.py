@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangdoc.cli.group import run
+from hangdoc.commands.launches import read
 from hangdoc.launch import launchers
 from hangdoc.launch.compare import compare
 from hangdoc.launch.derived import derived
@@ -293,3 +294,116 @@ def test_an_exported_variable_is_no_option_and_hides_none() -> None:
     (line,) = launches("mpirun -np 4 -x n=3 -x FOO=1 python train.py")
     assert line.environment == {"n": "3", "FOO": "1"}
     assert line.launched.options == {"n": "4"}
+
+
+IMAGE = "srun --container-image=nvcr.io#nvidia/pytorch:24.05-py3"
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "name", "standing"),
+    [
+        (f"{IMAGE} -N2 python t.py", "24.05 23.01", "container-image", "should agree"),
+        (f"{IMAGE} -N2 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        (f"{IMAGE} bash -c 'torchrun t.py'", "24.05 23.01", "container-image", "should agree"),
+        ("docker run --gpus all -e A=1 torch:24.05 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("podman run --env=A=1 -w /w torch:24.05 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("apptainer exec --nv -B /d:/d torch_24.05.sif torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("srun -n 8 singularity exec torch_24.05.sif python t.py", "24.05 23.01", "container-image", "should agree"),
+        ("enroot start -w -m /d:/d torch+24.05 torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("kubectl run p --image torch:24.05 -- torchrun t.py", "24.05 23.01", "container-image", "should agree"),
+        ("srun --frobnicate=1 python t.py", "=1 =2", "frobnicate", "unknown"),
+        ("srun --frobnicate=1 torchrun t.py", "=1 =2", "frobnicate", "unknown"),
+        ("torchrun --frobnicate=1 t.py", "=1 =2", "frobnicate", "unknown"),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_launcher_or_a_container_is_compared(line: str, other: str, name: str, standing: str) -> None:
+    for second, differs in ((line.replace(*other.split()), True), (line, False)):
+        row = rows(line, second)[name]
+        assert (row.standing, row.differs, row.wrong) == (standing, differs, False)
+        assert bool(row.why) == (differs or standing != "unknown")
+
+
+def test_a_container_that_is_there_has_no_image_in_the_line() -> None:
+    assert "container-image" not in rows("docker exec -e A=1 worker torchrun t.py")
+
+
+def test_srun_starts_what_a_wrapper_or_a_container_runs() -> None:
+    (line,) = launches("srun -n 8 apptainer exec --nv img.sif python -u t.py --lr 1")
+    assert (line.launched.tool, line.launched.options) == ("srun", {"n": "8"})
+    assert (line.launched.program, line.launched.arguments) == ("t.py", ("--lr", "1"))
+
+
+@pytest.mark.parametrize(
+    ("line", "standing", "wrong"),
+    [
+        ("torchrun --nnodes 2 --rdzv_backend=c10d --rdzv_id=77 --rdzv_endpoint n0 --node_rank=0 t.py", "inert", False),
+        ("PET_RDZV_BACKEND=c10d torchrun --nnodes 2 --rdzv_endpoint n0 --node_rank=0 t.py", "inert", False),
+        ("torchrun --nnodes 2 --rdzv_id=77 --master_addr n0 --node_rank=0 t.py", "must differ", True),
+        ("torchrun --nnodes 2 --rdzv_backend=static --rdzv_endpoint n0 --node_rank=0 t.py", "must differ", True),
+    ],
+)  # fmt: skip
+def test_only_the_static_rendezvous_uses_the_node_rank(line: str, standing: str, wrong: bool) -> None:
+    """torch/distributed/run.py: "node_rank is only used for static rdzv_backend"."""
+    found = rows(line, line)
+    assert (found["node-rank"].standing, found["node-rank"].wrong) == (standing, wrong)
+    assert any(row.wrong for row in found.values()) == wrong
+    (name, parsed), _ = [*read(line), *read(line)]
+    launch = launchers.launch_of("pt_elastic", tuple(line.split()[line.startswith("PET") :]), parsed.environment)
+    assert (name, launch and launch.node_rank) == (("node 0", 0) if wrong else ("", None))
+
+
+def test_without_the_static_rendezvous_no_other_option_is_checked_against_the_node_rank() -> None:
+    line = "torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint n0:1 --master_addr 127.0.0.1 --node_rank 5 t.py"
+    assert not any(row.wrong for row in rows(line, line).values())
+    machine_rank = "accelerate launch --num_machines 2 --machine_rank 0 --main_process_ip n0 --rdzv_backend c10d t.py"
+    found = rows(machine_rank, machine_rank)
+    assert (found["machine-rank"].standing, found["main-process-ip"].standing) == ("inert", "must agree")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wrong", "unless"),
+    [
+        (("", ""), True, True),
+        (("ssh n0 ", "ssh n1 "), True, False),
+        (("ssh n0 ", ""), True, True),
+        (("ssh n0 ", "ssh me@n0 "), False, False),
+        (("ssh $1 ", "ssh $1 "), True, True),
+        (("pdsh -w n[0-1] ", "pdsh -w n[0-1] "), True, True),
+    ],
+)
+def test_loopback_joins_the_nodes_of_one_host_only(hosts: tuple[str, str], wrong: bool, unless: bool) -> None:
+    line = "torchrun --nnodes 2 --master_addr 127.0.0.1 --node_rank"
+    row = rows(*(f"{host}{line} {rank} t.py" for rank, host in enumerate(hosts)))["rendezvous"]
+    assert (row.wrong, "unless all of them are on one host" in row.why) == (wrong, unless)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "source .venv/bin/activate",
+        ". env.sh 3",
+        "conda activate torch",
+        "module load cuda/12.4",
+        "ml cuda",
+        "spack load nccl",
+    ],
+)
+def test_a_command_that_changes_the_shell_is_a_layer(before: str) -> None:
+    for text in (
+        f"cd /w && {before} && torchrun t.py",
+        f"ssh h '{before}; torchrun t.py'",
+        f"bash -c '{before}\ntorchrun t.py'",
+    ):
+        (line,) = launches(text)
+        assert [layer.why for layer in line.layers if layer.text == before] == [
+            "changes this shell; the variables that it sets are unknown"
+        ]
+    (line,) = launches(f"({before}); conda info; module list; torchrun t.py")
+    assert line.layers == ()
+
+
+def test_arguments_are_shown_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["launch-explain", "A=1 torchrun t.py trainer.num_nodes=4 +data.path=/d --lr 1 -b 8 --warm"]) == 0
+    shown = capsys.readouterr().out.replace("  ", "\n").splitlines()
+    assert {"trainer.num_nodes=4", "+data.path=/d", "--lr 1", "-b 8", "--warm", "A=1"} <= set(shown)
+    assert rows("torchrun t.py x.dim=4", "torchrun t.py x.dim=8")["x.dim"].wrong

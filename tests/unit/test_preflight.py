@@ -18,12 +18,13 @@ from hangdoc.commands import preflight as preflights
 from hangdoc.commands.errors import CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.preflight import checked, parameters, planned
+from hangdoc.launch.launchers import launch_of
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find.discover import Discovered
 from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
-from hangdoc.preflight.plan import Card, Check, Link, NodeReport, Plan
+from hangdoc.preflight.plan import Agent, Card, Check, Link, NodeReport, Plan
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
 from tests.rules.shapes import machine
@@ -182,7 +183,63 @@ def test_a_launch_that_cannot_work_on_any_nodes_fails() -> None:
     line = "torchrun --nproc-per-node 2 --master-port 22222 --nnodes 2 --node-rank 3 train.py"
     checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
     failed = [check.text for check in checks if check.name == "launch" and check.status == "fail"]
-    assert failed == ["node rank: 3 of 2 nodes", "rendezvous: 127.0.0.1"]
+    assert failed == ["node rank: 3 of 2 nodes"]
+
+
+LOCAL = replace(PLAN, master="127.0.0.1:29500", node_rank=1)
+
+
+def local(number: int, **more: object) -> NodeReport:
+    """A node whose master and own name are loopback."""
+    resolved = {f"n{number}": ("127.0.1.1",), "127.0.0.1": ("127.0.0.1",)}
+    here = machine(interfaces=(), net_namespace="net:[1]", memory_available_bytes=10**10)
+    more = {"machine_id": "boot pid:[1]", "machine": here, **more}
+    return node(number, resolved=resolved, address="127.0.1.1", is_master=True, cards=(), **more)
+
+
+def test_a_loopback_master_fails_unless_the_nodes_are_on_one_host() -> None:
+    failed = failing([local(1)], [], LOCAL)
+    assert set(failed) == {"master's name", "own name"}
+    text = "n1 resolves 127.0.0.1 to itself (127.0.0.1), so each node connects to itself, unless all nodes are on this host"
+    assert failed["master's name"].text == text
+    apart = failing([local(1), local(2, machine_id="other pid:[1]")], [], LOCAL)
+    assert "unless" not in apart["master's name"].text + apart["own name"].text
+    assert failing([local(1, machine_id=None), local(2, machine_id=None)], [], LOCAL)
+    assert not failing([local(1), local(2)], [], LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("running", "own", "fails"),
+    [((0,), 1, False), ((None,), 1, False), ((1,), 1, True), ((0,), None, False), ((), 1, True), ((0, 1), 1, False)],
+)
+def test_the_other_node_of_a_loopback_master_already_runs_here(
+    running: tuple[int | None, ...], own: int | None, fails: bool
+) -> None:
+    agents = tuple(Agent(pid=7 + number, node_rank=node_rank) for number, node_rank in enumerate(running))
+    holder = Listener(port=29500, namespace="", pid=7, name="pt_elastic", argv=("torchrun",)) if agents else None
+    here = local(1, agents=agents, holder=holder)
+    failed = failing([here], [], replace(LOCAL, node_rank=own))
+    assert ("master's name" in failed, "own name" in failed) == (fails, fails)
+    assert ("master port" in failed) == (running == (1,))  # this node itself: no second one can listen there
+
+
+@pytest.mark.parametrize(
+    ("options", "node_rank"),
+    [("--node_rank 1", 1), ("", 0), ("--node_rank 1 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:29500", None)],
+)
+def test_a_launcher_that_waits_at_the_master_is_a_node_of_the_launch(
+    options: str, node_rank: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"torchrun --nnodes 2 --master_addr 127.0.0.1 {options} t.py"
+    plan, _ = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    assert plan.node_rank == node_rank
+    launch = launch_of("pt_elastic", tuple(line.split()), {})
+    own = os.getpid()
+    launcher = Target(own, 1, "launcher", "pt_elastic", tuple(line.split()), "S", 0, None, launch=launch)
+    monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered({own: launcher}, []))
+    assert [agent.pid for agent in node_report.gather(plan).agents] == [own]
+    assert node_report.gather(replace(plan, master="127.0.0.1:1")).agents == ()
+    assert node_report.gather(replace(plan, nodes=3)).agents == ()
 
 
 def test_a_launch_without_its_script_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,11 +396,14 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
 
     targets = {7: target(7, 0, owner=6), 8: target(8, 1, owner=6), 9: target(9, 0, launcher_gone=True)}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(targets, []))
+    (runs,) = node_report.gather(Plan()).running
+    assert runs.endswith(" ago: python train.py")  # the ranks' own, without that of a shell
+    targets[6] = Target(6, 1, "launcher", "python", ("python", "spawn.py"), "S", 0)
     report = node_report.gather(Plan())
     (left,), (runs,) = report.left_over, report.running
     assert left.startswith("rank 0, pid 9, an orphan, started ")
     assert runs.startswith("ranks 0-1, pids 7, 8, started ")
-    assert runs.endswith(" ago by pid 6: python train.py")
+    assert runs.endswith(" ago by pid 6: python spawn.py")
 
 
 def test_hosts_must_be_as_many_as_the_launch_has_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""What the options of launchers are for: which must be the same on all nodes, which must differ, and why."""
+
+from hangdoc.launch.rows import Standing
+
+CONTAINER_IMAGE = "container-image"
+"""The option of srun with pyxis. The image of another container has this name too."""
+_UNKNOWN: tuple[Standing, str] = ("unknown", "")
+_ADDRESS: tuple[Standing, str] = ("must agree", "all nodes connect to this address")
+_PORT: tuple[Standing, str] = ("must agree", "all nodes connect to this port")
+_IMAGE: tuple[Standing, str] = ("should agree", "the container decides the versions of Python, torch and NCCL")
+_RANKS_PER_NODE: tuple[Standing, str] = ("should agree", "ranks on each node")
+_RANKS: tuple[Standing, str] = ("must agree", "the number of ranks on all nodes together")
+_NODES: tuple[Standing, str] = ("must agree", "each node waits for this number of nodes")
+_HOSTS: tuple[Standing, str] = ("cosmetic", "the hosts on which it starts")
+_OUTPUT: tuple[Standing, str] = ("cosmetic", "where the output of the ranks goes")
+_PRINTED: tuple[Standing, str] = ("cosmetic", "changes only what is printed")
+_OPTIONS: dict[str, tuple[Standing, str]] = {
+    "nnodes": ("must agree", "each agent waits for this number of nodes"),
+    "node-rank": ("must differ", "identifies the node; the master is 0"),
+    "master-addr": _ADDRESS,
+    "master-port": _PORT,
+    "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint"),
+    "rdzv-id": ("must agree", "nodes with another id belong to another run"),
+    "rdzv-backend": ("must agree", "nodes with different backends never find each other"),
+    "nproc-per-node": (
+        "should agree",
+        "nodes may have different numbers of ranks, but the work is divided by ranks, not by nodes",
+    ),
+    "max-restarts": ("should agree", "how often the ranks are started again after an error"),
+    "local-addr": ("cosmetic", "the address of the node, which differs"),
+    "log-dir": _OUTPUT,
+    "redirects": _OUTPUT,
+    "tee": _OUTPUT,
+    **dict.fromkeys(("label", "quiet", "report-bindings", "tag-output", "unbuffered", "verbose"), _PRINTED),
+    "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
+    "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
+    "num-machines": _NODES,
+    "machine-rank": ("must differ", "identifies the node"),
+    "main-process-ip": _ADDRESS,
+    "main-process-port": _PORT,
+    "num-nodes": _NODES,
+    "nodes": ("should agree", "the number of nodes"),
+    "ntasks-per-node": ("should agree", "processes that it starts on each node"),
+    "num-gpus": _RANKS_PER_NODE,
+    "n": _RANKS,
+    "num-processes": _RANKS,
+    "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
+    "host": _HOSTS,
+    "nodelist": _HOSTS,
+    "partition": ("cosmetic", "the queue of the cluster"),
+    "job-name": ("cosmetic", "the name of the job"),
+    CONTAINER_IMAGE: _IMAGE,
+    "container": _IMAGE,
+    "container-name": _IMAGE,
+    "container-mounts": ("should agree", "the directories of the host that the container has: code and data"),
+    "x": ("unknown", "exports a variable, whose value this text does not contain"),
+    "mca": ("should agree", "a parameter of MPI"),
+    "gmca": ("should agree", "a parameter of MPI"),
+    "genv": ("should agree", "a variable of all ranks"),
+}
+
+
+def option(name: str) -> tuple[Standing, str]:
+    """The standing of an option of a launcher, and why: a clause about the option, empty where nothing is known. `x NAME` and
+    `mca NAME` are options that have a name themselves."""
+    return _OPTIONS.get(name) or _OPTIONS.get(name.partition(" ")[0], _UNKNOWN)
