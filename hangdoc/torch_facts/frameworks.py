@@ -105,6 +105,13 @@ FUNCTION_COUNTS = (
     FunctionCount("torch", PIPELINE_STEP, "time_step", None, "action of the schedule", "2.13"),
 )
 
+_RESULT = "/trainer/connectors/logger_connector/result.py"
+LOGGED_METRICS = (
+    Function(f"/pytorch_lightning{_RESULT}", "metrics"),
+    Function(f"/lightning/pytorch{_RESULT}", "metrics"),
+)
+"""Lightning's loop over the metrics that were logged: for each with `sync_dist=True`, it reduces the value (lightning 2.6)."""
+
 Class = tuple[str, str]
 """A module and a class in it."""
 

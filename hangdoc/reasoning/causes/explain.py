@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import IntEnum
 
-from hangdoc.reasoning.causes import disagreements, hardware, launches, loops, network
+from hangdoc.reasoning.causes import disagreements, hardware, launches, loops, network, signals
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Stopped, WaitsForInput
@@ -38,6 +38,7 @@ class Strength(IntEnum):
 _ANYWHERE: dict[Provider, Strength] = {
     hardware.find_card_fault: Strength.FAULT,
     loops.find_no_data: Strength.FAULT,
+    signals.find_signal_handler: Strength.FAULT,
     launches.find_orphans: Strength.FAULT,
     network.find_dead_link: Strength.NO_REPLY,
     disagreements.find_divergence: Strength.RECORDED,

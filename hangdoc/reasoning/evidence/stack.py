@@ -5,7 +5,7 @@ whether it is in a rendezvous.
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from operator import attrgetter
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.snapshot import Frame, Process, PythonThread, Stack
 from hangdoc.torch_facts import call_names, cpp_names, file_names, frameworks, thread_names
 
+_SIGNALS = range(1, 65)
 _AT_END = "_shutdown"
 """The function of threading.py in which the main thread waits for the others, in Python 3.9 to 3.13. A process of multiprocessing
 calls it as well, and has the frames of its start outside of it."""
@@ -158,6 +159,15 @@ def origin(frames: Sequence[Frame]) -> str:
 
 
 # --- where a rank is --------------------------------------------------------------------------------------------------
+
+
+def handled_signal(frame: Frame) -> int | None:
+    """The number of the signal that a frame handles; None for any other frame. Python calls a handler with that number and the
+    frame that was interrupted (signal.signal)."""
+    for number, interrupted in pairwise(frame.locals):
+        if interrupted.text.startswith("<frame at 0x") and (natural(number.text) or 0) in _SIGNALS:
+            return natural(number.text)
+    return None
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:

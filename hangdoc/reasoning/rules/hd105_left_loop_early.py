@@ -64,12 +64,17 @@ from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import words
+from hangdoc.torch_facts.frameworks import LOGGED_METRICS
 
 _LET_IT_END = (
     "Let the exception end the rank (raise it again), or make all ranks leave the loop in the same iteration: all_reduce a flag "
     "that tells them of it."
 )
 _LEAVE_TOGETHER = " all ranks leave the loop in the same iteration: all_reduce the decision before acting on it."
+_LOG_ALIKE = (
+    "Log the same metrics on every rank: a `self.log(..., sync_dist=True)` under a condition that differs between ranks is a "
+    "collective that some of them leave out."
+)
 _IF_IT_RAN_OUT = "Nothing shows how much data there was. If it ended, give all ranks as many batches. Otherwise make"
 
 
@@ -100,9 +105,24 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
         confidence=0.8 if known_total is not None else 0.7,
         summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
-        evidence=[*(_exit(short.rank, each) for each in exits), *sentences.loop_evidence(run, kind)],
+        evidence=[
+            *(_exit(short.rank, each) for each in exits),
+            *_logged_metrics(kind),
+            *sentences.loop_evidence(run, kind),
+        ],
         remedy=f"{_IF_IT_RAN_OUT if unclear else 'Make'}{_LEAVE_TOGETHER}",
     )
+
+
+def _logged_metrics(kind: LeftLoop) -> list[Evidence]:
+    """That a loop is Lightning's over what was logged: then its rounds are no batches."""
+    first = kind.inside.first
+    frames = first.thread.frames if first.thread is not None else ()
+    around = [frame for frame in frames if kind.loop in frame.loops]
+    if not any(function.is_at(frame.file, frame.function) for function in LOGGED_METRICS for frame in around):
+        return []
+    text = "this loop is Lightning's over the metrics that were logged, and makes a call for each with sync_dist=True"
+    return [WithRemedy(first.rank, "source", text, remedy=_LOG_ALIKE)]
 
 
 def _exit(rank: int, possible: PossibleExit) -> Evidence:

@@ -4,7 +4,8 @@
 
 All ranks of a group wait in collectives, but not in the same one. No rank is
 missing, and none can continue. Or the ranks wait in the same broadcast, gather,
-reduce or scatter, but with different roots. Or two threads of a rank call
+reduce or scatter, but with different roots. Or the handler of a signal that
+only some ranks have received calls a collective. Or two threads of a rank call
 collectives of one group: torch does not give their calls the same order on
 every rank.
 
@@ -40,7 +41,8 @@ on all ranks of the group.
 
 It reads the operation and the line of every rank, the `src` or `dst` argument
 of its call, the conditions in the source around the calls, and the stacks of
-the other threads.
+the other threads. Python calls the handler of a signal with its number and the
+frame that it interrupted, so hangdoc sees which frame is one.
 
 ## When it can be wrong
 
@@ -53,6 +55,10 @@ call that the others make (HD203).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
+from signal import Signals
+
+from hangdoc.reasoning.causes.signals import HandlerCalls
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
 from hangdoc.reasoning.model.rank import ranks_of
 from hangdoc.reasoning.rules import sentences
@@ -70,6 +76,25 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
         evidence=sentences.call_evidence(run, kind.parts, deciding=ranks_of(kind.parts)),
         remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
         "around them.",
+    )
+
+
+@about(HandlerCalls)
+def _call_of_handler(run: Run, blockage: Blockage, cause: HandlerCalls) -> Draft:
+    who, handler = cause.culprits or (cause.rank.rank,), cause.handler
+    name = Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}"
+    function = f"{handler.function} ({short(handler.file)}:{handler.line})"
+    before = f", which interrupted {cause.interrupted.function}" if cause.interrupted is not None else ""
+    return Draft(
+        confidence=0.93,
+        summary=f"{words.are(who)} waiting in {words.operation(cause.rank)}, which the handler of {name} calls; "
+        f"{words.waiting_in([each for each in (*blockage.awaited, *blockage.waiting) if not set(each.ranks) & set(who)])}",
+        evidence=[
+            Evidence(cause.rank.rank, "stacks", f"{function} handles {name}{before}"),
+            *words.sides(run, blockage),
+        ],
+        remedy=f"Send {name} to all ranks, or to their launcher. In a handler, only set a flag, and let the ranks agree on it in "
+        "their loop (all_reduce).",
     )
 
 
