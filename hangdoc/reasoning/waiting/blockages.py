@@ -101,6 +101,8 @@ def find_blockages(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     if idle:  # if a rank is dead, the living ones poll for it
         living = tuple(alike for alike in run.classes if alike.first.label != "dead")
         blockages = [replace(each, waiting=living) if isinstance(each.kind, Dead) else each for each in blockages]
+    if any(isinstance(each.kind, Dead) for each in blockages):  # the next request will not be answered
+        blockages = [each for each in blockages if not isinstance(each.kind, Idle)]
     kept = _share_out(blockages, quiet=is_quiet(run))
     if idle and not kept:
         kept = [_with_age(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
