@@ -12,7 +12,7 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Input, Static, TabbedContent, TabPane
+from textual.widgets import Static, TabbedContent, TabPane
 
 from hangdoc.phrases import duration
 from hangdoc.render import words
@@ -21,7 +21,7 @@ from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
 from hangdoc_tui.cards import CardTable, has_cards
 from hangdoc_tui.cells import flow
-from hangdoc_tui.grid import Grid
+from hangdoc_tui.filter_line import FilterLine
 from hangdoc_tui.head import TABS_WIDTH, Slider, Strip, finding_line, job_line, tab_label
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
@@ -70,6 +70,15 @@ class Polled(Message):
         return isinstance(message, Polled)
 
 
+class _Views(TabbedContent):
+    """The views. Only a visible one gets the focus."""
+
+    def _on_tab_pane_focused(self, event: TabPane.Focused) -> None:
+        """Do not show a view because it got the focus: by now, a key may have chosen another one."""
+        event.prevent_default()
+        event.stop()
+
+
 class Top(Actions):
     """The app `hangdoc top`."""
 
@@ -110,11 +119,12 @@ class Top(Actions):
         if self._is_series():
             yield Slider()
         yield Strip()
-        with TabbedContent(initial="pane-ranks", id="views"):
+        with _Views(initial="pane-ranks", id="views"):
             for at, (name, widget) in enumerate(zip(VIEWS, _WIDGETS, strict=True), 1):
                 with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
                     yield widget()
-        yield Input(placeholder="filter: words that a row must contain", id="filter")
+        yield Static("filter:", id="filter-label", markup=False)
+        yield FilterLine()
         yield Static("hangdoc top needs a terminal of at least 60 columns and 16 lines.", id="small", markup=False)
         yield Static(id="keys", markup=False)
 
@@ -123,7 +133,7 @@ class Top(Actions):
 
     def on_mount(self) -> None:
         """Show what is searched for, and start polling."""
-        self.query_one("#filter").display = False
+        self.query_one(FilterLine).show(None)
         self.query_one(TabbedContent).hide_tab("pane-cards")  # until there are any
         self.query_one("#job", Static).update(Text(f" looking for torch.distributed ranks: {self.source.title}"))
         self.query_one(RankTable).focus()
@@ -334,8 +344,10 @@ class Top(Actions):
         """Another view is visible."""
         self._label_tabs()
         self.paint()
-        view = event.pane.children[0]
-        (view if view.focusable else view.query_one(Grid)).focus()
+        line, table = self.query_one(FilterLine), self.visible_table()
+        if not line.is_editing(table):  # its key may have been pressed right after that of the view
+            line.show(table)
+            event.pane.screen.set_focus(table if table is not None else event.pane.children[0])
 
     def on_rank_chosen(self, event: RankChosen) -> None:
         """Another rank is selected."""
@@ -355,11 +367,6 @@ class Top(Actions):
         """Show another poll of a recording."""
         self.slide_to(event.number)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter at every letter."""
-        self.query_one(RankTable).filter = event.value
+    def on_filter_line_edited(self) -> None:
+        """Show the rows that the filter leaves."""
         self.paint()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The filter stays; the keys go back to the table."""
-        self.query_one(RankTable).focus()
