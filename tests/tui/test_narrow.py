@@ -65,8 +65,8 @@ def test_the_name_of_a_job_loses_whole_parts(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-async def test_a_notice_covers_neither_the_finding_nor_the_keys(tmp_path: Path) -> None:
-    """Three notices lay over the finding and the keys."""
+async def test_a_notice_covers_only_the_last_line_of_the_view(tmp_path: Path) -> None:
+    """Three notices lay over the finding and the keys; later, one over the time of the poll."""
     top = app("hung", tmp_path)
     async with top.run_test(size=(80, 24), notifications=True) as pilot:
         await seen(pilot)
@@ -75,13 +75,18 @@ async def test_a_notice_covers_neither_the_finding_nor_the_keys(tmp_path: Path) 
             top.notify(text, markup=False)
             await pilot.pause(0.1)
         shown = lines(top)
-        assert "polling every 2 s" in shown[1]
-        assert "…" in shown[1]
-        assert [at for at in range(24) if shown[at] != before[at]] == [1]
-        await open_view(pilot, "i")
-        top.notify("copied: ls", markup=False)
-        await pilot.pause(0.1)
-        assert [at for at, line in enumerate(lines(top)) if "copied: ls" in line] == [1]
+        assert "polling every 2 s" in shown[22]
+        assert "…" in shown[22]
+        assert [at for at in range(24) if shown[at] != before[at]] == [22]
+        top.clear_notifications()
+        for pressed, covered in (("slash", 21), ("escape", 22), ("i", 23)):  # above the filter, below a page
+            await open_view(pilot, pressed)
+            before = lines(top)
+            top.notify("copied: ls", markup=False)
+            await pilot.pause(0.1)
+            assert [at for at, line in enumerate(lines(top)) if line != before[at]] == [covered]
+            top.clear_notifications()
+            await pilot.pause(0.1)
 
 
 def test_the_keys_for_help_and_for_leaving_are_always_in_sight() -> None:

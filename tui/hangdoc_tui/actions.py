@@ -75,7 +75,7 @@ class Actions(App[None]):
         return Content.from_markup(" " + "  ".join(words))
 
     def notify(self, message: str, **options: Any) -> None:
-        """Show a notification in place of the earlier one. It has one line, over that of the costs (top.tcss)."""
+        """Show a notification in place of the earlier one. It has one line, over the last one of the view (top.tcss)."""
         self.clear_notifications()
         self.screen.query("ToastHolder").remove()  # Textual leaves them behind, each with a line
         options.pop("markup", None)
