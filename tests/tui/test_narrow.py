@@ -1,5 +1,6 @@
 """A terminal of 80 columns: all views are in sight, and no word of the header is cut."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,13 +10,13 @@ from textual.pilot import Pilot
 from textual.widgets import TabbedContent
 
 from hangdoc_tui import keys
-from hangdoc_tui.app import Top
+from hangdoc_tui.app import Polled, Top
 from hangdoc_tui.head import Strip, job_line
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.places import shorten_path
 from hangdoc_tui.source import Recorded
 from hangdoc_tui.stacks import StackView
-from tests.tui.sample_runs import CORPUS, app
+from tests.tui.sample_runs import CORPUS, app, freezing
 from tests.tui.test_screens import seen
 
 
@@ -87,6 +88,23 @@ async def test_a_notice_covers_only_the_last_line_of_the_view(tmp_path: Path) ->
             assert [at for at, line in enumerate(lines(top)) if line != before[at]] == [covered]
             top.clear_notifications()
             await pilot.pause(0.1)
+
+
+@pytest.mark.parametrize(("runs", "shown"), [(2, "requested: 10 s; --pid: one run"), (1, "requested: 10 s")])
+async def test_polls_that_are_slow_because_of_other_runs_name_the_remedy(runs: int, shown: str) -> None:
+    top = freezing("hung", freezes_at=3)
+    top.source.title = "this host"  # type: ignore[misc]
+    top.rate, top.paused = 10.0, False
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        assert "this host at 2026-01-01 00:00:00 UTC · every 10.0 s" in lines(top)[1]
+        top._saving = 12.0
+        poll = top.source.poll(1)
+        jobs = tuple(msgspec.structs.replace(poll.diagnosis.jobs[0], id=f"job {number}") for number in range(runs))
+        diagnosis = msgspec.structs.replace(poll.diagnosis, jobs=jobs)
+        top.post_message(Polled(replace(poll, diagnosis=diagnosis, runs=poll.runs * runs)))
+        await pilot.pause(0.1)
+        assert f"this host at 00:00:01 UTC · every 12.0 s ({shown})" in lines(top)[1]
 
 
 def test_the_keys_for_help_and_for_leaving_are_always_in_sight() -> None:

@@ -91,11 +91,13 @@ class Top(Actions):
         *,
         rate: float = 1.0,
         budget: float = BUDGET,
+        run_option: str = "--pid",
         allow_signals: bool = False,
         folder: Path | None = None,
     ) -> None:
+        """`budget`: share of one core for polls. `run_option`: the option that limits polls to one run."""
         super().__init__(source, rate=rate, allow_signals=allow_signals, folder=folder)
-        self._budget = budget
+        self._budget, self._run_option = budget, run_option
         self._before: Poll | None = None
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
@@ -315,18 +317,31 @@ class Top(Actions):
 
     def _show_costs(self, poll: Poll) -> None:
         problems = len(poll.diagnosis.problems) + sum(len(job.unseen) for job in poll.diagnosis.jobs)
-        parts = [f"{self.source.title} at {poll.at.strftime('%Y-%m-%d %H:%M:%S')} UTC"]
-        parts += ["paused"] * self.paused + ["following the culprit"] * self.following
+        parts = ["paused"] * self.paused + ["following the culprit"] * self.following
         parts += [f"{problems} not observed (u)"] * bool(problems)
         if self._is_series():
             self.query_one(Slider).show(poll.number, self.source.length or 1)
+        late: list[str] = []
+        forms = ["%Y-%m-%d %H:%M:%S"]
         if self.source.length is None:
-            slowed = f" (requested: {self.rate:g} s)" if self._every() > self.rate else ""
-            parts += [f"every {self._every():.1f} s{slowed}", f"{poll.cpu_seconds:.2f} s of CPU each"]
-            if self._polling is not None and (taking := time.monotonic() - self._polling) > 2 * self.rate:
-                parts.insert(0, f"the next poll has taken {duration(taking)} so far")
-        (line, *_) = flow([Text(part, "dim") for part in parts], self.size.width - 1, " · ")
-        self.query_one("#cost", Static).update(Text(" ").join((Text(), line)), layout=False)
+            parts += [self._describe_interval(poll), f"{poll.cpu_seconds:.2f} s of CPU each"]
+            if (began := self._polling) is not None and (taking := time.monotonic() - began) > 2 * self.rate:
+                late = [f"the next poll has taken {duration(taking)} so far"]
+            forms.append("%H:%M:%S")  # the present needs no date where there is no room for it
+        for form in forms:
+            line = [*late, f"{self.source.title} at {poll.at.strftime(form)} UTC", *parts]
+            (shown, *more) = flow([Text(part, "dim") for part in line], self.size.width - 1, " · ")
+            if not more:
+                break
+        self.query_one("#cost", Static).update(Text(" ").join((Text(), shown)), layout=False)
+
+    def _describe_interval(self, poll: Poll) -> str:
+        """How often it polls; if that is less often than requested, also what a person can do about it."""
+        every = f"every {self._every():.1f} s"
+        if self._every() <= self.rate:
+            return every
+        remedy = f"; {self._run_option}: one run" if len(poll.diagnosis.jobs) > 1 else ""
+        return f"{every} (requested: {self.rate:g} s{remedy})"
 
     def paint(self) -> None:
         """Draw the visible view. Others are drawn when they become visible."""
