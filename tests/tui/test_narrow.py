@@ -107,6 +107,17 @@ async def test_polls_that_are_slow_because_of_other_runs_name_the_remedy(runs: i
         assert f"this host at 00:00:01 UTC · every 12.0 s ({shown})" in lines(top)[1]
 
 
+async def test_a_notice_replaces_one_behind_a_page(tmp_path: Path) -> None:
+    top = app("hung", tmp_path)
+    async with top.run_test(size=(80, 24), notifications=True) as pilot:
+        await seen(pilot)
+        top.notify("polling every 2 s")
+        await open_view(pilot, "i")
+        top.notify("copied: ls")
+        await pilot.pause(0.1)
+        assert [line.split("▌")[1].strip() for line in lines(top) if "▌" in line] == ["copied: ls"]
+
+
 def test_the_keys_for_help_and_for_leaving_are_always_in_sight() -> None:
     for width in range(30, 90):
         shown = keys.footer(width)

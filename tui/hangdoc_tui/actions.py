@@ -77,7 +77,9 @@ class Actions(App[None]):
     def notify(self, message: str, **options: Any) -> None:
         """Show a notification in place of the earlier one. It has one line, over the last one of the view (top.tcss)."""
         self.clear_notifications()
-        self.screen.query("ToastHolder").remove()  # Textual leaves them behind, each with a line
+        # Textual leaves the earlier ones behind: each with a line, and those behind a page in sight.
+        for screen in self.screen_stack:
+            screen.query("ToastHolder").remove()
         options.pop("markup", None)
         super().notify(message, markup=False, **options)
 
