@@ -38,7 +38,7 @@ _NO_TERMINALS = ("", "dumb", "unknown")
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Polling interval; longer when polling would use more than 5 % of a core.",
+    help="Polling interval; longer when polling would use more than 5 % of a core. --pid limits polls to one run.",
 )
 @click.option("--rate", type=_INTERVAL, hidden=True, help="The former name of --interval.")
 @patience_option()
@@ -74,7 +74,13 @@ def command(
         give_way()
     threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
     budget = BUDGET if fleet.hosts is None else BUDGET_OF_HOSTS
-    top = Top(source, rate=interval if rate is None else rate, budget=budget, allow_signals=allow_signals)
+    top = Top(
+        source,
+        rate=interval if rate is None else rate,
+        budget=budget,
+        run_option="--pid" if fleet.hosts is None else "--slurm-job",  # --pid names processes of this host
+        allow_signals=allow_signals,
+    )
     asyncio.run(_run(top))
     _end_children()
     return top.return_code or 0

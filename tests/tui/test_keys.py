@@ -194,6 +194,7 @@ async def test_the_mouse_selects_and_opens(tmp_path: Path) -> None:
         await pilot.click(RankTable, offset=(3, 2))
         await pilot.pause()
         assert top.query_one(TabbedContent).active == "pane-stack"
+        await press(pilot, "1")
         await pilot.click("#keys", offset=(1, 0))
         await pilot.pause()
         assert top.query_one("#filter", Input).display

@@ -1,5 +1,6 @@
 """A terminal of 80 columns: all views are in sight, and no word of the header is cut."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,13 +10,13 @@ from textual.pilot import Pilot
 from textual.widgets import TabbedContent
 
 from hangdoc_tui import keys
-from hangdoc_tui.app import Top
+from hangdoc_tui.app import Polled, Top
 from hangdoc_tui.head import Strip, job_line
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.places import shorten_path
 from hangdoc_tui.source import Recorded
 from hangdoc_tui.stacks import StackView
-from tests.tui.sample_runs import CORPUS, app
+from tests.tui.sample_runs import CORPUS, app, freezing
 from tests.tui.test_screens import seen
 
 
@@ -65,8 +66,8 @@ def test_the_name_of_a_job_loses_whole_parts(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-async def test_a_notice_covers_neither_the_finding_nor_the_keys(tmp_path: Path) -> None:
-    """Three notices lay over the finding and the keys."""
+async def test_a_notice_covers_only_the_last_line_of_the_view(tmp_path: Path) -> None:
+    """Three notices lay over the finding and the keys; later, one over the time of the poll."""
     top = app("hung", tmp_path)
     async with top.run_test(size=(80, 24), notifications=True) as pilot:
         await seen(pilot)
@@ -75,13 +76,46 @@ async def test_a_notice_covers_neither_the_finding_nor_the_keys(tmp_path: Path) 
             top.notify(text, markup=False)
             await pilot.pause(0.1)
         shown = lines(top)
-        assert "polling every 2 s" in shown[1]
-        assert "…" in shown[1]
-        assert [at for at in range(24) if shown[at] != before[at]] == [1]
-        await open_view(pilot, "i")
-        top.notify("copied: ls", markup=False)
+        assert "polling every 2 s" in shown[22]
+        assert "…" in shown[22]
+        assert [at for at in range(24) if shown[at] != before[at]] == [22]
+        top.clear_notifications()
+        for pressed, covered in (("slash", 21), ("escape", 22), ("i", 23)):  # above the filter, below a page
+            await open_view(pilot, pressed)
+            before = lines(top)
+            top.notify("copied: ls", markup=False)
+            await pilot.pause(0.1)
+            assert [at for at, line in enumerate(lines(top)) if line != before[at]] == [covered]
+            top.clear_notifications()
+            await pilot.pause(0.1)
+
+
+@pytest.mark.parametrize(("runs", "shown"), [(2, "requested: 10 s; --pid: one run"), (1, "requested: 10 s")])
+async def test_polls_that_are_slow_because_of_other_runs_name_the_remedy(runs: int, shown: str) -> None:
+    top = freezing("hung", freezes_at=3)
+    top.source.title = "this host"  # type: ignore[misc]
+    top.rate, top.paused = 10.0, False
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        assert "this host at 2026-01-01 00:00:00 UTC · every 10.0 s" in lines(top)[1]
+        top._saving = 12.0
+        poll = top.source.poll(1)
+        jobs = tuple(msgspec.structs.replace(poll.diagnosis.jobs[0], id=f"job {number}") for number in range(runs))
+        diagnosis = msgspec.structs.replace(poll.diagnosis, jobs=jobs)
+        top.post_message(Polled(replace(poll, diagnosis=diagnosis, runs=poll.runs * runs)))
         await pilot.pause(0.1)
-        assert [at for at, line in enumerate(lines(top)) if "copied: ls" in line] == [1]
+        assert f"this host at 00:00:01 UTC · every 12.0 s ({shown})" in lines(top)[1]
+
+
+async def test_a_notice_replaces_one_behind_a_page(tmp_path: Path) -> None:
+    top = app("hung", tmp_path)
+    async with top.run_test(size=(80, 24), notifications=True) as pilot:
+        await seen(pilot)
+        top.notify("polling every 2 s")
+        await open_view(pilot, "i")
+        top.notify("copied: ls")
+        await pilot.pause(0.1)
+        assert [line.split("▌")[1].strip() for line in lines(top) if "▌" in line] == ["copied: ls"]
 
 
 def test_the_keys_for_help_and_for_leaving_are_always_in_sight() -> None:

@@ -23,6 +23,8 @@ from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
 from hangdoc.typed_programs import typed_programs
 from hangdoc_tui import keys, pages, signals
+from hangdoc_tui.filter_line import FilterLine
+from hangdoc_tui.grid import Grid
 from hangdoc_tui.ranks import GROUPS, RankTable
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import COMPARISONS, StackView
@@ -73,9 +75,11 @@ class Actions(App[None]):
         return Content.from_markup(" " + "  ".join(words))
 
     def notify(self, message: str, **options: Any) -> None:
-        """Show a notification in place of the earlier one. It has one line, over that of the costs (top.tcss)."""
+        """Show a notification in place of the earlier one. It has one line, over the last one of the view (top.tcss)."""
         self.clear_notifications()
-        self.screen.query("ToastHolder").remove()  # Textual leaves them behind, each with a line
+        # Textual leaves the earlier ones behind: each with a line, and those behind a page in sight.
+        for screen in self.screen_stack:
+            screen.query("ToastHolder").remove()
         options.pop("markup", None)
         super().notify(message, markup=False, **options)
 
@@ -90,6 +94,17 @@ class Actions(App[None]):
     def timelines(self) -> dict[str, Timeline]:
         """What each rank did at each poll, by job id."""
         raise NotImplementedError
+
+    def visible_table(self) -> Grid | None:
+        """The table of the visible view; None if it shows no rows."""
+        pane = self.query_one(TabbedContent).active_pane
+        return next(iter(pane.query(Grid)), None) if pane is not None else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that come before all widgets (keys.py) do not come before a text that a person types, nor before a page."""
+        if action in keys.AT_ONCE:
+            return not (isinstance(self.focused, Input) or self.screen.is_modal)
+        return super().check_action(action, parameters)
 
     # --- what is shown -------------------------------------------------------------------------------------------------
 
@@ -145,19 +160,17 @@ class Actions(App[None]):
     # --- how it is shown -----------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Open the filter."""
-        self.action_go("ranks")
-        entry = self.query_one("#filter", Input)
-        entry.display = True
-        entry.focus()
+        """Open the filter of the visible table."""
+        table = self.visible_table()
+        if table is None:
+            view = self.query_one(TabbedContent).active.removeprefix("pane-")
+            self.notify(f"the {view} view has no filter: press 1, then / to filter the ranks", markup=False)
+        else:
+            self.query_one(FilterLine).edit(table)
 
     def action_leave(self) -> None:
         """End the filter. If there is none, zoom out."""
-        entry, table = self.query_one("#filter", Input), self.query_one(RankTable)
-        if entry.display:
-            entry.value, entry.display = "", False
-            table.focus()
-        elif table.zoom_out():
+        if not self.query_one(FilterLine).end() and self.query_one(RankTable).zoom_out():
             self.paint()
 
     def action_zoom(self) -> None:

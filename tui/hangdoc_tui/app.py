@@ -12,7 +12,7 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Input, Static, TabbedContent, TabPane
+from textual.widgets import Static, TabbedContent, TabPane
 
 from hangdoc.phrases import duration
 from hangdoc.render import words
@@ -21,7 +21,7 @@ from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
 from hangdoc_tui.cards import CardTable, has_cards
 from hangdoc_tui.cells import flow
-from hangdoc_tui.grid import Grid
+from hangdoc_tui.filter_line import FilterLine
 from hangdoc_tui.head import TABS_WIDTH, Slider, Strip, finding_line, job_line, tab_label
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
@@ -70,6 +70,15 @@ class Polled(Message):
         return isinstance(message, Polled)
 
 
+class _Views(TabbedContent):
+    """The views. Only a visible one gets the focus."""
+
+    def _on_tab_pane_focused(self, event: TabPane.Focused) -> None:
+        """Do not show a view because it got the focus: by now, a key may have chosen another one."""
+        event.prevent_default()
+        event.stop()
+
+
 class Top(Actions):
     """The app `hangdoc top`."""
 
@@ -82,11 +91,13 @@ class Top(Actions):
         *,
         rate: float = 1.0,
         budget: float = BUDGET,
+        run_option: str = "--pid",
         allow_signals: bool = False,
         folder: Path | None = None,
     ) -> None:
+        """`budget`: share of one core for polls. `run_option`: the option that limits polls to one run."""
         super().__init__(source, rate=rate, allow_signals=allow_signals, folder=folder)
-        self._budget = budget
+        self._budget, self._run_option = budget, run_option
         self._before: Poll | None = None
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
@@ -110,11 +121,12 @@ class Top(Actions):
         if self._is_series():
             yield Slider()
         yield Strip()
-        with TabbedContent(initial="pane-ranks", id="views"):
+        with _Views(initial="pane-ranks", id="views"):
             for at, (name, widget) in enumerate(zip(VIEWS, _WIDGETS, strict=True), 1):
                 with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
                     yield widget()
-        yield Input(placeholder="filter: words that a row must contain", id="filter")
+        yield Static("filter:", id="filter-label", markup=False)
+        yield FilterLine()
         yield Static("hangdoc top needs a terminal of at least 60 columns and 16 lines.", id="small", markup=False)
         yield Static(id="keys", markup=False)
 
@@ -123,7 +135,7 @@ class Top(Actions):
 
     def on_mount(self) -> None:
         """Show what is searched for, and start polling."""
-        self.query_one("#filter").display = False
+        self.query_one(FilterLine).show(None)
         self.query_one(TabbedContent).hide_tab("pane-cards")  # until there are any
         self.query_one("#job", Static).update(Text(f" looking for torch.distributed ranks: {self.source.title}"))
         self.query_one(RankTable).focus()
@@ -305,18 +317,31 @@ class Top(Actions):
 
     def _show_costs(self, poll: Poll) -> None:
         problems = len(poll.diagnosis.problems) + sum(len(job.unseen) for job in poll.diagnosis.jobs)
-        parts = [f"{self.source.title} at {poll.at.strftime('%Y-%m-%d %H:%M:%S')} UTC"]
-        parts += ["paused"] * self.paused + ["following the culprit"] * self.following
+        parts = ["paused"] * self.paused + ["following the culprit"] * self.following
         parts += [f"{problems} not observed (u)"] * bool(problems)
         if self._is_series():
             self.query_one(Slider).show(poll.number, self.source.length or 1)
+        late: list[str] = []
+        forms = ["%Y-%m-%d %H:%M:%S"]
         if self.source.length is None:
-            slowed = f" (requested: {self.rate:g} s)" if self._every() > self.rate else ""
-            parts += [f"every {self._every():.1f} s{slowed}", f"{poll.cpu_seconds:.2f} s of CPU each"]
-            if self._polling is not None and (taking := time.monotonic() - self._polling) > 2 * self.rate:
-                parts.insert(0, f"the next poll has taken {duration(taking)} so far")
-        (line, *_) = flow([Text(part, "dim") for part in parts], self.size.width - 1, " · ")
-        self.query_one("#cost", Static).update(Text(" ").join((Text(), line)), layout=False)
+            parts += [self._describe_interval(poll), f"{poll.cpu_seconds:.2f} s of CPU each"]
+            if (began := self._polling) is not None and (taking := time.monotonic() - began) > 2 * self.rate:
+                late = [f"the next poll has taken {duration(taking)} so far"]
+            forms.append("%H:%M:%S")  # the present needs no date where there is no room for it
+        for form in forms:
+            line = [*late, f"{self.source.title} at {poll.at.strftime(form)} UTC", *parts]
+            (shown, *more) = flow([Text(part, "dim") for part in line], self.size.width - 1, " · ")
+            if not more:
+                break
+        self.query_one("#cost", Static).update(Text(" ").join((Text(), shown)), layout=False)
+
+    def _describe_interval(self, poll: Poll) -> str:
+        """How often it polls; if that is less often than requested, also what a person can do about it."""
+        every = f"every {self._every():.1f} s"
+        if self._every() <= self.rate:
+            return every
+        remedy = f"; {self._run_option}: one run" if len(poll.diagnosis.jobs) > 1 else ""
+        return f"{every} (requested: {self.rate:g} s{remedy})"
 
     def paint(self) -> None:
         """Draw the visible view. Others are drawn when they become visible."""
@@ -334,8 +359,10 @@ class Top(Actions):
         """Another view is visible."""
         self._label_tabs()
         self.paint()
-        view = event.pane.children[0]
-        (view if view.focusable else view.query_one(Grid)).focus()
+        line, table = self.query_one(FilterLine), self.visible_table()
+        if not line.is_editing(table):  # its key may have been pressed right after that of the view
+            line.show(table)
+            event.pane.screen.set_focus(table if table is not None else event.pane.children[0])
 
     def on_rank_chosen(self, event: RankChosen) -> None:
         """Another rank is selected."""
@@ -355,11 +382,6 @@ class Top(Actions):
         """Show another poll of a recording."""
         self.slide_to(event.number)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter at every letter."""
-        self.query_one(RankTable).filter = event.value
+    def on_filter_line_edited(self) -> None:
+        """Show the rows that the filter leaves."""
         self.paint()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The filter stays; the keys go back to the table."""
-        self.query_one(RankTable).focus()

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
-from hangdoc_tui.grid import Cell, Column, Fitted, Grid
+from hangdoc_tui.grid import Cell, Column, Fitted, Grid, join_cells
 from hangdoc_tui.places import batches_age
 from hangdoc_tui.view_model import ViewModel
 
@@ -96,7 +96,9 @@ class Batches(Vertical):
         self._model = model
         counts = amounts(model.job, model.culprits)
         longest = max((max(count.done, count.total or 0) for count in counts), default=0)
-        self._bars.fill(len(counts), lambda index: _make_bar_row(counts[index], longest, model))
+        rows = [_make_bar_row(count, longest, model) for count in counts]
+        rows = self._bars.filtered(rows, join_cells)
+        self._bars.fill(len(rows), rows.__getitem__)
         lines = _choose_plotted_ranks(model)
         plotted = bool(lines) and self.size.height >= _LEAST_PLOT + 4
         told = self._describe(counts, lines if plotted else [], model)
@@ -105,7 +107,7 @@ class Batches(Vertical):
         if self._plot is not None:
             self._plot.display = plotted
         room = self.size.height - len(told) - (_LEAST_PLOT if plotted else 0)
-        self._bars.styles.height = max(2, min(len(counts) + 1, room))
+        self._bars.styles.height = max(2, min(self._bars.count + 1, room))
         if plotted:
             self._draw(lines, model)
 

@@ -37,7 +37,7 @@ class CardTable(Listing):
         """Draw the cards, by host and number."""
         several = len(model.run.hosts) > 1
         rows = [row for host in model.run.hosts for row in _make_host_rows(model, host, name=several)]
-        self.list(rows or [_make_remark("No GPU was observed.")])
+        self.list(rows, [] if rows else [Text("No GPU was observed.", "dim")])
 
 
 def has_cards(model: ViewModel) -> bool:

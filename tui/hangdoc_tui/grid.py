@@ -3,8 +3,8 @@
 Textual's DataTable measures every cell of every row and renders each cell separately. With 1,024 rows that takes several times
 the 100 ms in which a key must be answered on the screen (docs/performance.md)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -33,6 +33,9 @@ _MARK = "▸"
 _MARK_WIDTH = 1
 _GAP = 2
 """One blank on each side of a cell."""
+_WHOLE = 1000
+"""A width in which no text is cut."""
+T = TypeVar("T")
 
 
 class Column(NamedTuple):
@@ -95,6 +98,9 @@ class Grid(ScrollView, can_focus=True):
         super().__init__(id=name)
         self.cursor = 0
         self.count = 0
+        """With the remarks."""
+        self.filter = ""
+        """The words that a row must contain. `show` of each table applies it (`filtered`)."""
         self._columns = tuple(Column(column) if isinstance(column, str) else column for column in columns)
         self._titles: Mapping[int, Cell] = {}
         self._row: Row | None = None
@@ -105,15 +111,32 @@ class Grid(ScrollView, can_focus=True):
         self._widths = list(self._natural)
         """0 for a column that is left out."""
 
-    def fill(self, count: int, row: Row, titles: Mapping[int, Cell] | None = None) -> None:
-        """Show these rows. Cursor and scrolling stay where they are, as far as there are rows. `titles` replaces the titles of
-        columns, by their index."""
-        self.count, self._row, self._titles = count, row, titles or {}
+    def filtered(self, rows: Iterable[T], find_text: Callable[[T], str]) -> list[T]:
+        """The rows whose text contains all words of the filter."""
+        wanted = self.filter.lower().split()
+        if not wanted:
+            return list(rows)
+        texts = ((row, find_text(row).lower()) for row in rows)
+        return [row for row, text in texts if all(word in text for word in wanted)]
+
+    def fill(
+        self, count: int, row: Row, titles: Mapping[int, Cell] | None = None, remarks: Sequence[Text] = ()
+    ) -> None:
+        """Show these rows, and below them the remarks, whatever the filter is. Cursor and scrolling stay where they are, as far
+        as there are rows. `titles` replaces the titles of columns, by their index."""
+        below = [*self._describe_filter(count), *remarks]
+        self.count, self._titles = count + len(below), titles or {}
+        self._row = lambda index: row(index) if index < count else (below[index - count],)
         self._cells.clear()
         self._lines.clear()
         self.cursor = min(self.cursor, max(0, count - 1))
         self._measure()
         self.refresh()
+
+    def _describe_filter(self, count: int) -> Iterator[Text]:
+        """Why there are no rows, if that is because of the filter."""
+        if not count and (words := " ".join(self.filter.split())):
+            yield Text(f"no row contains '{words}'", "dim")
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         """Use other columns from the next `fill` on."""
@@ -259,6 +282,11 @@ class Grid(ScrollView, can_focus=True):
                 self.action_open()
             else:
                 self._go(index)
+
+
+def join_cells(cells: Sequence[Cell]) -> str:
+    """The text of a row, which the filter searches."""
+    return " ".join((cell if isinstance(cell, Text) else cell.make(_WHOLE)).plain for cell in cells)
 
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:

@@ -20,6 +20,9 @@ VIEWS = {
 }
 """Name of each view and what it shows, in the order of their keys."""
 
+AT_ONCE = ("go", "filter")
+"""Actions whose keys come before all widgets. Otherwise, keys that are typed quickly after `/` would still be commands: by the
+time that a table has handed `/` on, the next key is there."""
 _VIEWS = Binding.Group("Views")
 _RANKS = Binding.Group("Ranks and jobs")
 _FINDINGS = Binding.Group("Findings")
@@ -40,7 +43,16 @@ def _key(
     footer: bool = False,
     shown_as: str | None = None,
 ) -> Binding:
-    return Binding(key, action, description, show=footer, tooltip=tooltip, group=group, key_display=shown_as)
+    return Binding(
+        key,
+        action,
+        description,
+        show=footer,
+        tooltip=tooltip,
+        group=group,
+        key_display=shown_as,
+        priority=action.partition("(")[0] in AT_ONCE,
+    )
 
 
 BINDINGS: tuple[Binding, ...] = (

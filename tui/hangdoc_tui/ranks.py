@@ -50,7 +50,7 @@ class RankTable(Grid):
                 grouped=False, roles=False, several_hosts=False, recorded=False, gpus=False, rates=False, timeline=24
             ),
         )
-        self.sorted_by, self.reversed, self.filter = "rank", False, ""
+        self.sorted_by, self.reversed = "rank", False
         self.chosen_group: str | None = None
         """What a person chose from GROUPS. None: the size and the verdict of the run decide."""
         self.zooms: list[tuple[int, ...]] = []
@@ -84,12 +84,7 @@ class RankTable(Grid):
     def show(self, model: ViewModel) -> None:
         """Draw the ranks of a poll, with the cursor at the selected one."""
         self._model = model
-        wanted = self.filter.lower().split()
-        self._rows = [
-            views
-            for views in self._groups(model)
-            if not wanted or all(word in _join_search_text(views) for word in wanted)
-        ]
+        self._rows = self.filtered(self._groups(model), _join_search_text)
         most = _find_most_batches(model.job.ranks)
         grouped = self.grouped_by != "ranks"
         rates = any(model.batch_rate(view) is not None for view in model.job.ranks)
@@ -325,7 +320,7 @@ def _join_search_text(views: Sequence[RankView]) -> str:
         hosts,
         first.pid,
     )
-    return " ".join(map(str, parts)).lower()
+    return " ".join(map(str, parts))
 
 
 def doing(views: Sequence[RankView]) -> Text:

@@ -1,6 +1,6 @@
 """Three tables of evidence: sockets between ranks, settings that differ, events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
@@ -8,7 +8,7 @@ from hangdoc.phrases import duration, shorten_values, values_by_rank
 from hangdoc.reasoning.views.detail import Compared, compare_settings
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
-from hangdoc_tui.grid import Column, Grid
+from hangdoc_tui.grid import Column, Grid, join_cells
 from hangdoc_tui.view_model import ViewModel
 
 _PAIRS_SHOWN = 60
@@ -17,10 +17,10 @@ _PAIRS_SHOWN = 60
 class Listing(Grid):
     """A table whose rows are all known in advance."""
 
-    def list(self, rows: Iterable[tuple[Text, ...]]) -> None:
-        """Show these rows."""
-        row_list = list(rows)
-        self.fill(len(row_list), row_list.__getitem__)
+    def list(self, rows: Iterable[tuple[Text, ...]], remarks: Sequence[Text] = ()) -> None:
+        """Show those of the rows that contain the words of the filter, and below them the remarks."""
+        row_list = self.filtered(rows, join_cells)
+        self.fill(len(row_list), row_list.__getitem__, remarks=remarks)
 
 
 class Sockets(Listing):
@@ -48,13 +48,14 @@ class Sockets(Listing):
             done |= {key, back}
             pairs.append((_sort_key(rank, mine, other[1] if other else None), rank, mine, other))
         pairs.sort(key=lambda pair: pair[0])
-        ordered = [_make_pair_row(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
+        pairs = self.filtered(pairs, lambda pair: join_cells(_make_pair_row(*pair[1:])))
+        remarks = []
         if len(pairs) > _PAIRS_SHOWN:
-            ordered.append((Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"),))
+            remarks.append(Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"))
         ago = max((host.connections_seconds_ago or 0.0 for host in model.run.hosts), default=0.0)
         if ago:
-            ordered.append((Text(f"read {duration(ago)} ago", style="dim"),))
-        self.list(ordered)
+            remarks.append(Text(f"read {duration(ago)} ago", style="dim"))
+        self.list((_make_pair_row(*pair[1:]) for pair in pairs[:_PAIRS_SHOWN]), remarks)
 
 
 def _sort_key(rank: int, mine: Connection, theirs: Connection | None) -> tuple[int, int]:
@@ -107,9 +108,8 @@ class Settings(Listing):
         settings = compare_settings(model.run)
         alike = sum(not setting.differs for setting in settings)
         rows = [_make_setting_row(setting) for setting in settings if setting.differs or self.whole]
-        if not self.whole:
-            rows.append((Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"),))
-        self.list(rows)
+        remark = Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim")
+        self.list(rows, [] if self.whole else [remark])
 
 
 def _make_setting_row(setting: Compared) -> tuple[Text, ...]:

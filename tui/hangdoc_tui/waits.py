@@ -11,7 +11,7 @@ from hangdoc.reasoning.model.rank import Class
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text import words as phrases
 from hangdoc.render import words
-from hangdoc_tui.grid import Cell, Column, Fitted, Grid
+from hangdoc_tui.grid import Cell, Column, Fitted, Grid, join_cells
 from hangdoc_tui.places import placed
 from hangdoc_tui.ranks import doing
 from hangdoc_tui.view_model import RankChosen, ViewModel
@@ -37,13 +37,13 @@ class WaitTable(Grid):
 
     def show(self, model: ViewModel) -> None:
         """Draw it."""
-        lines = list(_make_lines(model))
+        lines = self.filtered(_make_lines(model), lambda line: join_cells(line[0]))
         self._ranks = [rank for _, rank in lines]
         self.fill(len(lines), lambda index: lines[index][0])
 
     def on_grid_opened(self, event: Grid.Opened) -> None:
         """Show the stack of the rank in that row."""
-        rank = self._ranks[event.index]
+        rank = self._ranks[event.index] if event.index < len(self._ranks) else None
         if rank is not None:
             self.post_message(RankChosen(rank, True))
 
