@@ -54,7 +54,9 @@ def test_who_has_left_a_request_in_which_others_wait_is_to_blame() -> None:
 def test_who_waits_for_requests_beside_a_dead_rank_is_not_idle() -> None:
     """Its next request is not answered: "idle", and "to do: nothing", stood below the dead rank."""
     living = rank(0, TASKS, kernel=POLLS)
-    assert [each.code for each in diagnose(snapshot(living, rank(1, TASKS, kernel=POLLS))).jobs[0].findings] == ["HD602"]
+    assert [each.code for each in diagnose(snapshot(living, rank(1, TASKS, kernel=POLLS))).jobs[0].findings] == [
+        "HD602"
+    ]
     (job,) = diagnose(snapshot(living, rank(1, state="Z", exit_code=9))).jobs
     assert [each.code for each in job.findings] == ["HD301"]
 

@@ -17,6 +17,7 @@ from hangdoc.snapshot import (
     FlightRecorder,
     Frame,
     Holder,
+    Interpreter,
     KernelState,
     KernelThread,
     Loop,
@@ -506,6 +507,14 @@ def test_a_process_of_the_job_that_sleeps_may_bring_what_a_rank_polls_for(second
     texts = [one.text for one in found.findings[0].evidence]
     assert any("pid 9 (exporter), in its process group or directory, sleeps for" in text for text in texts)
     assert "it polls in the loop `while not os.path.exists(lock)`" in texts
+
+
+def test_what_a_rank_polls_for_may_be_a_variable_of_the_module() -> None:
+    looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
+    module = Interpreter(environment={}, globals=(local("lock", "'/data/vocab.json'"), local("step", 3)))
+    found = job(snapshot(replace(polling(0, looks), interpreter=module), in_loop(1, 4)))
+    texts = [one.text for one in found.findings[0].evidence]
+    assert "it polls in the loop `while not os.path.exists(lock)`; `lock` is '/data/vocab.json'" in texts
 
 
 def test_a_rank_that_serves_requests_is_no_hang() -> None:

@@ -220,7 +220,8 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
         return []
     ends = [end for end in loops[-1].exits if end.conditions][:2]
     tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
-    tested = [local for local in rank.frame.locals if local.name in names_in(tests) and local.length is None]
+    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [rank.frame])))}
+    tested = [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
     values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
     return [Evidence(rank.rank, "source", text), *_called_at(rank)]
