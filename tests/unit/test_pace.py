@@ -15,6 +15,7 @@ from hangdoc.reasoning.summary import summarized
 from hangdoc.render import words
 from hangdoc.snapshot import (
     CallForm,
+    Clocks,
     Connections,
     FlightRecorder,
     Group,
@@ -108,6 +109,18 @@ def test_a_rank_whose_stack_was_not_read_is_where_it_made_its_last_call() -> Non
     (read,) = healthy({0: 0, 1: 1, 2: 52, 3: 0}).jobs
     assert {view.where_source for view in read.ranks} == {"stack"}
     assert read.findings[0].evidence[-1].probe == "stacks"
+
+
+@pytest.mark.parametrize(("cpu", "remedy"), [(0.1, "Find out what the late one waits for"), (0.9, "Balance the work")])
+def test_a_late_rank_that_hardly_computes_waits_for_something(cpu: float, remedy: str) -> None:
+    processes = []
+    for number in range(4):
+        process = trains(number, 52 * (number == 2))
+        assert isinstance(process.clocks, Clocks)
+        threads = tuple(replace(thread, cpu_ns=int(cpu * 1e9)) for thread in process.clocks.threads[:1])
+        processes.append(replace(process, clocks=replace(process.clocks, threads=threads)))
+    (finding,) = findings(diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert finding.remedy.startswith(remedy)
 
 
 def test_a_late_rank_of_a_healthy_run_is_no_culprit() -> None:

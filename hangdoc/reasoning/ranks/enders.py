@@ -118,7 +118,7 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     if not for_engine and (waiter.engine.passes_on or not wait.hold.is_from_anybody):
         return None
     hold = _describe_wait_for_engine(waiter.engine)
-    return ThreadWait(wait.state, f"{wait.why}; {hold}", hold)
+    return ThreadWait(wait.state, str(hold), hold)  # the next request, and no reply
 
 
 def _describe_wait_for_engine(engine: Engine) -> Hold:

@@ -209,7 +209,7 @@ def _progress(rank: Rank, age_seconds: float) -> str:
         else "none of its counters changed"
     )
     progress = "its counters changed" if rank.counters_moved else still
-    return "; ".join(filter(None, (", ".join(filter(None, (cpu, progress))), why)))
+    return "; ".join(dict.fromkeys(filter(None, (", ".join(filter(None, (cpu, progress))), why))))
 
 
 def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:

@@ -66,6 +66,11 @@ _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
 _WORKING_PERCENT = 50
 """CPU of a rank that the others wait for, if it computes for most of that time."""
+_BALANCE = "Balance the work between the ranks, or fix what slows the late one down."
+_FIND_ITS_WAIT = (
+    "Find out what the late one waits for, with diagnose --stacks: its data, a disk, a server, a device. Where all ranks wait "
+    "for their loaders, one is late although all are equally slow."
+)
 _LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 
 
@@ -139,7 +144,7 @@ def _draft(
         victims=[rank.rank for rank in rest],
         summary=f"{words.are(slow)} slower than the others: {how}" + (f" ({why})" if why else _describe_work(busy)),
         evidence=evidence,
-        remedy="Balance the work between the ranks, or fix what slows the late one down.",
+        remedy=_FIND_ITS_WAIT if not why and _hardly_computes(busy[0]) else _BALANCE,
         commands=next_steps.look_again(busy[0]),
     )
 
@@ -151,10 +156,15 @@ def _describe_work(slow: Sequence[Rank]) -> str:
     if first.label == "computing" and first.state != "computing":
         return f"; at the look {words.are([first.rank])} {words.doing(first)}"
     they = words.verb(who, "it", "they")
-    if first.cpu_percent is None or first.cpu_percent >= _WORKING_PERCENT:
+    if first.cpu_percent is None or not _hardly_computes(first):
         return f"; no other difference was found, so {they} may have more work"
     used = f"rank {first.rank} uses {first.cpu_percent:.0f}% of a core"
     return f"; no other difference was found: {used}, so {they} may have more work, or wait for something"
+
+
+def _hardly_computes(rank: Rank) -> bool:
+    """Whether a rank of which nothing else is known uses little of a core: it may wait for something."""
+    return rank.cpu_percent is not None and rank.cpu_percent < _WORKING_PERCENT and rank.state == "computing"
 
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
