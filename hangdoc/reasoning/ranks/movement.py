@@ -28,6 +28,7 @@ _CHILDS_BYTES = 16 * 1024
 _PAUSE_NS = 1_000_000
 _WAKES_BY_OBSERVERS = 4
 """What a thread uses at most that an observer stops and continues."""
+_WAKES_OF_A_PAUSE = 2
 _READY, _DELAYED = 0.8, 0.5
 """A thread that is ready to run for this share of the window computes; one that waits for so much of it is kept from that."""
 
@@ -144,10 +145,12 @@ def rests(process: Process, kernel: KernelThread) -> bool:
 
 
 def serves_requests(process: Process) -> bool:
-    """Whether its RPC pool is woken: by requests of other ranks, and not by an observer, which wakes all threads alike."""
-    pool = [thread for thread in observed.threads(process) if thread.name == thread_names.RPC_POOL]
-    others = [thread.voluntary_switches or 0 for thread in observed.threads(process) if thread not in pool]
-    return any((thread.voluntary_switches or 0) > min(others, default=0) + 1 for thread in pool)
+    """Whether its RPC pool is woken more often than its main thread, which waits: by requests of other ranks. An observer wakes
+    all threads alike; one that is read while it does may have a wake less."""
+    main = find_kernel_thread(process, process.pid)
+    by_observers = (main.voluntary_switches or 0) + _WAKES_OF_A_PAUSE if main is not None else _WAKES_BY_OBSERVERS
+    pool = (thread for thread in observed.threads(process) if thread.name == thread_names.RPC_POOL)
+    return any((thread.voluntary_switches or 0) > by_observers for thread in pool)
 
 
 def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> bool:
