@@ -16,8 +16,11 @@ from hangdoc.snapshot import (
     KernelThread,
     Loop,
     Process,
+    PythonThread,
     RayTask,
     Receiver,
+    Stack,
+    Unavailable,
 )
 from tests.unit.builders import TORCH, c10d, frame, helper, local, rank, silent, snapshot
 
@@ -451,6 +454,46 @@ def behind_a_front(engine: dict[str, Any], sender: Holder, sends: bool = False) 
     call = "write" if sends else "read"
     first = rank(0, frame("worker", 53), ppid=50, owner=50, kernel={"syscall": call, "files": (below,)})
     return parent, first, rank(1, *c10d("broadcast_object_list"), frame("worker", 57), ppid=50, owner=50)
+
+
+def at_lock(function: str, line: int, source: str, held: str) -> Frame:
+    """A frame of a method that waits for a lock of its object inside the `with` of another one."""
+    return frame(function, line, source=source, contexts=(held,), locals=(local("self", "<Server>", address=1),))
+
+
+@pytest.mark.parametrize(
+    ("places", "remedy"),
+    [
+        (
+            (at_lock("a", 10, "with self.y:", "self.x"), at_lock("b", 20, "with self.x:", "self.y")),
+            "Look at the threads of pid 50",
+        ),
+        ((at_lock("collect", 37, "with self.x:", ""), at_lock("ask", 43, "event.wait()", "self.x")), "Nothing"),
+        ((at_lock("collect", 37, "with self.condition:", ""),), None),  # it may wait for work
+    ],
+)
+def test_a_lock_of_an_engine_is_evidence_beside_its_idle_ranks(places: tuple[Frame, ...], remedy: str | None) -> None:
+    """Its other threads may still serve. Its stack is read once: its threads did not run in the window."""
+    parent, *ranks = behind_a_front({}, FRONT)
+    assert isinstance(parent.stack, Stack) and isinstance(parent.clocks, Clocks)
+    threads = [PythonThread(tid=300 + n, name=f"serve-{n}", active=False, owns_gil=False, frames=(place,))
+               for n, place in enumerate(places)]  # fmt: skip
+    main = KernelThread(
+        tid=0, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="futex"
+    )
+    clocks = (*parent.clocks.threads, *(replace(main, tid=thread.tid) for thread in threads))
+    parent = replace(
+        parent,
+        stack=Stack(at_seconds=0.0, threads=(*(replace(t, tid=50) for t in parent.stack.threads), *threads)),
+        stack_before=Unavailable(reason="read once"),
+        clocks=replace(parent.clocks, threads=clocks),
+    )
+    (job,) = diagnose(snapshot(parent, *ranks, silence=600.0)).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code) == ("waiting", "HD602")
+    locked = [each.text for each in finding.evidence if each.text.startswith("a thread of pid 50 waits for a lock: ")]
+    assert bool(locked) is (remedy is not None)
+    assert finding.remedy.startswith(remedy or "Nothing")
 
 
 FRONT = Holder(pid=40, name="front", state="S", waits_for_events=True, accepts=True)

@@ -361,7 +361,8 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
 def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
     """All of them have its semaphore, and wait; the process that should read it does not."""
     sharers = tuple(Holder(pid=pid, name="python", state="S") for pid in (9, 100, 101))
-    puts = frame("Queue.put", 89, "/lib/python3.11/multiprocessing/queues.py", library=True)
+    line = "if not self._sem.acquire(block, timeout):"
+    puts = frame("Queue.put", 89, "/lib/python3.11/multiprocessing/queues.py", library=True, source=line)
     processes = []
     for number in range(2):
         others = tuple(holder for holder in sharers if holder.pid != 100 + number)
@@ -372,6 +373,21 @@ def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
     assert "waiting for room in a full queue that pid 9 (python) can take from" in finding.summary
     assert finding.remedy == "Find out why nothing is taken from the queue: look at pid 9 (python)."
     assert finding.commands == ("py-spy dump --pid 9",)
+
+
+def test_ranks_at_locks_in_shared_memory_may_hold_each_others() -> None:
+    """mp.Lock: each has one of two, and waits for the other. The parent has both, too, and waits for their ends."""
+    takes = frame("Lock.__enter__", 95, "/lib/python3.11/multiprocessing/synchronize.py", library=True)
+    processes = []
+    for number in range(2):
+        holders = tuple(Holder(pid=pid, name="python", state="S") for pid in (50, 101 - number))
+        file = AwaitedFile(kind="shared-memory", name=f"/dev/shm/sem.{number}", holders=holders)
+        processes.append(
+            rank(number, takes, frame("report", 9), kernel={"syscall": "futex", "files": (file,), "timed": False})
+        )
+    finding = job(snapshot(*processes, silence=90.0)).findings[0]
+    assert finding.culprits == (0, 1)
+    assert "pid 101 (python)" in finding.summary
 
 
 def test_a_rank_that_waits_for_a_command_shows_where_that_waits() -> None:

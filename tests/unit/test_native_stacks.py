@@ -83,4 +83,6 @@ def test_the_record_of_rpc_comes_before_a_pause(calls: tuple[OpenCalls, ...], pe
         "recorder": FlightRecorder(source="memory", age_seconds=0.0, groups=(group,)),
         "clocks": Clocks(window_seconds=1.0, resolution_ns=1, threads=()),
     }
-    assert native_stacks._needs_native(evidence, stack(frame("learn", 26))) is needed
+    waits = stack(frame("learn", 26, source="for f in futures: total += f.wait()"))
+    assert native_stacks._needs_native(evidence, waits) is needed
+    assert native_stacks._needs_native(evidence, stack(BACKWARD, frame("learn", 27)))  # DDP beside RPC

@@ -350,6 +350,41 @@ def test_a_rank_that_is_ready_to_run_and_gets_no_core_works(kernel: dict[str, An
         assert "had a core for 2% of the time" in finding.summary
 
 
+@pytest.mark.parametrize(
+    ("used", "cores", "more", "summary"),
+    [
+        (0.3, 8, {}, "other programs have them (load 4 on 8 cores)"),
+        (0.3, 2, {}, "the run needs more than its 2 cores"),
+        (
+            0.3,
+            8,
+            {"control_groups": (ControlGroup(path="/pod", frozen=False, throttled_us=600_000, oom_kills=0),)},
+            "throttled",
+        ),
+    ],
+)
+def test_what_keeps_ranks_from_the_cores(used: float, cores: int, more: dict[str, Any], summary: str) -> None:
+    """A quota and the run's own ranks let threads wait for a core as other programs do."""
+    late = {"delayed_ns": 650_000_000, "state": "R", "voluntary_switches": 0}
+    ranks = [rank(n, train(12), cpu=used, world=6, kernel=late, control_group="/pod") for n in range(6)]
+    (finding,) = of("HD505", job(snapshot(*ranks, machine=machine(cores=cores, load_1m=4.0), **more)))
+    assert summary in finding.summary
+
+
+@pytest.mark.parametrize(("with_card", "verdict"), [(True, "unknown"), (False, "unknown")])
+def test_without_stacks_a_rank_that_gets_no_core_may_wait_for_its_call(with_card: bool, verdict: str) -> None:
+    """Who asks in a loop whether its call is done wants a core as much as who works."""
+    ranks = []
+    for number in range(2):
+        process = rank(number, kernel={"delayed_ns": 600_000_000, "state": "R", "voluntary_switches": 0}, cpu=0.3)
+        assert isinstance(process.clocks, Clocks)
+        watchdog = replace(process.clocks.threads[1], tid=2000 + number, name="pt_nccl_watchdg")
+        threads = (*process.clocks.threads, watchdog) if with_card else process.clocks.threads
+        no = Unavailable(reason="py-spy was not found")
+        ranks.append(replace(process, stack=no, stack_before=no, clocks=replace(process.clocks, threads=threads)))
+    assert diagnose(snapshot(*ranks)).verdict == verdict
+
+
 def test_a_search_without_end_is_never_called_work_nor_hung() -> None:
     wild = Progress(counters=(Counter(name="x", function="train", file="/home/me/train.py", before=27, after=82),))
     found = job(snapshot(in_loop(0, 4), rank(1, train(12), cpu=0.99, progress=wild)))

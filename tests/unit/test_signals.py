@@ -8,30 +8,58 @@ import pytest
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.rules import hd105_left_loop_early
 from hangdoc.reasoning.text.next_steps import WithRemedy
-from hangdoc.snapshot import Frame, Loop
+from hangdoc.snapshot import Frame, Loop, Process
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train
 
 SIGNAL, FRAME = local("signum", 15), local("_", "<frame at 0x7f0b6ff48a40>")
-HANDLED = frame("Preemption.notify", 118, "/site-packages/lightning/signals.py", locals=(SIGNAL, FRAME))
+HANDLED = frame(
+    "Preemption.notify", 118, "/site-packages/lightning/signals.py", locals=(local("self", "<P>"), SIGNAL, FRAME)
+)
 CALLED = frame("Preemption.notify", 118, "/site-packages/lightning/signals.py", locals=(SIGNAL,))
-SELECT = frame("_PollLikeSelector.select", 415, "/lib/python3.11/selectors.py", library=True)
+LATER = frame("log_once", 9, locals=(local("text", "'x'"), SIGNAL, FRAME))
+SELECT = frame(
+    "_PollLikeSelector.select", 415, "/lib/python3.11/selectors.py", library=True, source="self._selector.poll(timeout)"
+)
+CALLS = frame("train", 12, source="self.preemption.notify(15, frame)")
 
 
-@pytest.mark.parametrize(("handler", "named"), [(HANDLED, True), (CALLED, False)])
-def test_a_call_of_a_signals_handler_says_which_signal(handler: Frame, named: bool) -> None:
+@pytest.mark.parametrize(
+    ("handler", "below", "named"),
+    [
+        (HANDLED, SELECT, True),
+        (CALLED, SELECT, False),
+        (LATER, SELECT, False),  # a number and a frame that are no arguments
+        (HANDLED, CALLS, False),  # the program calls it
+    ],
+)
+def test_a_call_of_a_signals_handler_says_which_signal(handler: Frame, below: Frame, named: bool) -> None:
     """One rank of two was preempted. The frames below the handler are those that it interrupted, not those that call it."""
-    interrupted = rank(1, *c10d("broadcast"), handler, SELECT, train(12))
+    interrupted = rank(1, *c10d("broadcast"), handler, below, train(12))
     (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), train(15)), interrupted)).jobs
     finding = job.findings[0]
     assert ("which the handler of SIGTERM calls" in finding.summary) is named
     if named:
         assert (finding.code, finding.culprits, finding.victims) == ("HD201", (1,), (0,))
         texts = [each.text for each in finding.evidence]
-        assert (
-            "Preemption.notify (lightning/signals.py:118) handles SIGTERM, which interrupted _PollLikeSelector.select"
-            in texts
-        )
+        handles = "Preemption.notify (lightning/signals.py:118) handles SIGTERM, which interrupted"
+        assert f"{handles} _PollLikeSelector.select" in texts
         assert finding.remedy.startswith("Send SIGTERM to all ranks")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        rank(0, frame("save", 30), HANDLED, SELECT, train(12), cpu=0.9),  # it does its part in its handler
+        rank(0, train(12), cpu=0.9),  # Python runs its handler after the C call that it is in
+        rank(0, state="Z", exit_code=9),
+    ],
+)
+def test_a_rank_that_does_not_wait_in_a_call_may_come_to_the_handler(other: Process) -> None:
+    """A trainer saves a checkpoint on SIGUSR1: the other ranks wait in the barrier of their handlers."""
+    waits = rank(1, *c10d("barrier"), HANDLED, SELECT, train(12))
+    (job,) = diagnose(snapshot(other, waits, silence=3.0)).jobs
+    assert not any("SIGTERM" in finding.summary for finding in job.findings)
+    assert job.verdict == ("hung" if other.state == "Z" else "waiting")
 
 
 def test_a_handler_that_all_ranks_are_in_explains_nothing() -> None:

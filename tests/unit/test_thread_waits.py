@@ -122,6 +122,9 @@ def test_a_write_to_a_pipe_whose_readers_a_signal_has_stopped_never_ends(states:
     full = AwaitedFile(kind="pipe", name="pipe:[5]", inode=5, holders=readers)
     hold = wait_of(process((kernel(MAIN, "write", full, wchan="anon_pipe_write"), (frame("save", 40),)))).hold
     assert isinstance(hold, InFile) and hold.ends == ends
+    fifo = replace(full, name="/data/log.fifo")  # another process may open it
+    hold = wait_of(process((kernel(MAIN, "write", fifo, wchan="anon_pipe_write"), (frame("save", 40),)))).hold
+    assert hold.ends == "unknown"
 
 
 def test_the_wait_of_another_thread_says_where_that_is() -> None:

@@ -61,6 +61,7 @@ class Sockets:
         """Read all sockets again, and assign them to their processes."""
         now, used = time.monotonic(), time.thread_time()
         self._window, self._read_at = now - self._read_at, now
+        self._evidence = Unavailable(reason="reading them has not ended")
         self._read_again(observation)
         self._cost = time.thread_time() - used
 

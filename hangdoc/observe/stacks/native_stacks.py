@@ -41,6 +41,7 @@ _IDLE = 0.05
 """Share of a core that a waiting thread may use. A polling thread uses 2 to 4 %."""
 _LONG_SLEEP_SECONDS = 1.0
 """The C++ code of torch and NCCL sleeps for milliseconds between two looks at a condition."""
+_FUTURE = regex(r"\.wait\(|\.to_here\(|wait_all\(")
 NOT_ASKED = Unavailable(reason="C++ frames were not read (--native never)")
 NOT_YET = Unavailable(reason="C++ frames have not been read yet")
 
@@ -141,15 +142,20 @@ def made_no_progress(pid: int, evidence: Mapping[str, Any], seconds: float) -> b
 def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
     clocks = evidence.get("clocks")
     if not _drives_gpus(clocks) and (
-        _names_operation(stack) or waits_outside_torch(clocks, stack) or _waits_for_answer(evidence)
+        _names_operation(stack) or waits_outside_torch(clocks, stack) or _waits_for_answer(evidence, stack)
     ):
         return False
     return not is_at_recorded_call(evidence.get("recorder"), stack) or _may_show_defect(evidence)
 
 
-def _waits_for_answer(evidence: Mapping[str, Any]) -> bool:
-    """Whether the RPC agent of a process has calls that are not answered, and torch's record no call that has not finished: the
-    record of the agent then says for what it waits, and a pause would make the wait look younger in the next look."""
+def _waits_for_answer(evidence: Mapping[str, Any], stack: Stack) -> bool:
+    """Whether the main thread waits for a future in the user's code, the RPC agent of the process has calls without an answer,
+    and torch's record has no unfinished call. The record of the agent then says for what it waits, and a pause would make the
+    wait look younger in the next look."""
+    main = _find_main_thread(stack)
+    top = main.frames[0] if main is not None and main.frames else None
+    if top is None or top.library or _FUTURE.search(top.source or "") is None:
+        return False
     state, record = evidence.get("interpreter"), evidence.get("recorder")
     pending = isinstance(record, FlightRecorder) and any(group.pending for group in record.groups)
     return isinstance(state, Interpreter) and bool(state.rpc_calls) and not pending

@@ -278,12 +278,17 @@ def _with_workers(ranks: dict[int, Rank]) -> dict[int, Rank]:
 
 
 def _without_waiting_holders(ranks: dict[int, Rank]) -> dict[int, Rank]:
-    """Ranks at locks in shared memory without the other ranks among those that can release them: these wait themselves."""
-    waiting = {(rank.host, rank.pid) for rank in ranks.values() if isinstance(rank.hold, AtSharedLock)}
+    """Ranks at a full queue without the other ranks at it among those that can take from it: these wait for room themselves."""
+    waiting = {
+        (rank.host, rank.pid, rank.hold.file)
+        for rank in ranks.values()
+        if isinstance(rank.hold, AtSharedLock) and rank.hold.in_queue
+    }
     others = dict(ranks)
     for number, rank in ranks.items():
-        if isinstance(rank.hold, AtSharedLock) and rank.hold.holders:
-            able = tuple(holder for holder in rank.hold.holders if (rank.host, holder.pid) not in waiting)
+        if isinstance(rank.hold, AtSharedLock) and rank.hold.in_queue and rank.hold.holders:
+            here, file = rank.host, rank.hold.file
+            able = tuple(holder for holder in rank.hold.holders if (here, holder.pid, file) not in waiting)
             hold = structs.replace(rank.hold, holders=able)
             why = str(hold) if rank.why == str(rank.hold) else rank.why
             others[number] = structs.replace(rank, hold=hold, why=why)

@@ -1,6 +1,7 @@
 """Calls that the handler of a signal makes, which only some ranks have received."""
 
-from hangdoc.reasoning.evidence.stack import handled_signal
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import find_handler
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.rank import Rank, ranks_of
@@ -9,37 +10,34 @@ from hangdoc.snapshot import Frame
 
 
 class HandlerCalls(Cause, frozen=True, kw_only=True):
-    """A rank is in a collective that the handler of a signal calls."""
+    """A rank is in a collective that the handler of a signal calls, and the others wait in other calls."""
 
     NAME = "signal-handler"
     rank: Rank
     signal: int
     handler: Frame
-    interrupted: Frame | None
-    """Where the signal came; None if that was not read."""
+    interrupted: Frame
+    """Where the signal came."""
 
 
 def find_signal_handler(run: Run, blockage: Blockage) -> HandlerCalls | None:
-    """The handler of a signal in which some of the ranks that wait for each other make their call; None if all do, or none."""
+    """The handler of a signal in which some of the ranks that wait for each other make their call. None if a rank waits in no
+    call: it may be in the same handler, or come to it. Python runs a handler between two instructions, so a rank that waits in a
+    call of torch does not come to it."""
     classes = (*blockage.awaited, *blockage.waiting)
-    inside = [alike for alike in classes if alike.first.wait is not None and _find_handler(alike.first) is not None]
+    if not all(alike.first.wait is not None and alike.first.label == "blocked" for alike in classes):
+        return None
+    inside = [alike for alike in classes if _is_in_handler(alike.first)]
     if not inside or len(inside) == len(classes):
         return None
     first = inside[0].first
-    found = _find_handler(first)
-    if found is None:
+    found = find_handler(first.thread) if first.thread is not None else None
+    if found is None:  # another thread of it is in the handler
         return None
     signal, handler, interrupted = found
-    return HandlerCalls(
-        culprits=ranks_of(inside), rank=first, signal=signal, handler=handler, interrupted=interrupted, ends="never"
-    )
+    return HandlerCalls(culprits=ranks_of(inside), rank=first, signal=signal, handler=handler, interrupted=interrupted)
 
 
-def _find_handler(rank: Rank) -> tuple[int, Frame, Frame | None] | None:
-    """The number of a signal, the innermost frame that handles it, and the one that it interrupted."""
-    frames = rank.thread.frames if rank.thread is not None else ()
-    handling = [(at, signal) for at, frame in enumerate(frames) if (signal := handled_signal(frame)) is not None]
-    if not handling:
-        return None
-    interrupted = next(iter(frames[handling[-1][0] + 1 :]), None)
-    return handling[0][1], frames[handling[0][0]], interrupted
+def _is_in_handler(rank: Rank) -> bool:
+    threads = observed.python_threads(rank.process) if rank.process is not None else ()
+    return any(find_handler(thread) is not None for thread in threads)

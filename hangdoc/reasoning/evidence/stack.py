@@ -5,14 +5,14 @@ whether it is in a rendezvous.
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from operator import attrgetter
 
 from msgspec import Struct
 
 from hangdoc import program
 from hangdoc.diagnosis import Where
-from hangdoc.parse import natural
+from hangdoc.parse import names_in, natural
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence import observed
 from hangdoc.snapshot import Frame, Process, PythonThread, Stack
@@ -161,13 +161,32 @@ def origin(frames: Sequence[Frame]) -> str:
 # --- where a rank is --------------------------------------------------------------------------------------------------
 
 
-def handled_signal(frame: Frame) -> int | None:
-    """The number of the signal that a frame handles; None for any other frame. Python calls a handler with that number and the
-    frame that was interrupted (signal.signal)."""
-    for number, interrupted in pairwise(frame.locals):
-        if interrupted.text.startswith("<frame at 0x") and (natural(number.text) or 0) in _SIGNALS:
-            return natural(number.text)
-    return None
+def find_handler(thread: PythonThread) -> tuple[int, Frame, Frame] | None:
+    """The handler of a signal in which a thread is: the signal's number, the innermost frame of the handler, and the frame that
+    was interrupted. Python calls a handler with that number and that frame (signal.signal), and no line of the program does."""
+    handling = [
+        (at, signal) for at, frame in enumerate(thread.frames) if (signal := _handled_signal(frame)) is not None
+    ]
+    if not handling:
+        return None
+    outermost = handling[-1][0]
+    handler, interrupted = thread.frames[outermost], next(iter(thread.frames[outermost + 1 :]), None)
+    name = file_names.bare_name(handler.function)
+    if (
+        interrupted is None
+        or interrupted.source is None
+        or name in map(file_names.bare_name, names_in(interrupted.source))
+    ):
+        return None
+    innermost_at, signal = handling[0]
+    return signal, thread.frames[innermost_at], interrupted
+
+
+def _handled_signal(frame: Frame) -> int | None:
+    """The number of a signal, if the first two arguments of a frame are one and a frame."""
+    arguments = [local for local in frame.locals if local.name not in ("self", "cls")][:2]
+    number = natural(arguments[0].text) if len(arguments) == 2 else None
+    return number if number in _SIGNALS and arguments[1].text.startswith("<frame at 0x") else None
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -157,6 +157,8 @@ class AtSharedLock(ForOthers, frozen=True, kw_only=True):
     NAME = "at-shared-lock"
     in_queue: bool = False
     """Whether it is the semaphore that counts the free places of a queue: all are taken."""
+    file: str = ""
+    """The memory, equal for all that share it."""
 
     def __str__(self) -> str:
         what = "room in a full queue" if self.in_queue else "a lock in shared memory"
@@ -319,6 +321,17 @@ class Serves(Hold, frozen=True, kw_only=True):
         return f"waiting for {self.what} on {self.address}"
 
 
+class EngineLock(NamedTuple):
+    """A lock for which a thread of an engine waits. Its other threads may still serve, and a consumer may hold one while it waits
+    for work."""
+
+    pid: int
+    what: str
+    """Why it is not released."""
+    sure: bool
+    """Whether it never is."""
+
+
 class GetsRequests(Hold, frozen=True, kw_only=True):
     """It waits for the next request of a process outside of the run: its engine, its driver. Idle ranks do, and also one that
     has left a request in which others wait for it."""
@@ -328,9 +341,7 @@ class GetsRequests(Hold, frozen=True, kw_only=True):
     """`pid 7 (python)`."""
     owed: bool = False
     """The sender waits for the reply to an earlier request."""
-    lock: tuple[int, str] | None = None
-    """The process of the sender and one of its threads, as text, that keeps a lock for which another one waits. Servers do that
-    between two requests, too."""
+    lock: EngineLock | None = None
 
     @property
     def alike(self) -> Hashable:

@@ -20,6 +20,7 @@ from hangdoc.reasoning.model.holds import (
     AtSharedLock,
     Elsewhere,
     Ends,
+    EngineLock,
     EngineOrphaned,
     EngineStopped,
     ForOthers,
@@ -52,6 +53,8 @@ _BY_THREADS = (Elsewhere, ReadsPipe)
 """What another thread, or a thread of a child process, may end."""
 _FROM_OUTSIDE = (Elsewhere, AtSharedLock)
 """What a thread may end that gets its data from outside."""
+_HOLDER_IS_KNOWN = 0.85
+"""The certainty of a lock of which the source shows who keeps it. A consumer that waits for work may be at any other."""
 _BY_JOB = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
 """What a process may end that the wait itself does not show."""
 
@@ -131,11 +134,12 @@ def _describe_wait_for_engine(engine: Engine) -> Hold:
         return _describe_stopped_sender(sender, ends, through=process.pid)
     if not engine.listens and process.launcher_gone:
         return EngineOrphaned(pid=process.pid, name=process.name)
-    lock = next((lock for ender in _find_enders_in(process) if (lock := locks.find_lock(*ender)) is not None), None)
+    found = (lock for ender in _find_enders_in(process) if (lock := locks.find_lock(*ender)) is not None)
+    lock = next((lock for lock in found if lock.certainty >= _HOLDER_IS_KNOWN), None)
     return GetsRequests(
         sender=f"pid {process.pid} ({process.name})",
         owed=engine.waits_for_reply,
-        lock=(process.pid, lock.what) if lock is not None else None,
+        lock=EngineLock(process.pid, lock.what, sure=lock.ends == "never") if lock is not None else None,
     )
 
 

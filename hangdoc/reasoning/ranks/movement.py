@@ -116,13 +116,18 @@ def cores_used(process: Process, *, transport: bool = True) -> float:
 
 
 def describe_delay(process: Process, kernel: KernelThread | None) -> str | None:
-    """How a thread works that others keep from the cores, in words: it was ready to run for nearly the whole window. None for any
+    """How a thread works that gets no core, in words: it was ready to run for nearly the whole window, and still is. None for any
     other. One that asks for something again and again waits for a core as well, but it sleeps each time."""
     if kernel is None or kernel.delayed_ns is None or not isinstance(process.clocks, Clocks):
         return None
     window, most = process.clocks.window_seconds, _WAKES_BY_OBSERVERS * max(1.0, process.clocks.window_seconds)
-    used, waited = kernel.cpu_ns / 1e9, kernel.delayed_ns / 1e9
-    ready = window > 0 and used + waited >= _READY * window and (kernel.voluntary_switches or 0) <= most
+    used, waited = kernel.cpu_ns / 1e9, min(kernel.delayed_ns / 1e9, window)
+    ready = (
+        kernel.state == "R"
+        and window > 0
+        and used + waited >= _READY * window
+        and (kernel.voluntary_switches or 0) <= most
+    )
     if not ready or waited < _DELAYED * window:
         return None
     return f"it is ready to run, had a core for {used / window:.0%} of the time, and waited for one"

@@ -91,13 +91,13 @@ def _judge_without_stack(
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
     moved = counters_moved(process) or movement.has_transferred(process, around.pairs)
     # A rank that waits for its card is as busy as one that works.
-    if share is not None and share >= BUSY and (moved or not observed.uses_nccl(process)):
-        why = f"uses {share:.0%} of a core; its stack could not be read"
+    delay = movement.describe_delay(process, kernel)
+    busy = share is not None and share >= BUSY
+    if (busy or delay) and (moved or not observed.uses_nccl(process)):
+        why = f"{delay or f'uses {share:.0%} of a core'}; its stack could not be read"
         # Who asks in a loop whether a call is done is as busy as who works. A stack that was not to be read may come later.
         hold = Unreadable() if not moved and observed.why_stack_is_missing(process) is not None else None
         return State("computing", "computing", why, moving=True, training_share=share, hold=hold)
-    if (delay := movement.describe_delay(process, kernel)) is not None:
-        return State("computing", "computing", delay, moving=True, training_share=share)
     if not moved and kernel is not None and (rest := find_rest(process, kernel, around)) is not None:
         return State("blocked", rest.state, rest.why, rest.wait, training_share=share, hold=rest.hold)
     return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)

@@ -66,12 +66,12 @@ CHILD_FILES = (
 """Parts of the paths of the modules that wait for child processes."""
 _FULL_QUEUE = "waiting for room in a full queue"
 _AWAITED = (
-    ("/queue.py", "put", _FULL_QUEUE),
-    ("/multiprocessing/queues.py", "put", _FULL_QUEUE),
-    ("/queue.py", "get", "waiting for an entry of an empty queue"),
-    ("/threading.py", "join", "waiting for the end of a thread"),
+    ("/queue.py", "put", "not_full", _FULL_QUEUE),
+    ("/multiprocessing/queues.py", "put", "_sem", _FULL_QUEUE),
+    ("/queue.py", "get", "not_empty", "waiting for an entry of an empty queue"),
+    ("/threading.py", "join", "", "waiting for the end of a thread"),
 )
-"""Functions of Python that wait for threads or processes which their name does not tell."""
+"""Functions of Python, and what stands in their lines where they wait for what."""
 _OWN_TERMINAL = "/dev/tty"
 """From which a program reads a password (tty(4))."""
 _CHILD_WAITS = {
@@ -258,7 +258,8 @@ def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
 
 def _make_in_file(waiter: Waiter) -> InFile:
     file = waiter.file
-    stopped = file is not None and file.kind == "pipe" and are_stopped(waiter.other_holders(file))
+    # A FIFO can still be opened by another process.
+    stopped = file is not None and file.kind == "pipe" and not is_fifo(file) and are_stopped(waiter.other_holders(file))
     ends: Ends = "never" if stopped or _is_abandoned(waiter) else "by-itself" if _is_read(waiter) else "unknown"
     return InFile(wchan=waiter.wchan, file=waiter.file, ends=ends)
 
@@ -358,7 +359,8 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
         return None
     alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.tid})
     full = _name_awaited(waiter.thread) == _FULL_QUEUE
-    hold = AtSharedLock.ended_by(file.holders, "never" if alone else "unknown", in_queue=full)
+    ends: Ends = "never" if alone else "unknown"
+    hold = AtSharedLock.ended_by(file.holders, ends, in_queue=full, file=f"{file.name} {file.inode}")
     return ThreadWait("waiting-lock", str(hold), hold)
 
 
@@ -732,8 +734,9 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
 def _name_awaited(thread: PythonThread) -> str | None:
     """What a thread waits for, by the function of Python's library that it is in; None for any other."""
     for frame in takewhile(lambda frame: frame.library, thread.frames):
-        for file, function, awaited in _AWAITED:
-            if frame.file.endswith(file) and file_names.bare_name(frame.function) == function:
+        for file, function, in_line, awaited in _AWAITED:
+            is_there = frame.file.endswith(file) and file_names.bare_name(frame.function) == function
+            if is_there and in_line in (frame.source or ""):
                 return awaited
     return None
 

@@ -84,13 +84,14 @@ def _call_of_handler(run: Run, blockage: Blockage, cause: HandlerCalls) -> Draft
     who, handler = cause.culprits or (cause.rank.rank,), cause.handler
     name = Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}"
     function = f"{handler.function} ({short(handler.file)}:{handler.line})"
-    before = f", which interrupted {cause.interrupted.function}" if cause.interrupted is not None else ""
     return Draft(
         confidence=0.93,
         summary=f"{words.are(who)} waiting in {words.operation(cause.rank)}, which the handler of {name} calls; "
         f"{words.waiting_in([each for each in (*blockage.awaited, *blockage.waiting) if not set(each.ranks) & set(who)])}",
         evidence=[
-            Evidence(cause.rank.rank, "stacks", f"{function} handles {name}{before}"),
+            Evidence(
+                cause.rank.rank, "stacks", f"{function} handles {name}, which interrupted {cause.interrupted.function}"
+            ),
             *words.sides(run, blockage),
         ],
         remedy=f"Send {name} to all ranks, or to their launcher. In a handler, only set a flag, and let the ranks agree on it in "

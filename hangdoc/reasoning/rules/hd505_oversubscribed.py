@@ -51,7 +51,7 @@ The evidence shows the number of threads per rank.
 from collections.abc import Iterator
 
 from hangdoc.reasoning.causes.pace import PUSHED, Crowd, find_crowd
-from hangdoc.reasoning.ranks.movement import describe_delay, kernel_thread
+from hangdoc.reasoning.ranks.movement import cores_used, describe_delay, kernel_thread
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Host, Machine, Process
@@ -59,6 +59,8 @@ from hangdoc.snapshot import Host, Machine, Process
 _THROTTLED = 0.15
 """Share of the observation for which the group was throttled, summed over its cores."""
 _SWAPPED_BYTES = 50_000_000
+_MOST_OF_CORES = 0.75
+"""Who uses this share of the cores of a host keeps itself from them."""
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -66,10 +68,12 @@ def check(run: Run) -> Iterator[Draft]:
     for host in run.hosts:
         here = {r.rank: r.process for r in run.on(host.name) if r.process is not None and r.moving}
         if here:
-            yield from _throttled(host, here)
-            yield from _kept_from_cores(run, host)
-            if (crowd := find_crowd(run, host)) is not None:
+            throttled, crowd = list(_throttled(host, here)), find_crowd(run, host)
+            yield from throttled
+            if crowd is not None:
                 yield _crowded(crowd)
+            elif not throttled:
+                yield from _without_core(run, host)
             if isinstance(host.machine, Machine):
                 yield from _swapping(host, host.machine, here)
 
@@ -90,26 +94,37 @@ def _throttled(host: Host, here: dict[int, Process]) -> Iterator[Draft]:
             )
 
 
-def _kept_from_cores(run: Run, host: Host) -> Iterator[Draft]:
+def _without_core(run: Run, host: Host) -> Iterator[Draft]:
     """The ranks of which the training thread is ready to run, and waits for a core for most of the time."""
-    ranks = {rank.rank: rank.process for rank in run.on(host.name) if rank.process is not None}
+    ranks = {rank.rank: rank for rank in run.on(host.name) if rank.process is not None}
     delays = {
         number: delay
-        for number, process in ranks.items()
-        if (delay := describe_delay(process, kernel_thread(process, run.ranks[number].thread))) is not None
+        for number, rank in ranks.items()
+        if rank.process is not None
+        and (delay := describe_delay(rank.process, kernel_thread(rank.process, rank.thread))) is not None
     }
-    if delays:
-        load = ""
-        if isinstance(host.machine, Machine):
-            load = f" (load {host.machine.load_1m:.0f} on {host.machine.cores} cores)"
-        yield Draft(
-            confidence=0.85,
-            culprits=delays,
-            summary=f"{words.are(delays)} kept from the cores of {host.name} by other programs{load}",
-            evidence=[Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]],
-            remedy="Find out what else runs there, and end it, or give the ranks a larger share: their niceness, and the weight "
-            "of their control group (cpu.weight, cpu.shares).",
-        )
+    if not delays or not isinstance(host.machine, Machine):
+        return
+    own = sum(
+        cores_used(process) for rank in ranks.values() for process in (rank.process, *run.helpers(rank)) if process
+    )
+    cores = f"{host.machine.cores} core{'s' * (host.machine.cores != 1)}"
+    by_itself = own >= _MOST_OF_CORES * host.machine.cores
+    yield Draft(
+        confidence=0.85,
+        culprits=delays,
+        summary=f"{words.are(delays)} ready to run and {words.verb(delays, 'gets', 'get')} no core of {host.name}: "
+        + (
+            f"the run needs more than its {cores}"
+            if by_itself
+            else f"other programs have them (load {host.machine.load_1m:.0f} on {cores})"
+        ),
+        evidence=[Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]],
+        remedy="Start fewer ranks or dataloader workers here."
+        if by_itself
+        else "Find out what else runs there, and end it, or give the ranks a larger share: their niceness, and the weight of "
+        "their control group (cpu.weight, cpu.shares).",
+    )
 
 
 def _crowded(crowd: Crowd) -> Draft:

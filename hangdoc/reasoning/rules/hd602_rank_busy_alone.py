@@ -113,19 +113,19 @@ def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     holds = [run.ranks[number].hold for number in blockage.culprits]
     lock = next((hold.lock for hold in holds if isinstance(hold, GetsRequests) and hold.lock is not None), None)
     if lock is not None:
-        meanwhile.append(
-            Evidence(None, "stack", f"pid {lock[0]}: {lock[1]}; another of its threads waits for that lock")
-        )
+        meanwhile.append(Evidence(None, "stack", f"a thread of pid {lock.pid} waits for a lock: {lock.what}"))
     what = "idle" if sure else "idle, or waiting for what never comes"
     return Draft(
         confidence=0.75 if sure else 0.6,
         summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
         evidence=words.sides(run, blockage, meanwhile),
-        remedy=f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
+        remedy=f"Look at the threads of pid {lock.pid}: some of them wait for a lock that none of them releases."
+        if lock is not None and lock.sure
+        else f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
         f"{_IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY}",
         commands=next_steps.stack_of(tasks[0].pid)
         if tasks
-        else next_steps.stack_of(lock[0])
+        else next_steps.stack_of(lock.pid)
         if lock is not None
         else ()
         if sure and isinstance(kind, Idle)

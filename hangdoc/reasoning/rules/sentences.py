@@ -125,7 +125,7 @@ _AGREE = {
 """What makes ranks agree, by what decides a condition."""
 _END_IT = (
     "If an exception made a rank leave out a call, let it end the rank, or tell all ranks of it (all_reduce a flag) before they "
-    "continue the loop. A `continue` under a condition does the same without one."
+    "continue the loop. A `continue` under a condition leaves out calls, too."
 )
 
 
