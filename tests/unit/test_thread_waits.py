@@ -19,6 +19,7 @@ from hangdoc.reasoning.model.holds import (
     Serves,
     WaitsForInput,
 )
+from hangdoc.reasoning.ranks import loader
 from hangdoc.reasoning.ranks.enders import find_engine, with_end
 from hangdoc.reasoning.ranks.thread_waits import Engine, ThreadWait, Waiter, find_wait
 from hangdoc.snapshot import (
@@ -34,7 +35,7 @@ from hangdoc.snapshot import (
     PythonThread,
     Stack,
 )
-from tests.unit.builders import frame, rank
+from tests.unit.builders import frame, local, rank
 
 MAIN, LOADER, WRITER = 100, 101, 102
 GET = (frame("Queue.get", 171, "/usr/lib/python3.11/queue.py", library=True), frame("train", 12))
@@ -376,3 +377,23 @@ def test_a_server_whose_handler_is_locked_out_for_ever_serves_nobody(twice: bool
     serves = process((kernel(MAIN, "poll", LISTENS), SERVE), (kernel(48, "futex"), handler))
     hold = wait_of(serves, connections=(AT_8000,)).hold
     assert isinstance(hold, AtLock if twice else Serves)
+
+
+@pytest.mark.parametrize(
+    ("other", "shared", "dead"),
+    [
+        (frame("run", 9, "/lib/python3.11/threading.py", library=True), False, True),
+        (frame("fetch", 11, source="time.sleep(40)"), False, False),  # it may have the lock
+        (frame("run", 9, "/lib/python3.11/threading.py", library=True), True, False),  # another process may have it
+    ],
+)
+def test_a_worker_at_a_lock_is_stuck_only_if_no_other_thread_can_have_it(
+    other: Frame, shared: bool, dead: bool
+) -> None:
+    """A thread of it fetches the next shard with the lock held. The run went on after "hung"."""
+    takes = frame("get", 21, source="with self.lock:", locals=(local("self", "<Shards>", address=1),))
+    memory = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", inode=5)
+    worker = process(
+        (kernel(MAIN, "futex", *([memory] if shared else [])), (takes,)), (kernel(LOADER, "futex"), (other,))
+    )
+    assert loader._is_at_dead_lock(replace(worker, stack_before=worker.stack)) is dead

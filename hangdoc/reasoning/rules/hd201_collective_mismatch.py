@@ -94,8 +94,8 @@ def _call_of_handler(run: Run, blockage: Blockage, cause: HandlerCalls) -> Draft
             ),
             *words.sides(run, blockage),
         ],
-        remedy=f"Send {name} to all ranks, or to their launcher. In a handler, only set a flag, and let the ranks agree on it in "
-        "their loop (all_reduce).",
+        remedy="In a handler, only set a flag, and let the ranks agree on it in their loop (all_reduce). A rank that waits in a "
+        "call does not come to its own handler.",
     )
 
 
