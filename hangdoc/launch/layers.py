@@ -42,7 +42,7 @@ class LaunchLine:
     host: str | None
     layers: tuple[Layer, ...]
     around: dict[str, str] = field(default_factory=dict)
-    """The options of the launchers around it (srun, mpirun), and the image of its container."""
+    """The options of srun and mpirun that start this launcher, and the image of its container."""
 
 
 @dataclass
@@ -54,9 +54,10 @@ class _Cursor:
     folder: str
     host: str | None = None
     layers: list[Layer] = field(default_factory=list)
-    around: dict[str, str] = field(default_factory=dict)
+    around: list[dict[str, str]] = field(default_factory=list)
+    """The options of each launcher and the image of each container among the removed layers."""
     starter: Launched | None = None
-    """srun or mpirun among the removed layers, which starts a rank if the rest is Python."""
+    """The last srun or mpirun among the removed layers, which starts a rank if the rest is Python. `around` has its options."""
 
     def peel(self, count: int, why: str) -> None:
         """Remove the first `count` words as one layer."""
@@ -74,7 +75,7 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
     environment = {**simple.scope.environment(), **simple.assignments}
     cursor = _Cursor(list(simple.words), environment, simple.scope.folder)
     if outer is not None:
-        cursor.host, cursor.layers, cursor.around = outer.host, list(outer.layers), outer.around
+        cursor.host, cursor.layers, cursor.around = outer.host, list(outer.layers), list(outer.around)
     host = cursor.host
     if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in cursor.layers):
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
@@ -109,7 +110,8 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
             cursor.layers.append(
                 Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
             )
-            cursor.around, cursor.starter = {**cursor.around, **launched.options}, launched
+            cursor.around.append(launched.options)
+            cursor.starter = launched
             cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
             continue
         exported = _list_exported(launched)
@@ -122,7 +124,11 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
 
 
 def _line(launched: Launched, cursor: _Cursor) -> LaunchLine:
-    return LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers), cursor.around)
+    """The launch by `launched`, which may be the starter of the cursor."""
+    around: dict[str, str] = {}
+    for options in cursor.around:
+        around |= options if options is not launched.options else {}
+    return LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers), around)
 
 
 def _list_exported(launched: Launched) -> dict[str, str]:
@@ -289,7 +295,7 @@ def _container(cursor: _Cursor) -> None:
     cursor.environment = {**cursor.environment, **container.variables}
     cursor.folder = container.folder if container.folder is not None else cursor.folder
     if container.image is not None:
-        cursor.around = {**cursor.around, CONTAINER_IMAGE: container.image}
+        cursor.around.append({CONTAINER_IMAGE: container.image})
     cursor.peel(container.count, container.why)
 
 

@@ -323,6 +323,32 @@ def test_an_option_of_a_launcher_or_a_container_is_compared(line: str, other: st
         assert bool(row.why) == (differs or standing != "unknown")
 
 
+NODE = "torchrun --nnodes 2 --nproc-per-node 8 --tee 3 --master-addr n0 --node-rank"
+
+
+def test_an_option_around_the_launcher_is_not_one_of_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
+    """A number of processes is one of ranks only where srun starts the ranks itself."""
+    first, second = f"srun -n1 -w n0 --tee=x {NODE} 0 t.py", f"ssh n1 {NODE} 1 t.py"
+    assert run(["launch-diff", first, second]) == 0
+    assert "n (around): how many times it starts the launcher" in capsys.readouterr().out
+    compared = {(row.origin, row.name): row.values for row in compare([*launches(first), *launches(second)])}
+    assert (compared["launcher", "tee"], compared["around", "tee"]) == (("3", "3"), ("x", None))
+    assert run(["launch-explain", f"srun -n2 {NODE} 0 t.py"]) == 0
+    shown = capsys.readouterr().out
+    assert "n 2 (around)" in shown
+    assert "number of ranks" not in shown
+    assert "world size: 16 ranks" in shown
+    assert run(["launch-diff", "srun -n1 python t.py", "srun -n2 python t.py"]) == 1
+
+
+def test_srun_that_starts_the_ranks_is_not_around_the_launcher() -> None:
+    (line,) = launches("srun -n 8 --container-image=a apptainer exec b python t.py")
+    assert line.launched.options == {"n": "8", "container-image": "a"}
+    assert line.around == {"container-image": "b"}
+    (line,) = launches("srun -N2 mpirun -np 8 apptainer exec b python t.py")
+    assert (line.launched.options, line.around) == ({"n": "8"}, {"nodes": "2", "container-image": "b"})
+
+
 def test_a_container_that_is_there_has_no_image_in_the_line() -> None:
     assert "container-image" not in rows("docker exec -e A=1 worker torchrun t.py")
 
