@@ -292,7 +292,7 @@ def _env(cursor: _Cursor) -> None:
 
 def _container(cursor: _Cursor) -> None:
     container = containers.read(cursor.words)
-    cursor.environment = {**cursor.environment, **container.variables}
+    cursor.environment = container.environment(cursor.environment)
     cursor.folder = container.folder if container.folder is not None else cursor.folder
     if container.image is not None:
         cursor.around.append({CONTAINER_IMAGE: container.image})

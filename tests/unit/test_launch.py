@@ -349,6 +349,36 @@ def test_srun_that_starts_the_ranks_is_not_around_the_launcher() -> None:
     assert (line.launched.options, line.around) == ({"n": "8"}, {"nodes": "2", "container-image": "b"})
 
 
+@pytest.mark.parametrize(
+    ("line", "environment", "folder"),
+    [
+        ("A=0 apptainer exec --workdir /scratch i.sif torchrun t.py", {"A": "0"}, ""),  # where its /tmp is
+        ("apptainer exec --pwd=/w --workdir=/scratch i.sif torchrun t.py", {}, "/w"),
+        ("singularity exec --env A=1,B=2 --env C=3,4 i.sif torchrun t.py", {"A": "1", "B": "2", "C": "3,4"}, ""),
+        ("""apptainer exec --env '"A=1,2",B=x=y' i.sif torchrun t.py""", {"A": "1,2", "B": "x=y"}, ""),
+        ("A=0 B=0 apptainer exec -e --env B=1 i.sif torchrun t.py", {"B": "1"}, ""),
+        ("A=0 apptainer exec --containall i.sif torchrun t.py", {}, ""),
+        ("A=0 B=0 docker run -e A -e C -e D=1,E=2 image torchrun t.py", {"A": "0", "D": "1,E=2"}, ""),
+    ],
+)
+def test_what_a_container_makes_of_variables_and_directories(
+    line: str, environment: dict[str, str], folder: str
+) -> None:
+    (launch,) = launches(line)
+    assert (launch.environment, launch.folder) == (environment, folder)
+    kept = "with the variables of this shell" if line.startswith("A=0 apptainer exec --workdir") else "only with"
+    assert any(kept in layer.why for layer in launch.layers) or not line.startswith("A=0")
+
+
+@pytest.mark.parametrize("option", ["-e A=1", "-w /w", "--workdir /w", "--"])
+def test_each_word_after_the_image_belongs_to_the_command(option: str) -> None:
+    """What the image starts with these words is not in the line."""
+    for start in ("docker run image", "docker exec worker", "apptainer exec i.sif"):
+        assert launches(f"{start} {option} torchrun t.py") == []
+    (line,) = launches("kubectl exec pod-0 -c main -- torchrun t.py")
+    assert line.launched.program == "t.py"
+
+
 def test_a_container_that_is_there_has_no_image_in_the_line() -> None:
     assert "container-image" not in rows("docker exec -e A=1 worker torchrun t.py")
 
