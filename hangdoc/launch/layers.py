@@ -59,6 +59,10 @@ class _Cursor:
     starter: Launched | None = None
     """The last srun or mpirun among the removed layers, which starts a rank if the rest is Python. `around` has its options."""
 
+    def go_to(self, host: str) -> None:
+        """Go to a new shell on a host, which has nothing from this one."""
+        self.host, self.environment, self.folder, self.starter = host, {}, "", None
+
     def peel(self, count: int, why: str) -> None:
         """Remove the first `count` words as one layer."""
         self.layers.append(Layer(" ".join(self.words[:count]), why))
@@ -76,6 +80,7 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
     cursor = _Cursor(list(simple.words), environment, simple.scope.folder)
     if outer is not None:
         cursor.host, cursor.layers, cursor.around = outer.host, list(outer.layers), list(outer.around)
+        cursor.starter = outer.starter
     host = cursor.host
     if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in cursor.layers):
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
@@ -95,8 +100,8 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
                 if cursor.host != host
                 else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder, simple.scope.expansion)
             )
-            for inner_command in commands(inner, scope):
-                yield from _unwrap(inner_command, cursor, depth)
+            found = [line for inner_command in commands(inner, scope) for line in _unwrap(inner_command, cursor, depth)]
+            yield from _without_preparation(found, cursor.starter)
             return
         if name in _WRAPPERS:
             _WRAPPERS[name](cursor)
@@ -121,6 +126,14 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
         launched = replace(launched, options=options)
         yield _line(launched, cursor)
         return
+
+
+def _without_preparation(lines: list[LaunchLine], starter: Launched | None) -> list[LaunchLine]:
+    """The launches in a shell that `starter` starts, which runs each command of the text on each node. Python is the launch only
+    if the text has no launcher, and then the last one: those before it prepare (`python -m pip install`)."""
+    if starter is None:
+        return lines
+    return [line for line in lines if line.launched.options is not starter.options] or lines[-1:]
 
 
 def _line(launched: Launched, cursor: _Cursor) -> LaunchLine:
@@ -185,8 +198,7 @@ def _find_nested(name: str, cursor: _Cursor) -> str | None:
             index += 2 if len(words[index]) == 2 and words[index][1] in _SSH_VALUES else 1
         if index >= len(words):
             return None
-        cursor.host = words[index].rpartition("@")[2]
-        cursor.environment, cursor.folder = {}, ""
+        cursor.go_to(words[index].rpartition("@")[2])
         return _inner_text(
             cursor,
             index + 1,
@@ -194,8 +206,7 @@ def _find_nested(name: str, cursor: _Cursor) -> str | None:
         )
     if name in ("pdsh", "clush") and "-w" in words[:-1]:
         index = words.index("-w")
-        cursor.host = words[index + 1]
-        cursor.environment, cursor.folder = {}, ""
+        cursor.go_to(words[index + 1])
         return _inner_text(cursor, index + 2, f"runs the rest on each host of {cursor.host}")
     if name in ("bash", "sh", "zsh", "dash") and any(w.startswith("-") and "c" in w for w in words[1:4]):
         index = next(i for i, w in enumerate(words) if i and w.startswith("-") and "c" in w)

@@ -1,5 +1,6 @@
 """Launch lines in the shapes that people use."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -350,9 +351,34 @@ def test_srun_that_starts_the_ranks_is_not_around_the_launcher() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("cd /w && python train.py", ["srun train.py"]),
+        ("bash -c 'python train.py --lr 1'", ["srun train.py"]),
+        ("python -m pip install x; python prep.py && torchrun train.py", ["torchrun train.py"]),
+        ("bash -c 'python prep.py'; torchrun train.py", ["torchrun train.py"]),
+        ("python -m pip install x\npython prep.py\npython -u train.py; echo done", ["srun train.py"]),
+        ("python prep.py; srun -n 2 python a.py; mpirun -n 4 python b.py", ["srun a.py", "mpirun b.py"]),
+        ("ssh n1 'python train.py'", []),
+        ("make", []),
+    ],
+)
+@pytest.mark.parametrize("start", ["srun -n 8", "srun -n 8 apptainer exec i.sif"])
+def test_srun_starts_the_program_that_a_shell_of_it_runs(start: str, text: str, starts: list[str]) -> None:
+    found = launches(f"{start} bash -c {shlex.quote(text)}")
+    assert [f"{line.launched.tool} {line.launched.program}" for line in found] == starts
+    if starts == ["srun train.py"]:
+        assert (found[0].launched.options, "n" in found[0].around) == ({"n": "8"}, False)
+
+
+def test_python_in_a_shell_that_nothing_starts_on_the_nodes_is_no_launch() -> None:
+    assert launches("bash -c 'python train.py'") == []
+
+
+@pytest.mark.parametrize(
     ("line", "environment", "folder"),
     [
-        ("A=0 apptainer exec --workdir /scratch i.sif torchrun t.py", {"A": "0"}, ""),  # where its /tmp is
+        ("A=0 apptainer exec --workdir /tmp i.sif torchrun t.py", {"A": "0"}, ""),  # where /tmp of the container is
         ("apptainer exec --pwd=/w --workdir=/scratch i.sif torchrun t.py", {}, "/w"),
         ("singularity exec --env A=1,B=2 --env C=3,4 i.sif torchrun t.py", {"A": "1", "B": "2", "C": "3,4"}, ""),
         ("""apptainer exec --env '"A=1,2",B=x=y' i.sif torchrun t.py""", {"A": "1,2", "B": "x=y"}, ""),
@@ -366,8 +392,16 @@ def test_what_a_container_makes_of_variables_and_directories(
 ) -> None:
     (launch,) = launches(line)
     assert (launch.environment, launch.folder) == (environment, folder)
-    kept = "with the variables of this shell" if line.startswith("A=0 apptainer exec --workdir") else "only with"
-    assert any(kept in layer.why for layer in launch.layers) or not line.startswith("A=0")
+
+
+def test_a_container_says_whether_it_passes_the_variables_on() -> None:
+    for line, passes in (
+        ("apptainer exec i.sif torchrun t.py", "with the variables of this shell"),
+        ("apptainer exec -e i.sif torchrun t.py", "only with the variables that --env sets"),
+        ("docker exec -e A=1 worker torchrun t.py", "only with the variables that --env sets"),
+    ):
+        ((layer,),) = [launch.layers for launch in launches(line)]
+        assert layer.why == f"runs the rest in a container, {passes}"
 
 
 @pytest.mark.parametrize("option", ["-e A=1", "-w /w", "--workdir /w", "--"])
