@@ -111,19 +111,18 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
             yield from _plain_python(cursor)
             return
         launched = launchers.read(*split)
-        if launched.tool in STARTS_ANYTHING and _starts_another(launched):
-            cursor.layers.append(
-                Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
-            )
-            cursor.around.append(launched.options)
-            cursor.starter = launched
-            cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
-            continue
+        layer = Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
         exported = _list_exported(launched)
         cursor.environment |= exported  # as variables they are compared, and need no second row as options
         again = {launchers.EXPORTED + name for name in exported}
         options = {name: value for name, value in launched.options.items() if name not in again}
         launched = replace(launched, options=options)
+        if launched.tool in STARTS_ANYTHING and _starts_another(launched):
+            cursor.layers.append(layer)
+            cursor.around.append(launched.options)
+            cursor.starter = launched
+            cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
+            continue
         yield _line(launched, cursor)
         return
 

@@ -295,6 +295,10 @@ def test_an_exported_variable_is_no_option_and_hides_none() -> None:
     (line,) = launches("mpirun -np 4 -x n=3 -x FOO=1 python train.py")
     assert line.environment == {"n": "3", "FOO": "1"}
     assert line.launched.options == {"n": "4"}
+    for command in ("torchrun t.py", "bash -c 'torchrun t.py'", "env B=2 python t.py"):
+        (line,) = launches(f"mpirun -np 4 -x n=3 -x PATH {command}")
+        assert line.environment["n"] == "3"
+        assert line.around | line.launched.options == {"n": "4", "x PATH": "(set)"}
 
 
 IMAGE = "srun --container-image=nvcr.io#nvidia/pytorch:24.05-py3"
