@@ -4,6 +4,7 @@ The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.set
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 from hangdoc import settings
 from hangdoc.launch import launchers, options
@@ -87,10 +88,14 @@ def _strip_folder(program: str | None) -> str:
 
 
 def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
-    given = [line.around | line.launched.options for line in lines]
     ignored = [_list_ignored(line) for line in lines]
+    own = _align_by_name(line.launched.options for line in lines)
     return [
-        *(_compare_launcher_option(name, values, ignored) for name, values in _align_by_name(given)),
+        *(_compare_launcher_option(name, values, ignored) for name, values in own),
+        *(
+            _compare_option(name, values, "around", *options.option(name, around=True))
+            for name, values in _align_by_name(line.around for line in lines)
+        ),
         *_check_rendezvous(lines),
     ]
 
@@ -104,7 +109,12 @@ def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored:
     if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)):
         return Row(name=name, origin="launcher", standing="inert", values=values,
                    why="has an effect only with the static rendezvous")  # fmt: skip
-    standing, why = options.option(name)
+    return _compare_option(name, values, "launcher", *options.option(name, around=False))
+
+
+def _compare_option(
+    name: str, values: tuple[str | None, ...], origin: Literal["launcher", "around"], standing: Standing, why: str
+) -> Row:
     differs, wrong = len(set(values)) > 1, False
     if standing == "must differ":
         set_values = [value for value in values if value is not None]
@@ -114,7 +124,7 @@ def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored:
         wrong = differs
     elif standing == "unknown" and differs:
         why = why or "hangdoc does not know this option"
-    return Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong)
+    return Row(name=name, origin=origin, standing=standing, values=values, why=why, wrong=wrong)
 
 
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:

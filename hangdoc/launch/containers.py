@@ -1,10 +1,11 @@
 """Commands that run another one in a container: their options, the image, and what they set for the command."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-_ONLY_GIVEN = "runs the rest in a container, only with the variables that -e sets"
+_ONLY_GIVEN = "runs the rest in a container, only with the variables that --env sets"
 _WITH_OWN = "runs the rest in a container, with the variables of this shell"
 
 
@@ -14,7 +15,12 @@ class _Program:
 
     values: frozenset[str]
     """Options with a value in the next word, besides those below."""
-    why: str = _ONLY_GIVEN
+    inherits: bool = False
+    """Whether the command has the variables of this shell."""
+    clean: frozenset[str] = frozenset()
+    """Options with which it has not."""
+    lists_variables: bool = False
+    """Whether an option may set several variables: `--env A=1,B=2`."""
     variables: frozenset[str] = frozenset({"-e", "--env"})
     folders: frozenset[str] = frozenset({"-w", "--workdir"})
     images: frozenset[str] = frozenset()
@@ -22,7 +28,7 @@ class _Program:
     names_image: frozenset[str] = frozenset({"run", "create"})
     """Verbs whose first word is the image. That of the others is a container that is there."""
     after: frozenset[str] = frozenset()
-    """Options with a value that may follow the first word."""
+    """Options with a value that may follow the first word. Without these, each word after it belongs to the command."""
 
 
 _DOCKER = _Program(
@@ -35,12 +41,14 @@ _DOCKER = _Program(
 )  # fmt: skip
 _SINGULARITY = _Program(
     values=frozenset({
-        "-B", "--bind", "-H", "--home", "-o", "--overlay", "-S", "--scratch", "-W", "--mount", "--env-file", "--network",
-        "--network-args", "--add-caps", "--drop-caps", "--security", "--hostname", "--fusemount", "--apply-cgroups",
+        "-B", "--bind", "-H", "--home", "-o", "--overlay", "-S", "--scratch", "-W", "--workdir", "--mount", "--env-file",
+        "--network", "--network-args", "--add-caps", "--drop-caps", "--security", "--hostname", "--fusemount", "--apply-cgroups",
     }),
-    why=_WITH_OWN,
+    inherits=True,
+    clean=frozenset({"-e", "--cleanenv", "-C", "--containall"}),
+    lists_variables=True,
     variables=frozenset({"--env"}),
-    folders=frozenset({"--pwd", "--cwd", "--workdir"}),
+    folders=frozenset({"--pwd", "--cwd"}),
     names_image=frozenset({"exec", "run"}),
 )  # fmt: skip
 _PROGRAMS = {
@@ -57,7 +65,7 @@ _PROGRAMS = {
     "apptainer": _SINGULARITY,
     "enroot": _Program(
         values=frozenset({"-c", "--conf", "-m", "--mount", "--rc"}),
-        why=_WITH_OWN,
+        inherits=True,
         folders=frozenset(),
         names_image=frozenset({"start"}),
     ),
@@ -72,23 +80,37 @@ class Container:
 
     count: int
     """How many words these are."""
-    why: str
+    inherits: bool
+    """Whether the command has the variables of this shell, besides those below."""
     image: str | None = None
     folder: str | None = None
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str | None] = field(default_factory=dict)
+    """None is for the value that the variable has in this shell: `-e NAME`."""
+
+    @property
+    def why(self) -> str:
+        """What it does, for readers."""
+        return _WITH_OWN if self.inherits else _ONLY_GIVEN
+
+    def environment(self, outer: Mapping[str, str]) -> dict[str, str]:
+        """The variables of the command. `outer`: those of this shell that are known."""
+        given = {name: outer.get(name) if value is None else value for name, value in self.variables.items()}
+        kept = outer if self.inherits else {}
+        return {**kept, **{name: value for name, value in given.items() if value is not None}}
 
 
 def read(words: Sequence[str]) -> Container:
     """Read `docker run [OPTIONS] IMAGE command` and the like. The first word is in NAMES."""
     program = _PROGRAMS[PurePath(words[0]).name]
-    found = Container(2, program.why)
+    found = Container(2, program.inherits)
     _take_options(found, program, words, program.values)
     if found.count < len(words) and words[found.count] != "--":
         first = words[found.count]
         found.image = first if words[1] in program.names_image else found.image
         found.count += 1
-    _take_options(found, program, words, program.after)
-    found.count += words[found.count : found.count + 1] == ["--"]
+    if program.after:
+        _take_options(found, program, words, program.after)
+        found.count += words[found.count : found.count + 1] == ["--"]
     return found
 
 
@@ -102,9 +124,22 @@ def _take_options(found: Container, program: _Program, words: Sequence[str], val
             found.count += 1
         found.count += 1
         if name in program.variables:
-            variable, _, content = value.partition("=")
-            found.variables[variable] = content
+            for setting in _split(value) if program.lists_variables else (value,):
+                variable, equals, content = setting.partition("=")
+                found.variables[variable] = content if equals else None
+        elif name in program.clean:
+            found.inherits = False
         elif name in program.folders:
             found.folder = value
         elif name in program.images:
             found.image = value
+
+
+def _split(value: str) -> list[str]:
+    """The settings in `A=1,B=2`. With one `=`, a comma belongs to the value (pflag/string_to_string.go)."""
+    if value.count("=") < 2:
+        return [value.strip('"')]
+    try:
+        return next(csv.reader([value]), [])
+    except csv.Error:
+        return [value]

@@ -42,7 +42,7 @@ class LaunchLine:
     host: str | None
     layers: tuple[Layer, ...]
     around: dict[str, str] = field(default_factory=dict)
-    """The options of the launchers around it (srun, mpirun), and the image of its container."""
+    """The options of srun and mpirun that start this launcher, and the image of its container."""
 
 
 @dataclass
@@ -54,9 +54,14 @@ class _Cursor:
     folder: str
     host: str | None = None
     layers: list[Layer] = field(default_factory=list)
-    around: dict[str, str] = field(default_factory=dict)
+    around: list[dict[str, str]] = field(default_factory=list)
+    """The options of each launcher and the image of each container among the removed layers."""
     starter: Launched | None = None
-    """srun or mpirun among the removed layers, which starts a rank if the rest is Python."""
+    """The last srun or mpirun among the removed layers, which starts a rank if the rest is Python. `around` has its options."""
+
+    def go_to(self, host: str) -> None:
+        """Go to a new shell on a host, which has nothing from this one."""
+        self.host, self.environment, self.folder, self.starter = host, {}, "", None
 
     def peel(self, count: int, why: str) -> None:
         """Remove the first `count` words as one layer."""
@@ -74,7 +79,8 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
     environment = {**simple.scope.environment(), **simple.assignments}
     cursor = _Cursor(list(simple.words), environment, simple.scope.folder)
     if outer is not None:
-        cursor.host, cursor.layers, cursor.around = outer.host, list(outer.layers), outer.around
+        cursor.host, cursor.layers, cursor.around = outer.host, list(outer.layers), list(outer.around)
+        cursor.starter = outer.starter
     host = cursor.host
     if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in cursor.layers):
         cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
@@ -94,8 +100,8 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
                 if cursor.host != host
                 else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder, simple.scope.expansion)
             )
-            for inner_command in commands(inner, scope):
-                yield from _unwrap(inner_command, cursor, depth)
+            found = [line for inner_command in commands(inner, scope) for line in _unwrap(inner_command, cursor, depth)]
+            yield from _without_preparation(found, cursor.starter)
             return
         if name in _WRAPPERS:
             _WRAPPERS[name](cursor)
@@ -105,24 +111,36 @@ def _unwrap(simple: Simple, outer: _Cursor | None, depth: int) -> Iterator[Launc
             yield from _plain_python(cursor)
             return
         launched = launchers.read(*split)
-        if launched.tool in STARTS_ANYTHING and _starts_another(launched):
-            cursor.layers.append(
-                Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
-            )
-            cursor.around, cursor.starter = {**cursor.around, **launched.options}, launched
-            cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
-            continue
+        layer = Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
         exported = _list_exported(launched)
         cursor.environment |= exported  # as variables they are compared, and need no second row as options
         again = {launchers.EXPORTED + name for name in exported}
         options = {name: value for name, value in launched.options.items() if name not in again}
         launched = replace(launched, options=options)
+        if launched.tool in STARTS_ANYTHING and _starts_another(launched):
+            cursor.layers.append(layer)
+            cursor.around.append(launched.options)
+            cursor.starter = launched
+            cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
+            continue
         yield _line(launched, cursor)
         return
 
 
+def _without_preparation(lines: list[LaunchLine], starter: Launched | None) -> list[LaunchLine]:
+    """The launches in a shell that `starter` starts, which runs each command of the text on each node. Python is the launch only
+    if the text has no launcher, and then the last one: those before it prepare (`python -m pip install`)."""
+    if starter is None:
+        return lines
+    return [line for line in lines if line.launched.options is not starter.options] or lines[-1:]
+
+
 def _line(launched: Launched, cursor: _Cursor) -> LaunchLine:
-    return LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers), cursor.around)
+    """The launch by `launched`, which may be the starter of the cursor."""
+    around: dict[str, str] = {}
+    for options in cursor.around:
+        around |= options if options is not launched.options else {}
+    return LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers), around)
 
 
 def _list_exported(launched: Launched) -> dict[str, str]:
@@ -179,8 +197,7 @@ def _find_nested(name: str, cursor: _Cursor) -> str | None:
             index += 2 if len(words[index]) == 2 and words[index][1] in _SSH_VALUES else 1
         if index >= len(words):
             return None
-        cursor.host = words[index].rpartition("@")[2]
-        cursor.environment, cursor.folder = {}, ""
+        cursor.go_to(words[index].rpartition("@")[2])
         return _inner_text(
             cursor,
             index + 1,
@@ -188,8 +205,7 @@ def _find_nested(name: str, cursor: _Cursor) -> str | None:
         )
     if name in ("pdsh", "clush") and "-w" in words[:-1]:
         index = words.index("-w")
-        cursor.host = words[index + 1]
-        cursor.environment, cursor.folder = {}, ""
+        cursor.go_to(words[index + 1])
         return _inner_text(cursor, index + 2, f"runs the rest on each host of {cursor.host}")
     if name in ("bash", "sh", "zsh", "dash") and any(w.startswith("-") and "c" in w for w in words[1:4]):
         index = next(i for i, w in enumerate(words) if i and w.startswith("-") and "c" in w)
@@ -286,10 +302,10 @@ def _env(cursor: _Cursor) -> None:
 
 def _container(cursor: _Cursor) -> None:
     container = containers.read(cursor.words)
-    cursor.environment = {**cursor.environment, **container.variables}
+    cursor.environment = container.environment(cursor.environment)
     cursor.folder = container.folder if container.folder is not None else cursor.folder
     if container.image is not None:
-        cursor.around = {**cursor.around, CONTAINER_IMAGE: container.image}
+        cursor.around.append({CONTAINER_IMAGE: container.image})
     cursor.peel(container.count, container.why)
 
 

@@ -1,4 +1,5 @@
-"""What the options of launchers are for: which must be the same on all nodes, which must differ, and why."""
+"""What the options of launchers are for: which must be the same on all nodes, which must differ, and why. srun and mpirun start
+the ranks, or another launcher on each node: a number of processes is not the same in both cases."""
 
 from hangdoc.launch.rows import Standing
 
@@ -14,7 +15,25 @@ _NODES: tuple[Standing, str] = ("must agree", "each node waits for this number o
 _HOSTS: tuple[Standing, str] = ("cosmetic", "the hosts on which it starts")
 _OUTPUT: tuple[Standing, str] = ("cosmetic", "where the output of the ranks goes")
 _PRINTED: tuple[Standing, str] = ("cosmetic", "changes only what is printed")
+_STARTED: tuple[Standing, str] = ("should agree", "how many times it starts the launcher, on all nodes together")
+_STARTED_PER_NODE: tuple[Standing, str] = ("should agree", "how many times it starts the launcher on each node")
+_IN_BOTH: dict[str, tuple[Standing, str]] = {
+    **dict.fromkeys(("label", "quiet", "report-bindings", "tag-output", "unbuffered", "verbose"), _PRINTED),
+    "host": _HOSTS,
+    "nodelist": _HOSTS,
+    "partition": ("cosmetic", "the queue of the cluster"),
+    "job-name": ("cosmetic", "the name of the job"),
+    CONTAINER_IMAGE: _IMAGE,
+    "container": _IMAGE,
+    "container-name": _IMAGE,
+    "container-mounts": ("should agree", "the directories of the host that the container has: code and data"),
+    "x": ("unknown", "exports a variable, whose value this text does not contain"),
+    "mca": ("should agree", "a parameter of MPI"),
+    "gmca": ("should agree", "a parameter of MPI"),
+    "genv": ("should agree", "a variable of all ranks"),
+}
 _OPTIONS: dict[str, tuple[Standing, str]] = {
+    **_IN_BOTH,
     "nnodes": ("must agree", "each agent waits for this number of nodes"),
     "node-rank": ("must differ", "identifies the node; the master is 0"),
     "master-addr": _ADDRESS,
@@ -31,7 +50,6 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "log-dir": _OUTPUT,
     "redirects": _OUTPUT,
     "tee": _OUTPUT,
-    **dict.fromkeys(("label", "quiet", "report-bindings", "tag-output", "unbuffered", "verbose"), _PRINTED),
     "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
     "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
     "num-machines": _NODES,
@@ -45,22 +63,22 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "n": _RANKS,
     "num-processes": _RANKS,
     "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
-    "host": _HOSTS,
-    "nodelist": _HOSTS,
-    "partition": ("cosmetic", "the queue of the cluster"),
-    "job-name": ("cosmetic", "the name of the job"),
-    CONTAINER_IMAGE: _IMAGE,
-    "container": _IMAGE,
-    "container-name": _IMAGE,
-    "container-mounts": ("should agree", "the directories of the host that the container has: code and data"),
-    "x": ("unknown", "exports a variable, whose value this text does not contain"),
-    "mca": ("should agree", "a parameter of MPI"),
-    "gmca": ("should agree", "a parameter of MPI"),
-    "genv": ("should agree", "a variable of all ranks"),
 }
+"""Of the launcher that starts the ranks."""
+_AROUND: dict[str, tuple[Standing, str]] = {
+    **_IN_BOTH,
+    "n": _STARTED,
+    "ntasks": _STARTED,
+    "nodes": ("should agree", "the number of nodes on which it starts the launcher"),
+    "ntasks-per-node": _STARTED_PER_NODE,
+    "npernode": _STARTED_PER_NODE,
+    "ppn": _STARTED_PER_NODE,
+}
+"""Of srun, mpirun and containers around it."""
 
 
-def option(name: str) -> tuple[Standing, str]:
-    """The standing of an option of a launcher, and why: a clause about the option, empty where nothing is known. `x NAME` and
-    `mca NAME` are options that have a name themselves."""
-    return _OPTIONS.get(name) or _OPTIONS.get(name.partition(" ")[0], _UNKNOWN)
+def option(name: str, *, around: bool) -> tuple[Standing, str]:
+    """The standing of an option of the launcher, or of one around it, and why: a clause about the option, empty where nothing is
+    known. `x NAME` and `mca NAME` are options that have a name themselves."""
+    known = _AROUND if around else _OPTIONS
+    return known.get(name) or known.get(name.partition(" ")[0], _UNKNOWN)

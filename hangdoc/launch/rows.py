@@ -14,7 +14,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One option, argument or variable in all lines."""
 
     name: str
-    origin: Literal["where", "launcher", "program", "argument", "variable"]
+    origin: Literal["where", "launcher", "around", "program", "argument", "variable"]
+    """`around` is an option of srun, mpirun or a container that starts the launcher."""
     standing: Standing
     values: tuple[str | None, ...]
     """One for each line; None if not given."""

@@ -65,7 +65,7 @@ def _may_be_apart(reports: Sequence[NodeReport], plan: Plan) -> bool:
     if nodes == 1:
         return False
     if len(reports) == 1:
-        return len(_other_agents(reports[0], plan)) + 1 < nodes
+        return len(_other_agents(reports[0], reports, plan)) + 1 < nodes
     places = {
         (report.machine_id, report.machine.net_namespace if isinstance(report.machine, Machine) else None)
         for report in reports
@@ -73,8 +73,12 @@ def _may_be_apart(reports: Sequence[NodeReport], plan: Plan) -> bool:
     return len(reports) < nodes or len(places) > 1 or any(None in place for place in places)
 
 
-def _other_agents(report: NodeReport, plan: Plan) -> list[Agent]:
-    """The running launchers on a node that are other nodes of the launch, one for each node rank."""
+def _other_agents(report: NodeReport, reports: Sequence[NodeReport], plan: Plan) -> list[Agent]:
+    """The waiting launchers on a node that are other nodes of the launch, one for each node rank. If as many wait as the launch
+    has nodes, they are another run of the same line."""
+    waiting = {(each.machine_id or each.node, agent.pid) for each in reports for agent in each.agents}
+    if len(waiting) >= _count_nodes(reports, plan):
+        return []
     if plan.node_rank is None:
         return list(report.agents)
     by_rank = {agent.node_rank or 0: agent for agent in report.agents}  # 0 is torchrun's default
@@ -130,7 +134,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             )
             orphan = ", an orphan" if holder.orphan else ""
             command = shorten(" ".join(holder.argv), 80) or holder.name
-            if holder.pid in [agent.pid for agent in _other_agents(report, plan)]:
+            if holder.pid in [agent.pid for agent in _other_agents(report, reports, plan)]:
                 yield Check(name="master port", status="pass",
                             text=f"{holder.port}{origin} on {report.node} belongs to a node of this launch, pid {holder.pid} "
                             f"({command}{old})")  # fmt: skip

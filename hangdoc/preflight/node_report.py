@@ -196,9 +196,13 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
 
 
 def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Iterator[Agent]:
-    """The launchers of this user that already run here as nodes of the planned launch."""
+    """The launchers of this user that wait here as nodes of the planned launch. One that has ranks has met its other nodes.
+    One whose processes can't be read may have."""
+    at_work = {target.owner for target in running.values() if target.role == "rank"}
     for pid, target in running.items():
         if (launch := target.launch) is None or plan.master is None or launch.endpoint != plan.master:
+            continue
+        if pid in at_work or target.unreadable_below:
             continue
         if natural((launch.nnodes or "").rpartition(":")[2]) == plan.nodes and proc.user(pid) == os.geteuid():
             yield Agent(pid=pid, node_rank=launch.node_rank)

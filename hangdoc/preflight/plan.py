@@ -56,7 +56,8 @@ class Attach(Value, frozen=True, kw_only=True):
 
 
 class Agent(Value, frozen=True, kw_only=True):
-    """A launcher of the node that waits at the master of the plan, for as many nodes: it is a node of the same launch."""
+    """A launcher of the node that waits at the master of the plan, for as many nodes, and has no ranks yet: it is a node of the
+    same launch, unless there are as many of them as nodes."""
 
     pid: int
     node_rank: int | None

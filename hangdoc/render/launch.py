@@ -16,7 +16,8 @@ _STYLE = {
     "must differ": "bold", "must agree": "bold", "suspicious": "yellow", "should agree": "", "tuning": "cyan", "inert": "dim",
     "cosmetic": "dim", "unknown": "",
 }  # fmt: skip
-
+_SETTINGS = ("launcher", "around", "argument", "variable")
+"""The origins of rows that an explanation shows."""
 _LEAST = 16
 """Columns for the name and the value of a setting."""
 
@@ -41,7 +42,7 @@ def comparison(
         )
         style = "bold red" if row.wrong else _STYLE[row.standing]
         table.add_row(
-            mark, Text(clean(row.name), style), Text(row.standing, style), *(Text(_show_value(v)) for v in row.values)
+            mark, Text(_name(row), style), Text(row.standing, style), *(Text(_show_value(v)) for v in row.values)
         )
     print_blocks(console, [table])
     _print_reasons(rows, console, whole)
@@ -63,16 +64,21 @@ def _print_reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
         console.print()
     for row in shown:
         style = "bold red" if row.wrong else _STYLE[row.standing]
-        print_blocks(console, [Text.assemble((f"{clean(row.name)}: ", style), row.why)])
+        print_blocks(console, [Text.assemble((f"{_name(row)}: ", style), row.why)])
 
 
 def _show_value(value: str | None) -> str:
     return "-" if value is None else clean(value)
 
 
+def _name(row: Row, value: str = "") -> str:
+    """The name of a setting, and its value. srun around torchrun may have an option of the same name."""
+    return f"{clean(row.name)}{value}{' (around)' if row.origin == 'around' else ''}"
+
+
 def _joint(row: Row) -> str:
     """The text between name and value: variables and arguments without a dash, as Hydra has them, are written with `=`."""
-    return " " if row.origin == "launcher" or row.name.startswith("-") else "="
+    return " " if row.origin in ("launcher", "around") or row.name.startswith("-") else "="
 
 
 def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequence[Row], console: Console) -> None:
@@ -81,10 +87,10 @@ def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], rows: Sequ
     layers.append((f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", ""))
     settings = []
     for row in rows:
-        if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
+        if row.values[0] is not None and row.origin in _SETTINGS and row.name != "launcher":
             value = "" if row.values[0] == "(set)" else f"{_joint(row)}{clean(row.values[0])}"
             why = row.why or "hangdoc does not know this setting"
-            settings.append((f"{clean(row.name)}{value}", f"{row.standing}: {why}"))
+            settings.append((_name(row, value), f"{row.standing}: {why}"))
     for depth, (text, why) in enumerate(layers):
         parts = Text.assemble((text, "bold"), f"   {why}")
         print_blocks(console, [Padding(parts, (0, 0, 0, 2 * depth), expand=False)])

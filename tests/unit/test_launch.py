@@ -1,5 +1,6 @@
 """Launch lines in the shapes that people use."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -294,6 +295,10 @@ def test_an_exported_variable_is_no_option_and_hides_none() -> None:
     (line,) = launches("mpirun -np 4 -x n=3 -x FOO=1 python train.py")
     assert line.environment == {"n": "3", "FOO": "1"}
     assert line.launched.options == {"n": "4"}
+    for command in ("torchrun t.py", "bash -c 'torchrun t.py'", "env B=2 python t.py"):
+        (line,) = launches(f"mpirun -np 4 -x n=3 -x PATH {command}")
+        assert line.environment["n"] == "3"
+        assert line.around | line.launched.options == {"n": "4", "x PATH": "(set)"}
 
 
 IMAGE = "srun --container-image=nvcr.io#nvidia/pytorch:24.05-py3"
@@ -321,6 +326,95 @@ def test_an_option_of_a_launcher_or_a_container_is_compared(line: str, other: st
         row = rows(line, second)[name]
         assert (row.standing, row.differs, row.wrong) == (standing, differs, False)
         assert bool(row.why) == (differs or standing != "unknown")
+
+
+NODE = "torchrun --nnodes 2 --nproc-per-node 8 --tee 3 --master-addr n0 --node-rank"
+
+
+def test_an_option_around_the_launcher_is_not_one_of_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
+    """A number of processes is one of ranks only where srun starts the ranks itself."""
+    first, second = f"srun -n1 -w n0 --tee=x {NODE} 0 t.py", f"ssh n1 {NODE} 1 t.py"
+    assert run(["launch-diff", first, second]) == 0
+    assert "n (around): how many times it starts the launcher" in capsys.readouterr().out
+    compared = {(row.origin, row.name): row.values for row in compare([*launches(first), *launches(second)])}
+    assert (compared["launcher", "tee"], compared["around", "tee"]) == (("3", "3"), ("x", None))
+    assert run(["launch-explain", f"srun -n2 {NODE} 0 t.py"]) == 0
+    shown = capsys.readouterr().out
+    assert "n 2 (around)" in shown
+    assert "number of ranks" not in shown
+    assert "world size: 16 ranks" in shown
+    assert run(["launch-diff", "srun -n1 python t.py", "srun -n2 python t.py"]) == 1
+
+
+def test_srun_that_starts_the_ranks_is_not_around_the_launcher() -> None:
+    (line,) = launches("srun -n 8 --container-image=a apptainer exec b python t.py")
+    assert line.launched.options == {"n": "8", "container-image": "a"}
+    assert line.around == {"container-image": "b"}
+    (line,) = launches("srun -N2 mpirun -np 8 apptainer exec b python t.py")
+    assert (line.launched.options, line.around) == ({"n": "8"}, {"nodes": "2", "container-image": "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("cd /w && python train.py", ["srun train.py"]),
+        ("bash -c 'python train.py --lr 1'", ["srun train.py"]),
+        ("python -m pip install x; python prep.py && torchrun train.py", ["torchrun train.py"]),
+        ("bash -c 'python prep.py'; torchrun train.py", ["torchrun train.py"]),
+        ("python -m pip install x\npython prep.py\npython -u train.py; echo done", ["srun train.py"]),
+        ("python prep.py; srun -n 2 python a.py; mpirun -n 4 python b.py", ["srun a.py", "mpirun b.py"]),
+        ("ssh n1 'python train.py'", []),
+        ("make", []),
+    ],
+)
+@pytest.mark.parametrize("start", ["srun -n 8", "srun -n 8 apptainer exec i.sif"])
+def test_srun_starts_the_program_that_a_shell_of_it_runs(start: str, text: str, starts: list[str]) -> None:
+    found = launches(f"{start} bash -c {shlex.quote(text)}")
+    assert [f"{line.launched.tool} {line.launched.program}" for line in found] == starts
+    if starts == ["srun train.py"]:
+        assert (found[0].launched.options, "n" in found[0].around) == ({"n": "8"}, False)
+
+
+def test_python_in_a_shell_that_nothing_starts_on_the_nodes_is_no_launch() -> None:
+    assert launches("bash -c 'python train.py'") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "environment", "folder"),
+    [
+        ("A=0 apptainer exec --workdir /tmp i.sif torchrun t.py", {"A": "0"}, ""),  # where /tmp of the container is
+        ("apptainer exec --pwd=/w --workdir=/scratch i.sif torchrun t.py", {}, "/w"),
+        ("singularity exec --env A=1,B=2 --env C=3,4 i.sif torchrun t.py", {"A": "1", "B": "2", "C": "3,4"}, ""),
+        ("""apptainer exec --env '"A=1,2",B=x=y' i.sif torchrun t.py""", {"A": "1,2", "B": "x=y"}, ""),
+        ("A=0 B=0 apptainer exec -e --env B=1 i.sif torchrun t.py", {"B": "1"}, ""),
+        ("A=0 apptainer exec --containall i.sif torchrun t.py", {}, ""),
+        ("A=0 B=0 docker run -e A -e C -e D=1,E=2 image torchrun t.py", {"A": "0", "D": "1,E=2"}, ""),
+    ],
+)
+def test_what_a_container_makes_of_variables_and_directories(
+    line: str, environment: dict[str, str], folder: str
+) -> None:
+    (launch,) = launches(line)
+    assert (launch.environment, launch.folder) == (environment, folder)
+
+
+def test_a_container_says_whether_it_passes_the_variables_on() -> None:
+    for line, passes in (
+        ("apptainer exec i.sif torchrun t.py", "with the variables of this shell"),
+        ("apptainer exec -e i.sif torchrun t.py", "only with the variables that --env sets"),
+        ("docker exec -e A=1 worker torchrun t.py", "only with the variables that --env sets"),
+    ):
+        ((layer,),) = [launch.layers for launch in launches(line)]
+        assert layer.why == f"runs the rest in a container, {passes}"
+
+
+@pytest.mark.parametrize("option", ["-e A=1", "-w /w", "--workdir /w", "--"])
+def test_each_word_after_the_image_belongs_to_the_command(option: str) -> None:
+    """What the image starts with these words is not in the line."""
+    for start in ("docker run image", "docker exec worker", "apptainer exec i.sif"):
+        assert launches(f"{start} {option} torchrun t.py") == []
+    (line,) = launches("kubectl exec pod-0 -c main -- torchrun t.py")
+    assert line.launched.program == "t.py"
 
 
 def test_a_container_that_is_there_has_no_image_in_the_line() -> None:

@@ -210,7 +210,15 @@ def test_a_loopback_master_fails_unless_the_nodes_are_on_one_host() -> None:
 
 @pytest.mark.parametrize(
     ("running", "own", "fails"),
-    [((0,), 1, False), ((None,), 1, False), ((1,), 1, True), ((0,), None, False), ((), 1, True), ((0, 1), 1, False)],
+    [
+        ((0,), 1, False),
+        ((None,), 1, False),
+        ((1,), 1, True),  # this node itself: no second one can listen there
+        ((0,), None, False),
+        ((), 1, True),
+        ((0, 1), 1, True),  # another run of the same line
+        ((None, None), None, True),
+    ],
 )
 def test_the_other_node_of_a_loopback_master_already_runs_here(
     running: tuple[int | None, ...], own: int | None, fails: bool
@@ -220,7 +228,17 @@ def test_the_other_node_of_a_loopback_master_already_runs_here(
     here = local(1, agents=agents, holder=holder)
     failed = failing([here], [], replace(LOCAL, node_rank=own))
     assert ("master's name" in failed, "own name" in failed) == (fails, fails)
-    assert ("master port" in failed) == (running == (1,))  # this node itself: no second one can listen there
+    assert ("master port" in failed) == (fails and bool(running))
+
+
+def test_as_many_agents_as_nodes_are_another_run_on_whatever_host_they_wait() -> None:
+    holder = Listener(port=29500, namespace="", pid=7, name="pt_elastic", argv=("torchrun",))
+    agent = Agent(pid=7, node_rank=None)
+    master = node(1, agents=(agent,), holder=holder)
+    assert "master port" not in failing([master, node(2)])
+    assert "belongs to pid 7" in failing([master, node(2, agents=(agent,))])["master port"].text
+    same = {"machine_id": "boot pid:[1]", "agents": (agent,)}
+    assert "master port" not in failing([replace(master, **same), node(2, **same)])  # one agent, in two reports
 
 
 @pytest.mark.parametrize(
@@ -236,10 +254,16 @@ def test_a_launcher_that_waits_at_the_master_is_a_node_of_the_launch(
     launch = launch_of("pt_elastic", tuple(line.split()), {})
     own = os.getpid()
     launcher = Target(own, 1, "launcher", "pt_elastic", tuple(line.split()), "S", 0, None, launch=launch)
-    monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered({own: launcher}, []))
+    found = {own: launcher}
+    monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(found, []))
     assert [agent.pid for agent in node_report.gather(plan).agents] == [own]
     assert node_report.gather(replace(plan, master="127.0.0.1:1")).agents == ()
     assert node_report.gather(replace(plan, nodes=3)).agents == ()
+    launcher.unreadable_below = 1
+    assert node_report.gather(plan).agents == ()
+    launcher.unreadable_below = 0
+    found[own + 1] = Target(own + 1, own, "rank", "python", ("python", "t.py"), "S", 0, None, owner=own)
+    assert node_report.gather(plan).agents == ()  # it trains
 
 
 def test_a_launch_without_its_script_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
