@@ -29,6 +29,7 @@ _PAUSE_NS = 1_000_000
 _WAKES_BY_OBSERVERS = 4
 """What a thread uses at most that an observer stops and continues."""
 _WAKES_OF_A_PAUSE = 2
+"""By so many wakes two threads may differ that are read one after the other while an observer pauses them."""
 _READY, _DELAYED = 0.8, 0.5
 """A thread that is ready to run for this share of the window computes; one that waits for so much of it is kept from that."""
 
