@@ -141,7 +141,7 @@ def launcher_gone(proc: ProcFS, table: ProcessTable, pid: int) -> bool:
 
 def is_launcher(entry: Entry) -> bool:
     """Whether a process starts ranks and looks after them, by its name and command line."""
-    return launchers.launch_of(entry.stat.name, entry.argv) is not None
+    return launchers.split(entry.stat.name, entry.argv) is not None
 
 
 def starters(table: ProcessTable, pid: int) -> Iterator[int]:

@@ -13,7 +13,7 @@ from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, tid_of
+from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
 from hangdoc.snapshot import Clocks, Frame, Holder, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
@@ -101,16 +101,12 @@ def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None
 def _is_at_dead_lock(worker: Process) -> bool:
     """Whether a worker is at a lock of its own process, and none of its other threads may have it: one in the user's code may
     wait for a server with the lock held."""
-    at_locks = locks.find_threads_at_locks(worker)
-    waiting = {tid_of(worker, thread) for thread, _ in at_locks}
+    waiting = {tid_of(worker, thread) for thread, _ in locks.find_threads_at_locks(worker)}
+    if not waiting or not locks.others_are_idle(worker, waiting):
+        return False
     others = [thread for thread in observed.python_threads(worker) if tid_of(worker, thread) not in waiting]
-    shared = any(
-        file.kind == "shared-memory"
-        for tid in waiting
-        if (main := find_kernel_thread(worker, tid))
-        for file in main.files
-    )
-    return bool(waiting) and not shared and not any(map(user_frames, others)) and locks.others_are_idle(worker, waiting)
+    files = (file for kernel in observed.threads(worker) if kernel.tid in waiting for file in kernel.files)
+    return not any(map(user_frames, others)) and not any(file.kind == "shared-memory" for file in files)
 
 
 def _find_own_loading(thread: PythonThread) -> Frame | None:

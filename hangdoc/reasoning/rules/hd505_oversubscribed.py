@@ -59,6 +59,10 @@ from hangdoc.snapshot import Host, Machine, Process
 _THROTTLED = 0.15
 """Share of the observation for which the group was throttled, summed over its cores."""
 _SWAPPED_BYTES = 50_000_000
+_GIVE_A_LARGER_SHARE = (
+    "Find out what else runs there, and end it, or give the ranks a larger share: their niceness, and the weight of their "
+    "control group (cpu.weight, cpu.shares)."
+)
 _MOST_OF_CORES = 0.75
 """Who uses this share of the cores of a host keeps itself from them."""
 
@@ -109,21 +113,15 @@ def _without_core(run: Run, host: Host) -> Iterator[Draft]:
         cores_used(process) for rank in ranks.values() for process in (rank.process, *run.helpers(rank)) if process
     )
     cores = f"{host.machine.cores} core{'s' * (host.machine.cores != 1)}"
-    by_itself = own >= _MOST_OF_CORES * host.machine.cores
+    why, remedy = f"other programs have them (load {host.machine.load_1m:.0f} on {cores})", _GIVE_A_LARGER_SHARE
+    if own >= _MOST_OF_CORES * host.machine.cores:
+        why, remedy = f"the run needs more than its {cores}", "Start fewer ranks or dataloader workers here."
     yield Draft(
         confidence=0.85,
         culprits=delays,
-        summary=f"{words.are(delays)} ready to run and {words.verb(delays, 'gets', 'get')} no core of {host.name}: "
-        + (
-            f"the run needs more than its {cores}"
-            if by_itself
-            else f"other programs have them (load {host.machine.load_1m:.0f} on {cores})"
-        ),
+        summary=f"{words.are(delays)} ready to run and {words.verb(delays, 'gets', 'get')} no core of {host.name}: {why}",
         evidence=[Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]],
-        remedy="Start fewer ranks or dataloader workers here."
-        if by_itself
-        else "Find out what else runs there, and end it, or give the ranks a larger share: their niceness, and the weight of "
-        "their control group (cpu.weight, cpu.shares).",
+        remedy=remedy,
     )
 
 

@@ -114,22 +114,20 @@ def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     lock = next((hold.lock for hold in holds if isinstance(hold, GetsRequests) and hold.lock is not None), None)
     if lock is not None:
         meanwhile.append(Evidence(None, "stack", f"a thread of pid {lock.pid} waits for a lock: {lock.what}"))
+    remedy = f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
+    remedy += _IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY
+    if lock is not None and lock.sure:
+        remedy = f"Look at the threads of pid {lock.pid}: some of them wait for a lock that none of them releases."
+    commands: tuple[next_steps.Command, ...] | None = () if sure and isinstance(kind, Idle) else None
+    if (pid := tasks[0].pid if tasks else lock.pid if lock is not None else None) is not None:
+        commands = next_steps.stack_of(pid)
     what = "idle" if sure else "idle, or waiting for what never comes"
     return Draft(
         confidence=0.75 if sure else 0.6,
         summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
         evidence=words.sides(run, blockage, meanwhile),
-        remedy=f"Look at the threads of pid {lock.pid}: some of them wait for a lock that none of them releases."
-        if lock is not None and lock.sure
-        else f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
-        f"{_IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY}",
-        commands=next_steps.stack_of(tasks[0].pid)
-        if tasks
-        else next_steps.stack_of(lock.pid)
-        if lock is not None
-        else ()
-        if sure and isinstance(kind, Idle)
-        else None,
+        remedy=remedy,
+        commands=commands,
     )
 
 

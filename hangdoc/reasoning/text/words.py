@@ -11,7 +11,7 @@ from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import values_by_rank as values_by_rank
 from hangdoc.phrases import verb as verb
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import short, user_frames
+from hangdoc.reasoning.evidence.stack import innermost_user_frame, short
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import (
     Asleep,
@@ -92,14 +92,15 @@ def them(which: Iterable[int]) -> str:
 def place(rank: Rank) -> str:
     """Where a rank is in the user's code, with the source line; or, if it waits for another of its threads, where that is."""
     other = rank.hold.thread if rank.hold is not None else None
-    frame = next(iter(user_frames(other)), None) if other is not None else None
-    if other is not None and frame is not None:
-        source = f" `{frame.source}`" if frame.source else ""
-        return f"at {short(frame.file)}:{frame.line}{source}, in its thread {other.name or other.tid}"
+    if other is not None and (frame := innermost_user_frame(other)) is not None:
+        return f"{_at(short(frame.file), frame.line, frame.source)}, in its thread {other.name or other.tid}"
     if rank.where is None:
         return "at an unknown line"
-    source = f" `{rank.where.source}`" if rank.where.source else ""
-    return f"at {rank.where.file}:{rank.where.line}{source}"
+    return _at(rank.where.file, rank.where.line, rank.where.source)
+
+
+def _at(file: str, line: int, source: str | None) -> str:
+    return f"at {file}:{line}" + (f" `{source}`" if source else "")
 
 
 _LOCKS: dict[type, str] = {AtFileLock: "at a file lock", AtSharedLock: "at a lock in shared memory"}
