@@ -29,6 +29,8 @@ _COMMANDS = {
 }
 _ONE_LOOK = ("diagnose", "snapshot")
 """Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
+_COLLECTED = 50_000, 20, 20
+"""Thresholds of the collector in the others, instead of 700, 10, 10: a poll makes many values and hardly a cycle of them."""
 
 
 class _Lazy(click.Group):
@@ -54,6 +56,7 @@ class _Lazy(click.Group):
         command = getattr(import_module(f"hangdoc.cli.{module}"), name)
         if cmd_name not in _ONE_LOOK:
             gc.freeze()
+            gc.set_threshold(*_COLLECTED)
             gc.enable()
         assert isinstance(command, click.Command)  # noqa: S101
         return command

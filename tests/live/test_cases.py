@@ -66,12 +66,12 @@ def test_control(name: str) -> None:
     """From the first moment on: imports, rendezvous, first step; and then in its stride."""
     starting: list[Diagnosis] = []
     with Running(case_of(name), while_starting=lambda run: starting.append(look(run, 0.2)[0])) as run:
-        settled = [look(run)[1] for _ in range(2)]
+        settled = [look(run) for _ in range(2)]
     for found in starting:
         assert found.verdict != "hung"
         assert not [f for job in found.jobs for f in job.findings if f.severity == "error"], found
-    for judged in settled:
-        assert judged.right, judged.complaints()
+    for found, judged in settled:
+        assert judged.right, (judged.complaints(), [finding.summary for job in found.jobs for finding in job.findings])
 
 
 def test_an_agent_that_waits_is_young_before_it_is_hung() -> None:
