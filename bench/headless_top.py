@@ -3,18 +3,19 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
 
-from hangdoc.snapshot import Snapshot
+from hangdoc.commands.looking import Looker
 
 _SETTLED = 8
 """Polls until each rank has been read."""
 _START_SECONDS = 90.0
+_GLANCE = " continued"
 
 
 class HeadlessTop:
@@ -25,15 +26,22 @@ class HeadlessTop:
 
     def polls(self) -> list[float]:
         """When each poll arrived, on the monotonic clock."""
-        return [float(line) for line in self._times.read_text().split()] if self._times.exists() else []
+        return [float(line) for line in self._lines() if not line.endswith(_GLANCE)]
 
-    def measure(self, seconds: float) -> tuple[float, float]:
-        """(polls per second, share of a core with its child processes) in so many seconds from now."""
+    def news(self) -> list[float]:
+        """When the screen was the present: with each poll, and each time that the ranks were seen to continue."""
+        return [float(line.removesuffix(_GLANCE)) for line in self._lines()]
+
+    def _lines(self) -> list[str]:
+        return self._times.read_text().splitlines() if self._times.exists() else []
+
+    def measure(self, seconds: float) -> tuple[float, float, float]:
+        """(polls per second, news per second, share of a core with its child processes) in so many seconds from now."""
         began, used = time.monotonic(), sum(psutil.Process(self.child.pid).cpu_times()[:4])
         time.sleep(seconds)
         length = time.monotonic() - began
         share = (sum(psutil.Process(self.child.pid).cpu_times()[:4]) - used) / length
-        return sum(at > began for at in self.polls()) / length, share
+        return sum(at > began for at in self.polls()) / length, sum(at > began for at in self.news()) / length, share
 
 
 @contextmanager
@@ -52,9 +60,10 @@ def headless_top(*words: str) -> Iterator[HeadlessTop]:
             top.child.wait()
 
 
-def be_top(look: Callable[[], Snapshot], times: Path, **options: float) -> None:
-    """Be `top` until the process is killed, and append the time of each poll to a file. `options` are those of the app."""
-    from hangdoc_tui.app import Polled, Top
+def be_top(looker: Looker, times: Path, **options: float) -> None:
+    """Be `top` until the process is killed, and append the time of each poll and glance to a file. `options` are those of
+    the app."""
+    from hangdoc_tui.app import Continued, Polled, Top
     from hangdoc_tui.source import Live
 
     with times.open("a") as file:
@@ -64,4 +73,8 @@ def be_top(look: Callable[[], Snapshot], times: Path, **options: float) -> None:
                 super().on_polled(message)
                 print(time.monotonic(), file=file, flush=True)
 
-        Noted(Live(look, "bench", 5.0), rate=1.0, **options).run(headless=True, size=(120, 40))
+            def on_continued(self, message: Continued) -> None:
+                super().on_continued(message)
+                print(f"{time.monotonic()}{_GLANCE}", file=file, flush=True)
+
+        Noted(Live(looker, "bench", 5.0), rate=1.0, **options).run(headless=True, size=(120, 40))

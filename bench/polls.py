@@ -124,12 +124,12 @@ def polls(*cases: str) -> None:
                         began, before = time.monotonic(), _busy_seconds()
                         cheap, thinking, share, attached, verdicts = _costs(pid)
                         with headless_top("-m", "bench.polls", "--top", str(pid)) as top:
-                            rate, whole = top.measure(20)
+                            rate, news, whole = top.measure(20)
                         used = (_busy_seconds() - before) / (time.monotonic() - began)
                     print(
                         f"{ranks:3} ranks {state:7} {load:4} ({used:.1f} cores in use): a poll {cheap:6.1f} ms of CPU (aim {aim})"
                         f", its diagnosis {thinking:5.1f}; in total {share:.1%} of a core (aim 5 %), {attached} attaches in "
-                        f"{_POLLS} polls, {verdicts}; top {rate:.2f} polls/s at {whole:.1%} of a core",
+                        f"{_POLLS} polls, {verdicts}; top {rate:.2f} polls/s, {news:.2f} news/s at {whole:.1%} of a core",
                         flush=True,
                     )
 
@@ -148,6 +148,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the ranks must end with this process
     if sys.argv[1:2] == ["--top"]:
         give_way()  # as hangdoc.cli.top
-        be_top(Polling(Options(pids=(int(sys.argv[2]),), window=0.5)).look, Path(sys.argv[3]))
+        be_top(Polling(Options(pids=(int(sys.argv[2]),), window=0.5)), Path(sys.argv[3]))
     else:
         polls(*sys.argv[1:])

@@ -88,6 +88,6 @@ def _describe(gaps: list[float], blocks: int) -> str:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--top"]:
         PRIORITIES[sys.argv[2]]()
-        be_top(Polling(Options(pids=(int(sys.argv[3]),), window=0.5)).look, Path(sys.argv[4]))
+        be_top(Polling(Options(pids=(int(sys.argv[3]),), window=0.5)), Path(sys.argv[4]))
     else:
         priority(*sys.argv[1:])

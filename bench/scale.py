@@ -26,6 +26,7 @@ import msgspec
 
 from bench.headless_top import be_top, headless_top
 from hangdoc import bundle_text, codec
+from hangdoc.commands.looking import Looks
 from hangdoc.fleet.gather import MOST_WHOLE, gather
 from hangdoc.fleet.transport import Transport
 from hangdoc.observe.look.observe import Options
@@ -205,7 +206,7 @@ def hosts(number: int = 1000) -> None:
 def top_of_hosts(number: int = 128, length: float = 60.0) -> None:
     """Measure how often `top` polls so many hosts of eight ranks each."""
     with _recorded(number) as via, headless_top("-m", "bench.scale", "--top", str(number), via) as top:
-        rate, share = top.measure(length)
+        rate, _, share = top.measure(length)
     print(f"top of {number} hosts, {number * _PER_HOST:,} ranks: {rate:.2f} polls/s at {share:.1%} of a core")
 
 
@@ -223,7 +224,7 @@ def _be_top(number: int, via: str, times: Path) -> None:
     secrets.token_hex = lambda size: _NONCE  # type: ignore[assignment,misc]
     transport = Transport(via=tuple(via.split()), remote_command=("/dev/null",))
     names = tuple(f"h{at}" for at in range(number))
-    be_top(lambda: gather(names, Options(), transport), times, budget=BUDGET_OF_HOSTS)
+    be_top(Looks(lambda: gather(names, Options(), transport)), times, budget=BUDGET_OF_HOSTS)
 
 
 def ranks() -> None:

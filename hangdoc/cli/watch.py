@@ -108,7 +108,7 @@ def command(
     give_back_memory()
     targets = targets_of(on_hang or "", webhook, webhook_format)
     make_directory(output)
-    look = looker(options, fleet)
+    look = looker(options, fleet).look
     try:
         ledger = Ledger(state, log)
     except StateError as error:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -48,14 +49,36 @@ def look_at_hosts(
     )
 
 
-def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
-    """A function that takes repeated looks at this host or at the fleet. A look raises nothing for what it cannot read. Raises
-    CommandError for invalid hosts and missing processes."""
+class Looker(Protocol):
+    """Takes repeated looks. Its methods raise nothing for what can't be read."""
+
+    def look(self) -> Snapshot:
+        """One look."""
+        ...
+
+    def continues(self) -> bool | None:
+        """Whether each rank has continued since the last look or the last call of this, at a small part of the cost of a look;
+        None if only a look can tell."""
+        ...
+
+
+class Looks:
+    """Looks of which each is a call of a function."""
+
+    def __init__(self, look: Callable[[], Snapshot]) -> None:
+        self.look = look
+
+    def continues(self) -> None:
+        """Only a look can tell."""
+
+
+def looker(options: Options, fleet: Hosts) -> Looker:
+    """Looks at this host or at the fleet. Raises CommandError for invalid hosts and missing processes."""
     if fleet.hosts is None:
         from hangdoc.observe.look.polling import Polling
 
         check_pids(options)
-        return Polling(options).look
+        return Polling(options)
     from hangdoc.fleet.courier import Courier
     from hangdoc.fleet.gather import gather
 
@@ -63,7 +86,7 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
     hosts, transport = fleet.names(), fleet.transport(options.timeout)
     of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
     courier = Courier(transport, keep=True) if transport.brings() is not None else None
-    return lambda: gather(hosts, of_job, transport, courier=courier)
+    return Looks(lambda: gather(hosts, of_job, transport, courier=courier))
 
 
 def described(options: Options, fleet: Hosts) -> str:

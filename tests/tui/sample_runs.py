@@ -149,6 +149,10 @@ class Freezing:
         at = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=number)
         return Poll(number, at, 0.01, self._snapshot, diagnosis, self._runs)
 
+    def continues(self) -> bool | None:
+        """Only a poll can tell."""
+        return None
+
 
 def _moving(view: RankView, number: int) -> RankView:
     """What a rank does is drawn by its number and the poll's, alike in each run of the tests."""

@@ -253,6 +253,30 @@ async def test_a_screen_that_is_not_the_present_says_how_old_it_is_and_why() -> 
         assert "observed" not in text(top).splitlines()[0]
 
 
+async def test_between_two_polls_of_many_ranks_it_is_asked_whether_they_continue() -> None:
+    """Polls cost so much that they come less often than requested. The first rank that does not continue is a reason for one."""
+    asked: list[int] = []
+
+    class ContinuesThreeTimes(Freezing):
+        polls: int = 0
+
+        def poll(self, number: int) -> Poll:
+            self.polls += 1
+            return replace(super().poll(number), cpu_seconds=0.01 if number < 1 else 60.0)
+
+        def continues(self) -> bool | None:
+            asked.append(self.polls)
+            return (None, True, True, False)[len(asked) - 1] if len(asked) < 5 else None
+
+    hung = codec.read(CORPUS / f"{RECORDED['hung']}.hangdoc")
+    source = ContinuesThreeTimes(hung, freezes_at=1000)
+    top = Top(source, rate=0.5)
+    async with top.run_test(size=(120, 24)) as pilot:
+        await shows(pilot, "calls counted between (requested: 0.5 s)")
+        assert source.polls == 3
+        assert asked[:4] == [2, 2, 2, 2]
+
+
 async def test_pages_open_and_close(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
         for key, words in (
@@ -432,7 +456,7 @@ async def test_signals_are_off_unless_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "state"), [("y", "running"), ("n", "stopped")])
-async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: str, tmp_path: Path) -> None:
+async def test_a_stopped_process_continues_after_a_question(answer: str, state: str, tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         os.kill(child.pid, signal.SIGSTOP)

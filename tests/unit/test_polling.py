@@ -20,6 +20,7 @@ from hangdoc.observe.find.membership import Membership
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks, Reading, Threads, threads_of
 from hangdoc.observe.look.deep_reader import Readings
+from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks.python_stacks import has_run
@@ -347,3 +348,46 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
     assert ages(1, 2) == {1: 2.0, 2: 0.0}
     assert ages(1, 2) == {1: 0.0, 2: 2.0}
     assert ages(1) == {1: 0.0, 2: 0.0}  # it has not run since: that is where it is
+
+
+class CountedRecorders:
+    """Records of two ranks that made three calls a second in a window of two seconds, and what is counted then."""
+
+    def __init__(self, *counts: dict[int, dict[str, int]], made: int = 6) -> None:
+        self.counts, self.made = list(counts), made
+
+    def evidence(self, observation: Any) -> list[tuple[int, str, FlightRecorder]]:
+        record = FlightRecorder(source="memory", age_seconds=0.0, groups=())
+        return [(pid, "recorder", replace(record, entries_in_window=made)) for pid, made in ((1, 60), (2, self.made))]
+
+    def count_calls(self, observation: Any, targets: list[Any]) -> dict[int, dict[str, int]]:
+        return self.counts.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ({1: {"cpu": 8}, 2: {"cpu": 9}}, True),
+        ({1: {"cpu": 8}, 2: {"cpu": 7}}, False),  # rank 2 made none
+        ({1: {"cpu": 8}}, False),  # it has ended
+    ],
+)
+def test_a_glance_tells_whether_each_rank_continues(
+    later: dict[int, dict[str, int]], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("hangdoc.observe.look.glance.time.monotonic", lambda: now)
+    observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)])
+    glance = Glance(CountedRecorders({1: {"cpu": 7}, 2: {"cpu": 7}}, later))  # type: ignore[arg-type]
+    glance.begin(observation, 2.0)
+    now += 0.5
+    assert glance.continues(observation) is None  # rank 2 makes a call in a third of a second: it may not be its turn
+    now += 0.5
+    assert glance.continues(observation) is expected
+
+
+def test_a_glance_says_nothing_of_a_run_in_which_a_rank_made_no_call() -> None:
+    observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)])
+    glance = Glance(CountedRecorders(made=0))  # type: ignore[arg-type]
+    glance.begin(observation, 2.0)
+    assert glance.continues(observation) is None

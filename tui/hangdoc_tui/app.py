@@ -70,6 +70,14 @@ class Polled(Message):
         return isinstance(message, Polled)
 
 
+class Continued(Message):
+    """Each rank has continued since the poll on the screen. `at` is when that was asked, on the monotonic clock."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        super().__init__()
+
+
 class _Views(TabbedContent):
     """The views. Only a visible one gets the focus."""
 
@@ -108,7 +116,9 @@ class Top(Actions):
         """Seconds between two polls at least, because of what they have used."""
         self._ended = False
         self._observed: float | None = None
-        """When the poll on the screen began, on the monotonic clock."""
+        """When it was last seen that the screen shows the present, on the monotonic clock: when its poll began, or later."""
+        self._glances, self._counts_between = 0, False
+        """How often that was seen since the last poll, and whether it was before."""
         self._polling: float | None = None
         """When the poll began that is under way."""
 
@@ -230,10 +240,25 @@ class Top(Actions):
                     if taken >= 0:  # the first one also imports modules
                         self._saving = self._save(poll.cpu_seconds)
                 taken, self._polling = wanted, None
-            # A recorded poll takes almost no time, and must stay on the screen for the whole interval.
-            self.wake.wait(max(_SHORTEST_PAUSE, began + self._every() - time.monotonic()) if live else self._every())
+            if live:
+                self._rest(began + self._every())
+            else:  # a recorded poll takes almost no time, and must stay on the screen for the whole interval
+                self.wake.wait(self._every())
             if self.source.length is not None and not self.paused and self.number == taken:
                 self.number = min(taken + 1, self.source.length - 1)
+
+    def _rest(self, until: float) -> None:
+        """Wait for the time of the next poll. If polls come less often than requested, ask between them whether each rank
+        continues. Poll at once when one does not."""
+        while not self.paused and until - time.monotonic() > self.rate:
+            if self.wake.wait(self.rate):
+                return
+            at, continues = time.monotonic(), self.source.continues()
+            if continues is False:
+                return
+            if continues:
+                self.post_message(Continued(at))
+        self.wake.wait(max(_SHORTEST_PAUSE, until - time.monotonic()))
 
     def _every(self) -> float:
         """Seconds from the beginning of a poll to that of the next one."""
@@ -247,6 +272,11 @@ class Top(Actions):
         self._credit, self._credited = max(earned - cost, -SLOWEST * self._budget), now
         return max(0.0, -self._credit / self._budget)
 
+    def on_continued(self, message: Continued) -> None:
+        """What the screen shows of the run is still so."""
+        self._observed = message.at
+        self._glances += 1
+
     def on_polled(self, message: Polled) -> None:
         """Add a poll to the histories, and draw the visible view. If no rank is left, the ranks that were seen last stay, with
         their age, unless the launcher hangs."""
@@ -258,6 +288,7 @@ class Top(Actions):
             self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
             return
         self.poll, self._before, self._observed = message.poll, self.poll, message.began
+        self._counts_between, self._glances = self._glances > 0, 0
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()
         for job in message.poll.diagnosis.jobs:
@@ -340,6 +371,8 @@ class Top(Actions):
         every = f"every {self._every():.1f} s"
         if self._every() <= self.rate:
             return every
+        if self._counts_between:
+            every += ", calls counted between"
         remedy = f"; {self._run_option}: one run" if len(poll.diagnosis.jobs) > 1 else ""
         return f"{every} (requested: {self.rate:g} s{remedy})"
 

@@ -1,13 +1,14 @@
 """Where the app's polls come from: this host now, or recorded bundles."""
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 from hangdoc import codec
+from hangdoc.commands.looking import Looker
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.look.polling import cpu_seconds
 from hangdoc.reasoning.causes.pace import run_pace
@@ -58,19 +59,27 @@ class Source(Protocol):
         bundle raises BundleError."""
         ...
 
+    def continues(self) -> bool | None:
+        """Whether each rank of the last poll has continued since; None if only a poll can tell."""
+        ...
+
 
 class Live:
-    """Polls of this host, or of the hosts of a fleet. `look` takes a snapshot."""
+    """Polls of this host, or of the hosts of a fleet."""
 
     length = None
 
-    def __init__(self, look: Callable[[], Snapshot], title: str, patience: float) -> None:
-        self._look, self.title, self._patience = look, title, patience
+    def __init__(self, looker: Looker, title: str, patience: float) -> None:
+        self._looker, self.title, self._patience = looker, title, patience
 
     def poll(self, number: int) -> Poll:
         """Take a snapshot and diagnose it."""
         before = cpu_seconds()
-        return _make_poll(number, self._look(), self._patience, before)
+        return _make_poll(number, self._looker.look(), self._patience, before)
+
+    def continues(self) -> bool | None:
+        """As the looker says."""
+        return self._looker.continues()
 
 
 class Recorded:
@@ -87,6 +96,9 @@ class Recorded:
     def poll(self, number: int) -> Poll:
         """The poll of this number. The last four are kept."""
         return self._read(number)
+
+    def continues(self) -> None:
+        """A recording has only polls."""
 
     def _load(self, number: int) -> Poll:
         snapshot = merge(tuple(codec.read(path) for path in self._groups[number]))

@@ -29,6 +29,7 @@ from hangdoc.observe.kernel.clocks import CpuClocks, Threads
 from hangdoc.observe.kernel.machine import machine, swapped
 from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.look.deep_reader import DeepReader
+from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options, each_process, machine_id, not_read, process
 from hangdoc.observe.look.probes import Guard, evidence_of, in_closing_order, make_polled_probes, probe_of
 from hangdoc.observe.stacks import native_stacks
@@ -93,6 +94,7 @@ class Polling:
         self._probes = in_closing_order(make_polled_probes())
         self._clocks, self._sockets = probe_of(self._probes, CpuClocks), probe_of(self._probes, Sockets)
         self._recorders = probe_of(self._probes, FlightRecorders)
+        self._glance = Glance(self._recorders)
         self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
         self._clocks_of_loops: dict[int, Threads] = {}
         """The clocks of each rank when its loops were read, by pid."""
@@ -155,7 +157,14 @@ class Polling:
         snapshot = self._make_snapshot(taken_at, began, gathered)
         for probe in self._probes:
             probe.start_next_window(observation)
+        self._glance.begin(observation, self._ended - began)
         return snapshot
+
+    def continues(self) -> bool | None:
+        """Whether each rank has made a call since the last look, or since this was asked last; None if that can't be told
+        without a look. It costs a small part of one."""
+        self._observation.deadline = Deadline(self._options.timeout)
+        return self._guarded("calls", self._glance.continues, self._observation)
 
     def close(self) -> None:
         """End the polling: release its sockets and the kernel log, and end its threads and the child that asks for the cards."""

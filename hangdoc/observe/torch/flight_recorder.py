@@ -43,8 +43,7 @@ class FlightRecorders:
 
     def open(self, observation: Observation) -> None:
         """Count the calls of each rank."""
-        counts = observation.read_each(_list_living(observation), lambda target: self._count(observation, target))
-        self._made_before |= {pid: made for pid, made in counts.items() if not isinstance(made, Unavailable)}
+        self._made_before |= self.count_calls(observation, _list_living(observation))
 
     def during(self, observation: Observation) -> None:
         """Read the dumps of the ranks whose memory has no record, and whole records already now: at the end of the window, only
@@ -103,9 +102,13 @@ class FlightRecorders:
 
     def find_moving(self, observation: Observation, targets: Iterable[Target]) -> dict[int, bool]:
         """Whether some ranks have made calls since the window began, by pid; without those of which that is not known."""
-        counted = [target for target in targets if target.pid in self._made_before]
-        now = observation.read_each(counted, lambda target: self._count(observation, target))
-        return {pid: made != self._made_before[pid] for pid, made in now.items() if not isinstance(made, Unavailable)}
+        now = self.count_calls(observation, [target for target in targets if target.pid in self._made_before])
+        return {pid: made != self._made_before[pid] for pid, made in now.items()}
+
+    def count_calls(self, observation: Observation, targets: Iterable[Target]) -> dict[int, dict[str, int]]:
+        """How many calls some ranks have made so far, by pid and kind of backend; without those of which that can't be read."""
+        counts = observation.read_each(targets, lambda target: self._count(observation, target))
+        return {pid: made for pid, made in counts.items() if not isinstance(made, Unavailable)}
 
     def _count(self, observation: Observation, target: Target) -> dict[str, int]:
         made = self._reader(target).count(observation, target)

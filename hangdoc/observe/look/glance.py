@@ -1,0 +1,49 @@
+"""Between two polls of many ranks: whether each of them continues to make calls. That costs some bytes of the memory of each."""
+
+import time
+
+from hangdoc.observe.access.observation import Observation
+from hangdoc.observe.torch.flight_recorder import FlightRecorders
+from hangdoc.observe.torch.recorded_progress import has_counted
+from hangdoc.snapshot import FlightRecorder
+
+_FEWEST_CALLS = 2.0
+"""A rank that usually makes fewer calls between two glances may have made none and still continue."""
+
+
+class Glance:
+    """What the last poll has shown, and what has been counted since."""
+
+    def __init__(self, recorders: FlightRecorders) -> None:
+        self._recorders = recorders
+        self._calls_per_second = 0.0
+        """Of the rank that makes the fewest; 0 if one of them makes none, or has no record."""
+        self._counts: dict[int, dict[str, int]] = {}
+        self._counted_at = 0.0
+        """Monotonic time."""
+
+    def begin(self, observation: Observation, window_seconds: float) -> None:
+        """Start from a poll whose window took so long."""
+        ranks = observation.ranks()
+        records = {pid: record for pid, _, record in self._recorders.evidence(observation)}
+        made = [_made_in_window(records.get(target.pid)) for target in ranks]
+        self._calls_per_second = min(made, default=0) / max(window_seconds, 0.001)
+        if self._calls_per_second:
+            self._count(observation)
+
+    def continues(self, observation: Observation) -> bool | None:
+        """Whether each rank has made a call since the last poll or glance that told it. None if that can't be told: a rank made
+        no call in the window of the poll, or so few that there may be none in a time as short as this."""
+        if self._calls_per_second * (time.monotonic() - self._counted_at) < _FEWEST_CALLS:
+            return None
+        before = self._counts
+        self._count(observation)
+        return all(self._counts.get(pid, made) != made for pid, made in before.items())
+
+    def _count(self, observation: Observation) -> None:
+        self._counts = self._recorders.count_calls(observation, observation.ranks())
+        self._counted_at = time.monotonic()
+
+
+def _made_in_window(record: object) -> int:
+    return record.made_in_window if isinstance(record, FlightRecorder) and has_counted({"recorder": record}) else 0
