@@ -43,6 +43,8 @@ ROOTED = frozenset(
 """Collectives with a root: some ranks may come out of them before all have called them."""
 DISTRIBUTES = frozenset(["broadcast", "broadcast_object_list", "scatter", "scatter_object_list"])
 """Collectives by which one rank gives the others what to do."""
+RECEIVES_FROM_ALL = ROOTED - DISTRIBUTES
+"""Collectives whose root can't come out of them before all ranks of the group have sent it theirs."""
 MEETINGS = frozenset(
     ["all_reduce", "all_reduce_coalesced", "barrier", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
      "reduce_scatter", "reduce_scatter_tensor"]

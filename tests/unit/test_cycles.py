@@ -126,6 +126,20 @@ def test_ranks_that_resumed_at_different_epochs() -> None:
     assert "at iteration 10" in str(found.findings[0].evidence)
 
 
+def test_a_rank_that_left_by_a_break_was_in_an_iteration() -> None:
+    """It has completed two, and left in the third."""
+    loop = Loop(line=4, end_line=8, header="for epoch in range(10)", counters=("epoch",), every=1, start=0, bound="10",
+                exits=(Exit(line=7, statement="break", conditions=("bad > 2",)),))  # fmt: skip
+
+    def at(number: int, op: str, line: int, epoch: int) -> Process:
+        return rank(number, *c10d(op), frame("run", line, loops=(loop,), locals=(local("epoch", epoch),)))
+
+    found = job(at(0, "all_reduce", 6, 3), at(1, "barrier", 9, 2))
+    assert blamed(found) == [("left-loop", "HD105", (1,), (0,))]
+    assert "left the loop `for epoch in range(10)` in iteration 3 of 10" in found.findings[0].summary
+    assert "in iteration 4 of 10" in str(found.findings[0].evidence)
+
+
 def test_ranks_on_their_way_and_a_cycle_are_one_blockage() -> None:
     """Rank 2 waits behind the cycle of ranks 0 and 1: a victim of it, and of nothing else."""
     found = job(call(0, "send", 1, world=3), call(1, "send", 0, world=3), call(2, "recv", 0, world=3))

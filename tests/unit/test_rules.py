@@ -17,7 +17,9 @@ from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.rules import all_rules, by_subject
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import (
+    AwaitedFile,
     BeaconReading,
+    CallForm,
     Clocks,
     Connection,
     Connections,
@@ -26,6 +28,7 @@ from hangdoc.snapshot import (
     Exit,
     FileBytes,
     Frame,
+    Holder,
     Host,
     Loop,
     Loops,
@@ -66,6 +69,7 @@ from tests.unit.builders import (
     stack,
     train,
 )
+from tests.unit.recordings import T0_US, history_of, recorder
 
 HEADINGS = [
     "What it finds", "Why it hangs", "Example", "Use instead", "How hangdoc knows", "When it can be wrong", "References",
@@ -402,6 +406,36 @@ def test_a_broadcast_with_two_roots_is_no_mismatch_of_tensors() -> None:
     assert found.findings[0].summary.endswith("with different roots: 0 on ranks 0-1; 1 on rank 2")
 
 
+@pytest.mark.parametrize(
+    ("op", "culprits", "roots"),
+    [
+        ("gather", (2,), "1 on rank 1; 0 on rank 2"),  # rank 0 has left it, so it is no root
+        ("broadcast", (1, 2), "1 on rank 1; 0 on rank 2"),  # the root leaves a broadcast first
+    ],
+)
+def test_the_record_numbers_a_call_with_two_roots_out_of_which_a_rank_has_come(
+    op: str, culprits: tuple[int, ...], roots: str
+) -> None:
+    form, barrier = CallForm(op=op, inputs=("uint8[43]",)), CallForm(op="barrier")
+
+    def made(number: int, *frames: Frame, pending: int) -> Process:
+        forms: dict[CallForm, int] = {}
+        entries = [(at, form, T0_US + at, at == pending) for at in range(1, 6)]
+        entries += [(6, barrier, T0_US + 6, True)] * (pending == 6)
+        record = recorder(history_of(entries, wall_us=T0_US + 60_000_000, forms=forms), forms=forms)
+        return rank(number, *frames, frame("main", 5), world=3, recorder=replace(record, whole=True))
+
+    found = job(
+        snapshot(
+            made(0, *c10d("barrier"), pending=6),
+            made(1, *c10d(op, local("group_src", 1)), pending=5),
+            made(2, *c10d(op, local("group_src", 0)), pending=5),
+        )
+    )
+    assert found.findings[0].summary.endswith(f"with different roots: {roots}")
+    assert found.findings[0].culprits == culprits
+
+
 def test_two_mismatches_at_once_are_one_finding() -> None:
     def calls(number: int, op: str, size: int) -> Process:
         return rank(number, *c10d(op, local("tensor", f"float32[{size}]")), frame(op, 5), world=3)
@@ -605,3 +639,17 @@ def test_ranks_that_torchrun_has_started_again_say_so(restarts: int) -> None:
     assert ("torchrun has started these ranks again" in finding.evidence[0].text) is bool(restarts)
     assert ("log of torchrun" in (finding.remedy or "")) is bool(restarts)
     assert "links between the hosts" not in (finding.remedy or "")  # there is one host
+
+
+def test_ranks_that_could_fill_the_queue_of_the_rank_that_they_wait_for() -> None:
+    """A learner waits for the trajectories of its actors, and one of them has put none before the next broadcast."""
+    holders = tuple(Holder(pid=pid, name="python3", state="S") for pid in (101, 102, 50))
+    pipe = AwaitedFile(kind="pipe", name="pipe:[5]", descriptor=3, holders=holders)
+    learner = rank(0, frame("learn", 6), kernel={"syscall": "read", "files": (pipe,)}, world=3)
+    actors = [rank(number, *c10d("broadcast"), frame("act", 17), world=3) for number in (1, 2)]
+    (finding,) = job(snapshot(learner, *actors)).findings
+    assert (finding.code, finding.culprits) == ("HD202", (0,))
+    assert "ranks 1-2 (pid 101-102) can write to it, and wait for rank 0: each waits for the other" in str(
+        finding.evidence
+    )
+    assert finding.remedy.startswith("Find out why ranks 1-2 came to the call without writing to the pipe first")

@@ -13,6 +13,8 @@ from hangdoc.reasoning.model.holds import (
     Elsewhere,
     EngineStopped,
     GetsRequests,
+    Hold,
+    InEventLoop,
     InFile,
     OnNetwork,
     ReadsPipe,
@@ -132,6 +134,20 @@ def test_the_wait_of_another_thread_says_where_that_is() -> None:
     writer = kernel(LOADER, "write", pipe(5, 900, writes=True), wchan="anon_pipe_write")
     hold = wait_of(process((kernel(MAIN, "futex"), GET), (writer, (frame("save", 40),)))).hold
     assert hold.thread is not None and hold.thread.tid == LOADER
+
+
+@pytest.mark.parametrize(
+    ("holders", "timed", "kind"),
+    [((100,), False, InEventLoop), ((100,), True, OnNetwork), ((100, 900), False, OnNetwork)],
+)
+def test_an_event_loop_that_only_its_own_process_can_wake(
+    holders: tuple[int, ...], timed: bool, kind: type[Hold]
+) -> None:
+    """It watches one end of the pair of sockets by which threads wake it, and this process has the other end."""
+    wakes = AwaitedFile(kind="socket", name="socket:[9]", inode=9, descriptor=11,
+                        holders=tuple(Holder(pid=pid, name="python3", state="S") for pid in holders))  # fmt: skip
+    owner = process((kernel(MAIN, "epoll_wait", wakes, timed=timed), (frame("main", 13),)))
+    assert type(wait_of(replace(owner, pid=MAIN)).hold) is kind
 
 
 def test_the_first_of_several_waits_to_end_counts() -> None:

@@ -30,7 +30,7 @@ _LATELY = 10.0
 """Seconds since the last change of a file that a process at work writes."""
 _TO_TAKE_REQUEST = 1.0
 """Seconds between the end of a request and the wait of the thread that has it."""
-_MAX_HOLDERS = 3
+_MAX_HOLDERS = 8
 _MAX_CONNECTED = 16
 _MAX_TASKS = 100
 _MAX_THREADS = 500
@@ -73,8 +73,9 @@ def judged(
     observed: frozenset[int] = frozenset(),
     since: float | None = None,
 ) -> tuple[Holder, ...] | None:
-    """The first few of some processes, those at work first. It takes up to three seconds, once for all processes of a look.
-    A process that is not at work itself may wait for one that is: a server of queues, a proxy.
+    """The first few of some processes: those at work first, `waiting` and those that started it last. It takes up to three
+    seconds, once for all processes of a look. A process that is not at work itself may wait for one that is: a server of queues,
+    a proxy.
 
     `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: the ranks and
     launchers of this look, whose work is known to have no end for the run: they do not count behind another process. `least`:
@@ -90,7 +91,9 @@ def judged(
         else holder
         for holder in holders
     ]
-    first = sorted(judged_holders, key=lambda holder: not holder.works)[:_MAX_HOLDERS]
+    first = sorted(judged_holders, key=lambda holder: (not holder.works, holder.pid in {waiting, *above}))[
+        :_MAX_HOLDERS
+    ]
     return tuple(
         holder if holder.pid == waiting else _add_receivers(proc, holder, waiting, observed) for holder in first
     )

@@ -57,9 +57,15 @@ class Hold(Struct, frozen=True, kw_only=True):
         return None
 
 
+_SHOWN_HOLDERS = 4
+
+
 def describe_holders(holders: Iterable[Holder]) -> str:
-    """`pid 7 (python, at work), pid 9 (bash, stopped)`."""
-    return ", ".join(f"pid {holder.pid} ({holder.name}{_state(holder)})" for holder in holders)
+    """`pid 7 (python, at work), pid 9 (bash, stopped)`; of more than four, the first three and how many there are."""
+    names = [f"pid {holder.pid} ({holder.name}{_state(holder)})" for holder in holders]
+    if len(names) <= _SHOWN_HOLDERS:
+        return ", ".join(names)
+    return f"{', '.join(names[: _SHOWN_HOLDERS - 1])} and {len(names) - _SHOWN_HOLDERS + 1} other processes"
 
 
 def replies_to_polls(files: Iterable[AwaitedFile]) -> bool:
@@ -425,6 +431,13 @@ class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):
     @property
     def next_request(self) -> str | None:
         return f"{self.what} of another process"
+
+
+class InEventLoop(Elsewhere, frozen=True, kw_only=True):
+    """Its event loop waits, and only its own process can wake it: it has no connection and no timer."""
+
+    NAME = "in-event-loop"
+    what: str | None = "waiting in its event loop for a task or thread of its own"
 
 
 class Unread(Elsewhere, frozen=True, kw_only=True):

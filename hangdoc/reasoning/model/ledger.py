@@ -171,6 +171,12 @@ class Ledger(NamedTuple):
         """The group of a name of which a rank is a member."""
         return next((group for group in self.groups if group.name == name and rank in group.members), None)
 
+    def pending_number(self, name: str | None, rank: int) -> int | None:
+        """The number of the first call of a group that a rank has made and not finished; None if no record shows one."""
+        group = self.group(name, rank)
+        calls = group.ranks.get(rank) if group is not None else None
+        return calls.pending[0].number if calls is not None and calls.source == "recorder" and calls.pending else None
+
     def of_rank(self, rank: int) -> list[tuple[GroupCalls, RankCalls]]:
         """The groups in which a rank's calls are known."""
         return [(group, group.ranks[rank]) for group in self.groups if rank in group.ranks]

@@ -62,6 +62,13 @@ class Wait(Struct, frozen=True, gc=False):
             self.number,
         )
 
+    @property
+    def root_rank(self) -> int | None:
+        """The rank of the root; None if it is not known."""
+        if self.root is None or self.members is None:
+            return self.root
+        return self.members[self.root] if self.root < len(self.members) else None
+
     def with_details(self, **details: Any) -> "Wait":
         """The same wait, with some fields of its operation replaced."""
         return replace(self, operation=replace(self.operation, **details))

@@ -26,6 +26,7 @@ from hangdoc.reasoning.model.holds import (
     ForOthers,
     GetsRequests,
     Hold,
+    InEventLoop,
     InFile,
     OnNetwork,
     ProgramOver,
@@ -684,6 +685,9 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
     online, file = find_peer(waiter), waiter.file
     if online is None and waiter.call in system_calls.NETWORK and file is not None and file.kind == "pipe":
         return ThreadWait("waiting-io", f"waiting for data in {describe_file(file)}", waiter.unknown)
+    if _wakes_itself(waiter):
+        loop = InEventLoop()
+        return ThreadWait("waiting-io", loop.what or "", loop)
     if online is None and waiter.call in system_calls.NETWORK:
         online = OnNetwork()
     children = {helper.pid for helper in waiter.helpers}
@@ -693,6 +697,16 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
         # It asks a child process for the results of others, like the manager of a pool: any of them may give one.
         online = replace(online, period=_longest_sleep(waiter.helpers))
     return ThreadWait("waiting-io", str(online), online) if online is not None else None
+
+
+def _wakes_itself(waiter: Waiter) -> bool:
+    """Whether a thread waits in an event loop without a timer, and all that the loop watches are sockets of which only its own
+    process has the other end: the pair by which threads wake the loop."""
+    if waiter.kernel is None or waiter.call not in system_calls.EVENT_LOOP or waiter.kernel.timed is not False:
+        return False
+    files = waiter.kernel.files
+    alone = (file.kind == "socket" and is_held_only_by(file, waiter.process.pid) for file in files)
+    return bool(files) and all(alone)
 
 
 def _for_events(waiter: Waiter) -> ThreadWait | None:

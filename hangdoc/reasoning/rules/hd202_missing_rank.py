@@ -75,9 +75,9 @@ rank's loop.
 
 from collections.abc import Iterable, Sequence
 
-from hangdoc import settings
+from hangdoc import phrases, settings
 from hangdoc.parse import names_in, shows_address
-from hangdoc.phrases import duration, shorten
+from hangdoc.phrases import duration, shorten, verb
 from hangdoc.program import around
 from hangdoc.reasoning.causes.loops import describe_exit
 from hangdoc.reasoning.evidence import observed
@@ -93,6 +93,7 @@ from hangdoc.reasoning.model.holds import (
     ForOthers,
     GetsRequests,
     Hold,
+    InEventLoop,
     InStore,
     OnNetwork,
     ProgramOver,
@@ -110,6 +111,11 @@ from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Environment, Holder, Receiver
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
+_FIND_SETTER = "Find out which process should set the key, and compare the names of the key on both sides."
+_WAKE_LOOP = (
+    "Find the task that should wake this loop. It may have ended by an exception that nobody has looked at: await every task, or "
+    "run with PYTHONASYNCIODEBUG=1."
+)
 _PROGRAM_OVER = (
     "Look at its log: an exception may have ended the program, or it did not make the call. Make the thread a daemon, or end it "
     "with the program, so that the launcher notices the end of the rank."
@@ -118,6 +124,13 @@ _LEFT_REQUEST = (
     "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
     "ranks."
 )
+_REMEDIES: dict[type[Hold], str] = {
+    GetsRequests: _LEFT_REQUEST,
+    InEventLoop: _WAKE_LOOP,
+    InStore: _FIND_SETTER,
+    ProgramOver: _PROGRAM_OVER,
+}
+"""For what needs no more than its kind."""
 _TELLING = 2
 """Ranks with another value at least, so that one is odd."""
 _BEFORE_REST = 5.0
@@ -136,6 +149,7 @@ _WAITS_TOO_LONG = (
     ChildStopped,
     Elsewhere,
     GetsRequests,
+    InEventLoop,
     InStore,
     OnNetwork,
     ProgramOver,
@@ -162,6 +176,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *_polled_for(first, kind),
         *_own_paths(run, first, kind),
         *_chain(first, sender),
+        *_describe_own_enders(run, blockage, kind),
         *_arrival(first, blockage),
         *dead,
         *inside,
@@ -177,7 +192,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         else 0.75,
         summary=words.awaited(run, blockage) + beyond + because,
         evidence=words.sides(run, blockage, between),
-        remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
+        remedy=_CHILD_ENDED if because else _remedy(run, blockage, kind, inside),
         may_end=not because,
         commands=children.explain_end(run, first)
         or next_steps.continue_after_signal(stopped, "signal")
@@ -323,16 +338,36 @@ def describe_lock(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
     )
 
 
-def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
+def _find_own_enders(run: Run, blockage: Blockage, kind: Hold) -> dict[int, int]:
+    """The ranks that can end a wait outside of the calls, by a pipe or a semaphore, but wait for it themselves, with their
+    pids."""
+    pids = {holder.pid for holder in (kind.holders if isinstance(kind, ReadsPipe | AtSharedLock) else None) or ()}
+    hosts = {alike.first.host for alike in blockage.awaited}
+    waiting = [run.ranks[number] for number in numbers_of(blockage.waiting) if number in run.ranks]
+    return {rank.rank: rank.pid for rank in waiting if rank.pid is not None and rank.pid in pids and rank.host in hosts}
+
+
+def _describe_own_enders(run: Run, blockage: Blockage, kind: Hold) -> list[Evidence]:
+    """Those ranks, with their pids: `kind` names only pids."""
+    enders = _find_own_enders(run, blockage, kind)
+    if not enders:
+        return []
+    who, pids = sorted(enders), sorted(enders.values())
+    first = blockage.awaited[0].first
+    can = f"{words.ranks(who)} (pid {phrases.numbers(pids)}) can {'write to' if isinstance(kind, ReadsPipe) else 'end'} it"
+    waits = f"{verb(who, 'waits', 'wait')} for {words.ranks(numbers_of(blockage.awaited))}"
+    return [Evidence(first.rank, "processes", f"{can}, and {waits}: each waits for the other")]
+
+
+def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
+    if enders := _find_own_enders(run, blockage, kind):
+        without = "writing to the pipe first" if isinstance(kind, ReadsPipe) else "ending that wait"
+        return f"Find out why {words.ranks(sorted(enders))} came to the call without {without}: look at the lines before it."
+    if (remedy := _REMEDIES.get(type(kind))) is not None:
+        return remedy
     match kind:
         case ChildStopped(by=by):
             return next_steps.RESUME[by]
-        case InStore():
-            return "Find out which process should set the key, and compare the names of the key on both sides."
-        case ProgramOver():
-            return _PROGRAM_OVER
-        case GetsRequests():
-            return _LEFT_REQUEST
         case AtFileLock(ends="never", holders=()):
             return (
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "

@@ -60,15 +60,21 @@ def describe_counted(run: Run, blockage: Blockage, cause: CountedOut, remedy: st
 
 
 def left_after(left: LeftLoop, addition: str = "", *, total: int | None = None) -> str:
-    """How far the ranks came that left the loop: ` after 3 batches (addition)`, with `total` ` after 3 of 9 batches`.
-    Of several ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
+    """How far the ranks came that left the loop: ` after 3 batches (addition)`, or with `total`, of a loop with a counter of its
+    own, ` in batch 4 of 9`. Of several ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
     done = count_rounds(left.short.first)[0]
-    count = f"after {_iterations(left, done, total)}" if done is not None else ""
+    count = "" if done is None else _left_at(left, done, total)
     first, *others = left.short.ranks
     if not others:
         return "".join(f" {part}" for part in (count, addition and f"({addition})") if part)
     parts = ", ".join(filter(None, (count and f"rank {first} {count}", addition)))
     return parts and f" ({parts})"
+
+
+def _left_at(left: LeftLoop, done: int, total: int | None) -> str:
+    if total is not None and done < total and left.loop.header.startswith("for "):
+        return f"in {_unit(left, several=False)} {done + 1}{_of(total)}"
+    return f"after {_iterations(left, done, total)}"
 
 
 def _iterations(left: LeftLoop, done: int, total: int | None) -> str:
@@ -98,7 +104,7 @@ def _counters(left: LeftLoop) -> list[Evidence]:
             # The batch that it is in, so that it differs from a rank that left after as many.
             count = f", in {_unit(left, several=False)} {done + 1}{_of(total)}"
         elif done is not None:
-            count = f" after {_iterations(left, done, total)}"
+            count = f" {_left_at(left, done, total)}"
         text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
         lines.append(Evidence(side.first.rank, "progress", text))
     return lines

@@ -269,10 +269,7 @@ def _gets_work(rank: Rank, givers: Collection[int], waiting: Iterable[Class]) ->
         return operation.peer is None or operation.peer in {*givers, *numbers_of(waiting)}
     if operation.op not in call_names.DISTRIBUTES:
         return False
-    root = wait.root
-    if root is not None and wait.members is not None:
-        root = wait.members[root] if root < len(wait.members) else None
-    return root is None or root in givers
+    return wait.root_rank is None or wait.root_rank in givers
 
 
 def _classes_at(waits: Waits, node_sets: Iterable[frozenset[int]]) -> tuple[Class, ...]:

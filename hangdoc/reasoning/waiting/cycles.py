@@ -35,7 +35,7 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     # A rank without a stack may be on either side of a loop.
     placed = all(part.first.thread is not None for part in classes)
     left = find_left_loop(run, classes, classes, waits) if placed else None
-    if left is None and (arguments := different_calls.compare_arguments(classes, complete=False)) is not None:
+    if left is None and (arguments := different_calls.compare_arguments(classes, run.ledger)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks

@@ -37,7 +37,7 @@ from hangdoc.reasoning.model.kinds import (
     Tensors,
     Threads,
 )
-from hangdoc.reasoning.model.ledger import Call, GroupCalls, amounts, describe_amount
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, amounts, describe_amount
 from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
@@ -306,12 +306,7 @@ def classify_same_call(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]
         return Spinning(), ()
     if all(alike.first.wait is not None and alike.first.wait.kind == "store" for alike in classes):
         return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
-    return (
-        compare_arguments(classes, complete=True)
-        or _find_second_threads(classes)
-        or _compare_places(classes)
-        or (SameCall(), ())
-    )
+    return compare_arguments(classes) or _find_second_threads(classes) or _compare_places(classes) or (SameCall(), ())
 
 
 def _compare_places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
@@ -339,22 +334,46 @@ def _find_second_threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, 
     return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for alike, _, _ in calls for n in alike.ranks}))
 
 
-def compare_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
-    """The first call with different roots, or else with different tensors; None for none. Unless all ranks are in it
-    (`complete`), they may be in different ones of a series of calls, whose roots come from a loop or from torch."""
+def compare_arguments(
+    classes: Iterable[Class], ledger: Ledger | None = None
+) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
+    """The first call with different roots, or else with different tensors; None for none. Where other ranks are elsewhere, the
+    ranks may be in different ones of a series of calls, whose roots come from a loop or from torch: then the `ledger` numbers
+    them."""
     by_point: dict[Hashable, list[Class]] = {}
     for alike in classes:
         if alike.first.wait is not None and alike.first.wait.kind == "collective" and not alike.first.moving:
             by_point.setdefault(alike.first.wait.point, []).append(alike)
-    roots = map(_compare_roots, by_point.values()) if complete else ()
+    roots = (_compare_roots(alike, ledger) for alike in by_point.values())
     tensors = map(_compare_tensors, by_point.values())
     return next((blamed for blamed in (*roots, *tensors) if blamed is not None), None)
 
 
-def _compare_roots(classes: list[Class]) -> tuple[Roots, tuple[int, ...]] | None:
-    waits = [(alike, alike.first.wait.root) for alike in classes if alike.first.wait is not None]
-    values = compare_values({n: str(root) for alike, root in waits if root is not None for n in alike.ranks})
-    return (Roots(values=values), values.odd) if values.differs else None
+def _compare_roots(classes: list[Class], ledger: Ledger | None) -> tuple[Roots, tuple[int, ...]] | None:
+    by_number: dict[int | None, dict[int, str]] = {}
+    for alike in classes:
+        wait = alike.first.wait
+        if wait is None or wait.root is None:
+            continue
+        number = ledger.pending_number(wait.operation.group, alike.first.rank) if ledger is not None else None
+        if ledger is None or number is not None:
+            by_number.setdefault(number, {}).update(dict.fromkeys(alike.ranks, str(wait.root)))
+    for roots in by_number.values():
+        values = compare_values(roots)
+        if values.differs:
+            return Roots(values=values), _refuted_by_root(classes) or values.odd
+    return None
+
+
+def _refuted_by_root(classes: list[Class]) -> tuple[int, ...]:
+    """The ranks that name a root which has come out of their call, or never made it, although another rank still waits to be the
+    root: one that receives from all can't have."""
+    waits = [(alike, alike.first.wait) for alike in classes if alike.first.wait is not None]
+    inside = set(ranks_of(classes))
+    if not all(wait.operation.op in call_names.RECEIVES_FROM_ALL for _, wait in waits):
+        return ()
+    refuted = [alike for alike, wait in waits if wait.root_rank is not None and wait.root_rank not in inside]
+    return ranks_of(refuted) if len(refuted) < len(waits) else ()
 
 
 def _compare_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
