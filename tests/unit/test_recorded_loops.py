@@ -120,13 +120,18 @@ def test_a_counter_that_an_inner_loop_assigns_is_not_one() -> None:
     frame = replace(FRAME, locals=(Local(name="_", text="12"),), loops=(outer, inner))
     views = [loop_view(process(), (frame,), (FRAME.file, FRAME.function, line)) for line in (10, 11)]
     assert [(view.done, view.total) for view in views if view is not None] == [(None, 6), (12, 20)]
-    # A variable that the inner loop only counts up is still that of both.
+    # A variable that the inner loop only counts up is still that of a loop that tests it.
     steps = replace(outer, header="while step < 6", counters=("step",))
     counts = replace(inner, header="for batch in loader", counters=("step",), advances=("step",))
     frame = replace(frame, locals=(Local(name="step", text="4"),), loops=(steps, counts))
     view = loop_view(process(), (frame,), (FRAME.file, FRAME.function, 10))
     assert view is not None
     assert view.done == 4
+    # Of a `for` around, it counts the batches of all files.
+    frame = replace(frame, loops=(replace(steps, header="for file in files"), counts))
+    view = loop_view(process(), (frame,), (FRAME.file, FRAME.function, 10))
+    assert view is not None
+    assert view.done is None
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches:
     values = (
         read_number(process, frame, name)
         for name in loop.counters
-        if (inside or not _counts_again(frame, loop, name)) and not _is_overwritten(frame, loop, name)
+        if (inside or not _counts_again(frame, loop, name)) and not _is_of_inner(frame, loop, name)
     )
     done = value = next((value for value in values if value is not None), None)
     if value is not None and loop.start is not None and not loop.header.startswith("while"):
@@ -125,11 +125,19 @@ def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches:
     return view if inside or loop.header.startswith("while") else structs.replace(view, done=_count_completed(view))
 
 
-def _is_overwritten(frame: Frame, loop: Loop, name: str) -> bool:
-    """Whether a `for` inside a loop assigns the loop's counter: `for _ in range(6)` around `for _ in range(20)`."""
-    inner = (other for other in frame.loops if loop.line < other.line <= loop.end_line)
-    return any(name in names_in(other.header.partition(" in ")[0].removeprefix("for ")) for other in inner
-               if other.header.startswith("for "))  # fmt: skip
+def _is_of_inner(frame: Frame, loop: Loop, name: str) -> bool:
+    """Whether a loop inside another one assigns the counter of that (`for _ in range(6)` around `for _ in range(20)`), or counts
+    its own iterations with it: then it counts those of the loop around only if that one tests it (`while step < n`)."""
+    inner = [other for other in frame.loops if loop.line < other.line <= loop.end_line]
+    tested = name in names_in(loop.header)
+    return any(
+        name in names_in(_targets(each)) or (name in each.counters[: each.every] and not tested) for each in inner
+    )
+
+
+def _targets(loop: Loop) -> str:
+    """What the header of a `for` assigns; empty for a `while`."""
+    return loop.header.partition(" in ")[0].removeprefix("for ") if loop.header.startswith("for ") else ""
 
 
 def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
