@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from hangdoc.reasoning.ledger.compare import find_departed
 from hangdoc.reasoning.ledger.history import FirstDifference, first_difference, may_be_shifted, period
-from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls, Site, signature
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site, signature
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -276,3 +277,43 @@ def test_a_call_skipped_in_the_middle_is_always_found(step: int, after: int, tim
 )
 def test_period(calls: list[int], length: int | None) -> None:
     assert period(calls) == length
+
+
+# --- each rank beside its own past -----------------------------------------------------------------------------------
+
+
+def in_groups(order: dict[int, str]) -> Ledger:
+    """Calls of ranks in the groups `a` and `b`, in this order; each rank waits in its last call, of whatever group."""
+    columns: dict[str, dict[int, list[tuple[int, bool]]]] = {}
+    for rank, names in order.items():
+        for at, name in enumerate(names, 1):
+            columns.setdefault(name, {}).setdefault(rank, []).append((at, at == len(names)))
+    groups = []
+    for name, ranks in columns.items():
+        call = Call("all_reduce", ("float32[4]",), (Site("train.py", 10, "step"),))
+        made = {
+            rank: RankCalls(
+                rank, "h0", made=len(calls), numbers=tuple(range(1, len(calls) + 1)), calls=(call,) * len(calls),
+                made_us=tuple(at * 1000 for at, _ in calls), whole=True,
+                pending=(Pending(len(calls), call),) if calls[-1][1] else (),
+            )
+            for rank, calls in ranks.items()
+        }  # fmt: skip
+        groups.append(GroupCalls(name, tuple(made), made))
+    return Ledger(groups=tuple(groups))
+
+
+@pytest.mark.parametrize(
+    ("order", "departed"),
+    [
+        ({0: "aaaaa", 1: "ababababa", 2: "ababababb", 3: "bbbbb"}, (2,)),
+        ({0: "aaaaa", 1: "ababababa", 2: "ababababc", 3: "bbbbb"}, (2,)),  # a group that it has not used before
+        ({1: "ababababa", 2: "ababababb"}, ()),  # one beside one: either may be right
+        ({0: "aaaaa", 1: "ababababa", 2: "b", 3: "bbbbb"}, ()),  # rank 2 has no past
+        ({0: "aaaaa", 1: "ababababa", 2: "aabaabaabb", 3: "bbbbb"}, (2,)),
+        ({0: "aaaaa", 1: "ababababa", 2: "aaabaaabaaab", 3: "bbbbb"}, ()),
+        ({0: "aaaaa", 1: "ababababa", 2: "abacabab", 3: "bbbbb"}, ()),  # after `ab` came `ac` as well
+    ],
+)
+def test_who_departs_from_the_order_of_its_own_calls(order: dict[int, str], departed: tuple[int, ...]) -> None:
+    assert find_departed(in_groups(order), order) == departed

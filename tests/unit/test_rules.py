@@ -69,7 +69,7 @@ from tests.unit.builders import (
     stack,
     train,
 )
-from tests.unit.recordings import T0_US, history_of, recorder
+from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 HEADINGS = [
     "What it finds", "Why it hangs", "Example", "Use instead", "How hangdoc knows", "When it can be wrong", "References",
@@ -434,6 +434,25 @@ def test_the_record_numbers_a_call_with_two_roots_out_of_which_a_rank_has_come(
     )
     assert found.findings[0].summary.endswith(f"with different roots: {roots}")
     assert found.findings[0].culprits == culprits
+
+
+def test_one_line_in_two_calls_of_the_record() -> None:
+    """Rank 0 has come out of a call that rank 1 never made, and both wait at the line of the backward."""
+    step = CallForm(op="all_reduce", inputs=("float32[7]",), frames=frames(("train.py", 7, "step")))
+    extra = CallForm(op="all_reduce", inputs=("float64[]",), frames=frames(("train.py", 11, "log")))
+
+    def made(number: int, *forms_made: CallForm) -> Process:
+        forms: dict[CallForm, int] = {}
+        entries = [(at, form, T0_US + at, at == len(forms_made)) for at, form in enumerate(forms_made, 1)]
+        record = recorder(history_of(entries, wall_us=T0_US + 60_000_000, forms=forms), forms=forms)
+        return rank(
+            number, *backward(), frame("step", 7), native=native_backward(), recorder=replace(record, whole=True)
+        )
+
+    found = job(snapshot(made(0, *[step] * 6, extra, step), made(1, *[step] * 7)))
+    (finding,) = found.findings
+    assert (found.verdict, finding.code, finding.culprits, finding.victims) == ("hung", "HD203", (0,), (1,))
+    assert finding.summary.startswith("only rank 0 called all_reduce at train.py:11")
 
 
 def test_two_mismatches_at_once_are_one_finding() -> None:

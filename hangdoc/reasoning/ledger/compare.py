@@ -195,7 +195,8 @@ def wait_seconds(calls: Iterable[RankCalls]) -> float | None:
 
 _LEAST_CONTEXT = 2
 """So many calls before must be the same ones."""
-_MOST_CONTEXT = 400
+_LEAST_TIMES = 2
+"""What followed once may have been an exception."""
 Item = TypeVar("Item")
 
 
@@ -248,11 +249,7 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     waiting: dict[int, tuple[str | None, Call]] = {}
     past: list[_GroupCall] = []
     for rank in ranks:
-        pending = [
-            (group.name, calls.pending[0].call)
-            for group, calls in ledger.of_rank(rank)
-            if calls.pending and calls.pending[0].source == "recorder"
-        ]
+        pending = _recorded_waits(ledger, rank)
         if len(pending) != 1:
             return None
         waiting[rank] = pending[0]
@@ -265,6 +262,31 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     group_name, mine = waiting[odd[0]]
     theirs = next(call for rank, (_, call) in waiting.items() if rank not in odd)
     return Odd(0, odd, mine, theirs, skipped=(group_name, signature(mine)) in past, by_past=True)
+
+
+def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
+    """The ranks that wait in another call than the one that always followed the same calls before, in all of their groups
+    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. Empty if a
+    rank's wait is not recorded, if its past does not tell, or if no fewer ranks depart than do not."""
+    ranks, departed = tuple(ranks), list[int]()
+    for rank in ranks:
+        pending = _recorded_waits(ledger, rank)
+        expected = _what_always_followed(_complete_calls(ledger, rank))
+        if len(pending) != 1 or expected is None:
+            return ()
+        name, call = pending[0]
+        if (name, signature(call)) != expected:
+            departed.append(rank)
+    return tuple(departed) if 2 * len(departed) < len(ranks) else ()
+
+
+def _recorded_waits(ledger: Ledger, rank: int) -> list[tuple[str | None, Call]]:
+    """The first unfinished call of a rank in each group, by its record."""
+    return [
+        (group.name, calls.pending[0].call)
+        for group, calls in ledger.of_rank(rank)
+        if calls.pending and calls.pending[0].source == "recorder"
+    ]
 
 
 _GroupCall = tuple[str | None, Signature]
@@ -296,20 +318,35 @@ def _what_followed(past: Sequence[Item], candidates: set[Item]) -> Item | None:
     """Of some calls, the one that followed the last ones of the past when they were made earlier: where the most of them are the
     same. None if nothing like it was recorded."""
     best, followed = _LEAST_CONTEXT - 1, None
+    lengths = _common_ends(past)
     for at in range(len(past) - 1, 0, -1):
-        if past[at] in candidates:
-            length = _common_end(past, at)
-            if length > best:
-                best, followed = length, past[at]
+        if lengths[at] > best and past[at] in candidates:
+            best, followed = lengths[at], past[at]
     return followed
 
 
-def _common_end(past: Sequence[Item], end: int) -> int:
-    """How many calls before the position `end` are the same as those at the end of the past."""
-    length = 0
-    while length < min(end, _MOST_CONTEXT) and past[end - 1 - length] == past[-1 - length]:
-        length += 1
-    return length
+def _what_always_followed(past: Sequence[Item]) -> Item | None:
+    """What followed the last calls of the past each time that they, or the later half of them, were made before. None if that was
+    less than twice, or if not always the same followed."""
+    lengths = _common_ends(past)
+    least = max(_LEAST_CONTEXT, max(lengths, default=0) // 2)
+    followers = [past[at] for at, length in enumerate(lengths) if length >= least]
+    return followers[0] if len(followers) >= _LEAST_TIMES and len(set(followers)) == 1 else None
+
+
+def _common_ends(past: Sequence[Item]) -> list[int]:
+    """For each position, how many calls before it are the same as those at the end of the past: the Z function of the reversed
+    past, in linear time."""
+    back, lengths = past[::-1], [0] * len(past)
+    begin = end = 0
+    for at in range(1, len(back)):
+        length = min(end - at, lengths[at - begin]) if at < end else 0
+        while at + length < len(back) and back[length] == back[at + length]:
+            length += 1
+        if at + length > end:
+            begin, end = at, at + length
+        lengths[at] = length
+    return [*lengths[:1], *reversed(lengths[1:])]
 
 
 # --- calls that are not finished --------------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ class GroupOrder(Cycle, frozen=True, kw_only=True):
 
     NAME = "group-order"
     parts: tuple[Class, ...]
+    reason: str = ""
+    """Why some of them are to blame; empty if nothing singles them out."""
 
 
 class Mismatch(Cycle, frozen=True, kw_only=True):

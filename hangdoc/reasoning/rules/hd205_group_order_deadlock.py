@@ -62,7 +62,8 @@ from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 def describe(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
     return Draft(
         confidence=0.9,
-        summary=f"ranks entered the collectives of their groups in conflicting order: {sentences.name_calls(kind.parts[::-1])}",
+        summary=f"ranks entered the collectives of their groups in conflicting order: {sentences.name_calls(kind.parts[::-1])}"
+        + (f" ({kind.reason})" if kind.reason else ""),
         evidence=[
             *(_membership(part.first) for part in kind.parts[:4]),
             *sentences.call_evidence(run, kind.parts, deciding=()),

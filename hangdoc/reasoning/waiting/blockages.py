@@ -125,7 +125,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         if end.cycle or (classes and classes[0].first.waits):
             same = None if end.cycle else different_calls.find_tensors(run, classes)
             same = same or different_calls.find_on_cards(run, classes)
-            same = same or (None if end.cycle else different_calls.classify_same_call(classes))
+            same = same or (None if end.cycle else different_calls.classify_same_call(run, classes))
             kind, culprits = same or cycles.classify_cycle(run, waits, classes)
             if isinstance(kind, InStore) and not upstream:
                 kind = _find_key_giver(run) or kind

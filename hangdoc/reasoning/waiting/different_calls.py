@@ -20,6 +20,7 @@ from hangdoc.reasoning.ledger.compare import (
     SizesDiffer,
     Unfinished,
     compare,
+    find_departed,
     find_odd,
     find_odd_across,
     sizes_before,
@@ -173,8 +174,13 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     everyone = ranks_of(parts)
     sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
     ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
+    departed = find_departed(run.ledger, everyone)
+    departs = do(departed, "departs from the order of its", "depart from the order of their")
+    reason = f"{departs} earlier calls" if departed else ""
     if _opposite_order(parts):
-        return GroupOrder(parts=parts, ends=ends), everyone
+        return GroupOrder(parts=parts, reason=reason, ends=ends), departed or everyone
+    if departed:
+        return Mismatch(parts=parts, reason=reason, ends="never"), departed
     for mine in parts:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
@@ -263,7 +269,8 @@ def _explain_odd_side(
 
 def _has_passed(part: Class, record: Odd) -> bool:
     """Whether ranks have come out of the odd call, and wait in a later one."""
-    number = part.first.wait.number if part.first.wait is not None else None
+    wait = part.first.wait
+    number = (wait.number or wait.operation.seq) if wait is not None else None
     return number is not None and 0 < record.number < number
 
 
@@ -299,14 +306,30 @@ def _opposite_order(parts: Parts) -> bool:
     )
 
 
-def classify_same_call(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
+def classify_same_call(run: Run, classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
     """(why all ranks of a group wait in one call, which ranks to blame)."""
     classes = tuple(classes)
     if all(alike.first.spins for alike in classes):
         return Spinning(), ()
     if all(alike.first.wait is not None and alike.first.wait.kind == "store" for alike in classes):
         return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
-    return compare_arguments(classes) or _find_second_threads(classes) or _compare_places(classes) or (SameCall(), ())
+    return (
+        compare_arguments(classes)
+        or _blame_by_record(run, _split_by_number(run, classes))
+        or _find_second_threads(classes)
+        or _compare_places(classes)
+        or (SameCall(), ())
+    )
+
+
+def _split_by_number(run: Run, classes: Iterable[Class]) -> Parts:
+    """The ranks by the number of their call in the record: at one line of the program, they may be in different ones."""
+    by_number: dict[Hashable, list[int]] = {}
+    for alike in classes:
+        group = alike.first.wait.operation.group if alike.first.wait is not None else None
+        for rank in alike.ranks:
+            by_number.setdefault(run.ledger.pending_number(group, rank), []).append(rank)
+    return tuple(Class(run.ranks[ranks[0]], tuple(ranks)) for ranks in by_number.values())
 
 
 def _compare_places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
