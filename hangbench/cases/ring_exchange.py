@@ -8,7 +8,8 @@ received."""
 # states = ["in-p2p", "in-p2p", "in-p2p"]
 # operations = ["send", "send", "recv"]
 # finding = "HD204"
-# culprits = [0, 1, 2]
+# culprits = [1, 2]
+# victims = [0]
 # ///
 import torch
 import torch.distributed as dist

@@ -48,6 +48,45 @@ def test_a_stage_that_receives_from_the_wrong_neighbour() -> None:
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
 
 
+def test_what_ranks_have_posted_together_tells_who_names_the_wrong_peer() -> None:
+    """Rank 2 of a ring sends to rank 0 in place of rank 3; ranks 0 and 1 are in the next round."""
+    loop = Loop(line=18, end_line=19, header="for step in range(50)", counters=("step",), every=1, start=0, bound="50")
+    cpp = {"send": "UnboundBuffer::waitSend", "recv": "UnboundBuffer::waitRecv"}
+    posted = {0: ([1, 3], [3, 1]), 1: ([2, 0], [0, 2]), 2: ([0, 1], [1, 3]), 3: ([0, 2], [2, 0])}
+
+    def at(number: int, waits: str, step: int) -> Process:
+        sends, receives = posted[number]
+        calls = [f"P2POp(isend, {peer})" for peer in sends] + [f"P2POp(irecv, {peer})" for peer in receives]
+        ops = tuple(local(f"ops[{at}]", call) for at, call in enumerate(calls))
+        frames = (frame("exchange", 16, locals=ops, source="work.wait()", native=False),
+                  frame("main", 19, loops=(loop,), locals=(local("step", step),)))  # fmt: skip
+        inner = frame(f"gloo::transport::tcp::{cpp[waits]}", 0, "libtorch_cpu.so", native=True)
+        return rank(number, *frames, world=4, native=stack(inner, *frames))
+
+    found = job(at(0, "recv", 7), at(1, "send", 7), at(2, "send", 6), at(3, "recv", 6))
+    assert blamed(found) == [("unposted", "HD204", (2, 3), (0, 1))]
+    assert found.findings[0].summary == "rank 3 has posted a receive from rank 2, which has posted no send to it"
+    assert "rank=2, probe='variables', text='has posted sends to ranks 0-1 and receives from ranks 1, 3'" in str(
+        found.findings[0].evidence
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "culprits"),
+    [
+        ("work = dist.isend(buf, dst=1); work.wait()", (1,)),
+        ("work = dist.isend(buf, 1); work.wait()", (1,)),
+        ("work = dist.isend(buf, dst=peer); work.wait()", (0, 1, 2)),
+    ],
+)
+def test_the_peer_in_the_call_whose_work_is_waited_for(line: str, culprits: tuple[int, ...]) -> None:
+    own = frame("main", 7, source=line, context=line)
+    inner = frame("gloo::transport::tcp::UnboundBuffer::waitSend", 0, "libtorch_cpu.so", native=True)
+    sends = rank(0, own, world=3, native=stack(inner, own))
+    reduces = [rank(number, *c10d("all_reduce"), frame("main", 10), world=3) for number in (1, 2)]
+    assert job(sends, *reduces).findings[0].culprits == culprits
+
+
 def test_a_front_end_and_a_worker_that_wait_for_each_other_may_both_owe_the_message() -> None:
     """Workers 1 and 3 have replied, and wait for the next request like worker 2."""
     found = job(call(0, "recv", 2, world=4), *(call(number, "recv", 0, world=4) for number in (1, 2, 3)))

@@ -88,6 +88,17 @@ class PointToPoint(Cycle, frozen=True, kw_only=True):
     blame."""
 
 
+class Unposted(Cycle, frozen=True, kw_only=True):
+    """Sends and receives of batch_isend_irecv, some of which meet none."""
+
+    NAME = "unposted"
+    parts: tuple[Class, ...]
+    unmatched: tuple[tuple[int, int, bool], ...]
+    """(sender, receiver, whether it is the send that is missing)."""
+    peers: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+    """Of each rank, those to which it sends and those from which it receives."""
+
+
 class Roots(Cycle, frozen=True, kw_only=True):
     """One collective, called with different roots."""
 

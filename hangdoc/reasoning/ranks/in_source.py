@@ -1,6 +1,7 @@
 """What the line of the user's own code says about a wait: the call that made the work that is waited for, its peer, its root."""
 
 import re
+from typing import NamedTuple
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural, was_removed
@@ -11,6 +12,10 @@ from hangdoc.snapshot import Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
 
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
+_ELEMENT = regex(r"(\w+)\[(\d{1,3})\]")
+_MOST_POSTED = 64
+"""So many elements of a list are read."""
+_NAMED_PEER = regex(r"\b(i?send|i?recv)\(\s*[\w.\[\]]+\s*,\s*(?:(?:dst|src)\s*=\s*)?(\d{1,9})\s*[,)]")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _DEF = regex(r"(\s*)(?:async )?def ")
 _EACH = regex(r"for (\w+) in ")
@@ -81,17 +86,40 @@ def waited_for(frame: Frame) -> str | None:
     return call[1].split(".")[-1].split("[")[0] if call is not None else None
 
 
-def find_posted_peer(op: str, thread: PythonThread) -> int | None:
+class Posted(NamedTuple):
+    """A send or a receive of batch_isend_irecv."""
+
+    sends: bool
+    peer: int
+
+
+def list_posted(thread: PythonThread) -> list[Posted]:
+    """What the user's innermost frame has posted with batch_isend_irecv; empty if not all of a list could be read."""
+    frame = innermost_user_frame(thread)
+    posted: list[Posted] = []
+    last: dict[str, int] = {}
+    for local in frame.locals if frame is not None else ():
+        call, element = _POSTED.fullmatch(local.text), _ELEMENT.fullmatch(local.name)
+        if call is None or element is None or (peer := natural(call[2])) is None:
+            continue
+        posted.append(Posted(call[1] in call_names.SENDS, peer))
+        last[element[1]] = int(element[2])
+    whole = len(posted) == sum(last.values()) + len(last) and len(posted) < _MOST_POSTED
+    return posted if whole else []
+
+
+def find_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
-    posted with batch_isend_irecv; None for several."""
+    posted, or the number in the call that made the work; None for several, and for none."""
     if op not in call_names.POINT_TO_POINT:
         return None
+    peers = {each.peer for each in list_posted(thread) if each.sends == (op in call_names.SENDS)}
     frame = innermost_user_frame(thread)
-    alike = call_names.SENDS if op in call_names.SENDS else call_names.RECEIVES
-    calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
-    if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
-        return peers.pop() if len(peers) == 1 else None
-    return None
+    if not peers and frame is not None:
+        source = frame.source if call_names.calls_in(frame.source or "") else _find_lines_since_made(frame)
+        called = _NAMED_PEER.findall((source or "").partition("\n")[0])
+        peers = {int(number) for call, number in called if (call in call_names.SENDS) == (op in call_names.SENDS)}
+    return peers.pop() if len(peers) == 1 else None
 
 
 def read_worker_name(text: str | None) -> str | None:

@@ -245,13 +245,13 @@ def _find_in_native_frames(process: Process, thread: PythonThread, groups: tuple
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            operation = Operation(op=op, origin=caller, peer=in_source.find_posted_peer(op, thread))
+            operation = Operation(op=op, origin=caller, peer=in_source.find_peer(op, thread))
             return Wait(call_names.wait_kind(op), operation)
     if cpp_names.FUTURE_WAIT.search(text) and any(map(thread_names.is_of_rpc, observed.thread_names(process))):
         return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if cpp_names.WORK_WAIT.search(text):
         op = in_source.find_operation(thread)
-        operation = Operation(op=op, origin=called, peer=in_source.find_posted_peer(op, thread))
+        operation = Operation(op=op, origin=called, peer=in_source.find_peer(op, thread))
         way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
         return Wait(call_names.wait_kind(op), operation, sure=op != "wait", way=way)
     return None

@@ -34,7 +34,8 @@ receives.
 ## How hangdoc knows
 
 It reads the peers and the tags of the calls (their arguments), and what each
-peer is doing.
+peer is doing. Of batch_isend_irecv it reads the list of P2POp objects of each
+rank, and compares those of ranks in the same round of their loop.
 
 ## When it can be wrong
 
@@ -53,12 +54,14 @@ peer is doing.
 
 from collections.abc import Sequence
 
-from hangdoc.reasoning.model.kinds import PointToPoint
+from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.waiting.waits import is_p2p, receives
+
+_SHOWN = 3
 
 
 @about(PointToPoint)
@@ -72,6 +75,36 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
         evidence=[*stacks, *words.standstill(run)],
         remedy=_remedy(kind),
     )
+
+
+@about(Unposted)
+def describe_unposted(run: Run, blockage: Blockage, kind: Unposted) -> Draft:
+    shown = [
+        f"{words.ranks([receiver])} has posted a receive from {words.ranks([sender])}, which has posted no send to it"
+        if lacks_send
+        else f"{words.ranks([sender])} has posted a send to {words.ranks([receiver])}, which has posted no receive from it"
+        for sender, receiver, lacks_send in kind.unmatched[:_SHOWN]
+    ]
+    sides = sorted({rank for sender, receiver, _ in kind.unmatched[:_SHOWN] for rank in (sender, receiver)})
+    return Draft(
+        confidence=0.9,
+        summary="; ".join(shown),
+        evidence=[
+            *(Evidence(rank, "variables", _describe_peers(*kind.peers[rank])) for rank in sides),
+            *words.class_evidence(kind.parts),
+            *words.standstill(run),
+        ],
+        remedy=f"Compare the peers that {words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'passes', 'pass')} to "
+        "P2POp: each send needs one receive on its peer.",
+    )
+
+
+def _describe_peers(sends: tuple[int, ...], receives: tuple[int, ...]) -> str:
+    """`has posted sends to ranks 0-1 and receives from ranks 1, 3`."""
+    parts = [f"sends to {words.ranks(sends)}"] * bool(sends) + [f"receives from {words.ranks(receives)}"] * bool(
+        receives
+    )
+    return f"has posted {' and '.join(parts)}"
 
 
 def _conditions(pair: Sequence[Class]) -> list[Evidence]:

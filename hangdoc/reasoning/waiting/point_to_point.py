@@ -4,10 +4,13 @@ A send or receive names its peer. The peer that is in another operation, or to w
 the one to look at. Nothing records on Gloo which of two calls came first, so that more would be a guess: then all are named.
 """
 
+from collections import Counter
+
 from hangdoc.reasoning.model.holds import Ends, Hold
-from hangdoc.reasoning.model.kinds import PointToPoint
+from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, Rank, ranks_of
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import in_source
 from hangdoc.reasoning.waiting.waits import calls_match, is_p2p, peer_of
 from hangdoc.torch_facts import call_names
 
@@ -21,6 +24,8 @@ def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
     stuck = [part for part in classes if is_p2p(part.first)]
     if not stuck:
         return None
+    if (unposted := _compare_posted(run, stuck)) is not None:
+        return unposted
     ends = _end_of_calls(stuck)
     if len(stuck) < len(classes):
         pair = _find_in_another_operation(stuck, classes)
@@ -30,6 +35,35 @@ def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
         culprits = (*pair[0].ranks, *_find_partners(run, pair[0])) if pair is not None else ()
     blamed = tuple(rank for rank in ranks_of(classes) if rank in culprits) or ranks_of(classes)
     return PointToPoint(parts=classes, pair=pair, ends=ends), blamed
+
+
+def _compare_posted(run: Run, stuck: list[Class]) -> KindWithCulprits | None:
+    """What ranks in one round have posted together and the other side has not. The rank that takes part in all of it is to blame,
+    or else all that do. None if all of it meets, or if nothing shows what they posted."""
+    ranks = [run.ranks[number] for number in ranks_of(stuck)]
+    posted = {rank.rank: in_source.list_posted(rank.thread) for rank in ranks if rank.thread is not None}
+    rounds = {rank.rank: rank.loop.done if rank.loop is not None else 0 for rank in ranks}
+    sends = Counter((n, each.peer) for n, calls in posted.items() for each in calls if each.sends)
+    receives = Counter((each.peer, n) for n, calls in posted.items() for each in calls if not each.sends)
+    unmatched = tuple(
+        (sender, receiver, sends[sender, receiver] < receives[sender, receiver])
+        for sender, receiver in sorted({*sends, *receives})
+        if posted.get(sender) and posted.get(receiver)
+        and sends[sender, receiver] != receives[sender, receiver]
+        and rounds[sender] is not None and rounds[sender] == rounds[receiver]
+    )  # fmt: skip
+    if not unmatched:
+        return None
+    sides = [{sender, receiver} for sender, receiver, _ in unmatched]
+    culprits = set.intersection(*sides) or set.union(*sides)
+    peers = {
+        number: (_list_peers(calls, sends=True), _list_peers(calls, sends=False)) for number, calls in posted.items()
+    }
+    return Unposted(parts=tuple(stuck), unmatched=unmatched, peers=peers, ends="never"), tuple(sorted(culprits))
+
+
+def _list_peers(calls: list[in_source.Posted], *, sends: bool) -> tuple[int, ...]:
+    return tuple(sorted(each.peer for each in calls if each.sends == sends))
 
 
 def _end_of_calls(stuck: list[Class]) -> Ends:
