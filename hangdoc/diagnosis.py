@@ -131,6 +131,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     batches_seconds_ago: float | None = None
     """Age of `batches_done`. Polls read ranks that make progress in turns, and numbers of different moments can't be
     compared. None without a count."""
+    progress: str | None = None
+    """What shows that a rank that is not blocked makes progress, as a clause: `uses 98% of a core`, `its stack changed`."""
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
     batches_pass: int | None = None
@@ -342,6 +344,9 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     verdict: Verdict
     jobs: tuple[Job, ...]
     problems: tuple[str, ...]
+    """One sentence each: what could not be observed. Of an overloaded host, one sentence stands for all of `late`."""
+    late: tuple[str, ...] = ()
+    """What could not be read in time, one sentence each."""
     brought: tuple[Brought, ...] = ()
     dumps: str | None = None
     """The directory of torch's dumps, if it was made from these. Then `taken_at` is when torch wrote them, or the newest time in

@@ -1178,6 +1178,8 @@ class Host(Value, frozen=True, kw_only=True):
     links: Links | Unavailable = NOT_LOOKED_AT
     problems: tuple[str, ...] = ()
     """One sentence each: what could not be observed, and how to fix it."""
+    late: tuple[str, ...] = ()
+    """As `problems`: what could not be read in time. In older bundles these are among `problems`."""
     wall_us: int | None = None
     """The host's wall clock at the end of the window: microseconds since 1970, as the times of a `CallHistory`."""
     machine_id: str | None = None

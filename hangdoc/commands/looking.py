@@ -39,7 +39,7 @@ def look_at_hosts(
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
     why = [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
-    why += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in host.problems]
+    why += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in (*host.problems, *host.late)]
     shown = "; ".join(why[:5]) + (f"; and {len(why) - 5} more" if len(why) > 5 else "")
     asked = len(snapshot.hosts) + len(snapshot.unreached)
     raise CommandError(
@@ -131,8 +131,9 @@ def _may_signal(pid: int) -> bool:
 def _check_seen(snapshot: Snapshot, options: Options) -> None:
     host = snapshot.hosts[0]
     roles = {process.role for process in host.processes}
-    if "rank" not in roles and host.problems:  # of another user's run, only the launcher may be visible
-        raise CommandError("; ".join(host.problems) + ".", TOO_LITTLE_SEEN)
+    why = (*host.problems, *host.late)
+    if "rank" not in roles and why:  # of another user's run, only the launcher may be visible
+        raise CommandError("; ".join(why) + ".", TOO_LITTLE_SEEN)
     if roles & {"rank", "launcher"}:
         return
     if options.slurm_job is not None:

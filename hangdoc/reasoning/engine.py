@@ -1,6 +1,6 @@
 """From a snapshot to a diagnosis, step by step. Pure: the same bundle gives the same answer."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,11 +20,12 @@ from hangdoc.reasoning.ranks.counters import BatchCount, count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch, names
+from hangdoc.reasoning.text.hosts import describe_lateness
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
 from hangdoc.reasoning.views.job_views import find_beginning, has_ended
 from hangdoc.reasoning.waiting import blockages, waits
-from hangdoc.snapshot import Loops, Snapshot, Stack
+from hangdoc.snapshot import Host, Loops, Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
@@ -42,7 +43,7 @@ def examine(
     snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None
 ) -> tuple[Diagnosis, tuple[Run, ...]]:
     """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
-    problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
+    problems = _texts_of(snapshot, lambda host: (*host.problems, *describe_lateness(host)))
     problems += [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
     runs = tuple(map(_examined, select_runs(build_runs(snapshot, patience), job)))
     jobs = tuple(_job(run, problems) for run in runs)
@@ -56,10 +57,17 @@ def examine(
         verdict=next((v for v in _WORST if v in verdicts), "unknown"),
         jobs=jobs,
         problems=tuple(dict.fromkeys(problems)),
+        late=tuple(_texts_of(snapshot, lambda host: host.late)),
         brought=tuple(Brought(host=b.host, python=b.python, removed=b.removed) for b in snapshot.brought),
         dumps=next((host.dumps for host in snapshot.hosts if host.dumps is not None), None),
     )
     return diagnosis, runs
+
+
+def _texts_of(snapshot: Snapshot, texts: Callable[[Host], Iterable[str]]) -> list[str]:
+    """Sentences about the hosts, with the name of each if there are several."""
+    several = len(snapshot.hosts) > 1
+    return [f"{host.name}: {text}" if several else text for host in snapshot.hosts for text in texts(host)]
 
 
 def select_runs(runs: Iterable[Run], job: str | None) -> list[Run]:
@@ -204,6 +212,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
         role=names.find_role(run, rank),
+        progress=rank.work or rank.why or None if rank.moving else None,
         gpu=job_views.gpu_view(run, rank),
     )
 

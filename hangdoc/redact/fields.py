@@ -119,7 +119,8 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
     Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "architecture", "net_namespace", "hostname_addresses"), "name"),
     Host: {
-        "name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name", "dumps": "path",
+        "name": "name", "taken_at": "name", "problems": "sentence", "late": "sentence", "machine_id": "name", "asked_as": "name",
+        "dumps": "path",
     },
     Unavailable: {"reason": "sentence"},
     Unreached: {"host": "name", "why": "sentence"},

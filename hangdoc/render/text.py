@@ -45,7 +45,7 @@ def blocks(
         yield from _describe_job(job, names[job.id], verbose=verbose, programs=programs)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
-        for problem in diagnosis.problems:
+        for problem in dict.fromkeys([*diagnosis.problems, *(diagnosis.late if verbose else ())]):
             yield _indent(Text(words.clean(problem)), 2)
         yield ""
     if (brought := words.brought(diagnosis)) is not None:

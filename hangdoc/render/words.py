@@ -27,6 +27,7 @@ _TELLING_SECONDS = 0.001
 _DAY_SECONDS = 86_400
 _MOST_OF_REASON = 60
 _LOOPS_SHOWN = 3
+_PROGRESS_SHOWN = 3
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -99,7 +100,7 @@ def origin(job: Job) -> str:
 def without_finding(job: Job) -> str:
     """The sentence for a job about which there is no finding."""
     if job.verdict == "healthy":
-        return "Every rank is making progress."
+        return f"Every rank is making progress{_progress_without_clocks(job)}."
     if job.verdict != "waiting":
         return "Nothing found." if job.ranks else _NO_RANK
     if any(rank.label != "dead" for rank in job.ranks):
@@ -108,6 +109,16 @@ def without_finding(job: Job) -> str:
         "No rank of this run is alive: the launcher has not started any yet, all have ended, or it runs the script once and "
         "without ranks, as `accelerate launch --cpu` does."
     )
+
+
+def _progress_without_clocks(job: Job) -> str:
+    """`: rank 0: its stack changed`: what shows the progress of the ranks whose CPU time could not be read."""
+    shown: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        if rank.cpu_percent is None and rank.progress is not None:
+            shown.setdefault(rank.progress, []).append(rank.rank)
+    parts = [f"{ranks(which)}: {clean(what)}" for what, which in list(shown.items())[:_PROGRESS_SHOWN]]
+    return ": " + "; ".join(parts) if parts else ""
 
 
 def pace(job: Job) -> str:

@@ -372,4 +372,5 @@ def _merge_looks(looks: list[Host]) -> Host:
         control_groups=tuple({group.path: group for host in looks for group in host.control_groups}.values()),
         ras=tuple({(ras.namespace, ras.address, ras.processes): ras for host in looks for ras in host.ras}.values()),
         problems=tuple(dict.fromkeys(problem for host in looks for problem in host.problems)),
+        late=tuple(dict.fromkeys(text for host in looks for text in host.late)),
     )

@@ -38,7 +38,7 @@ def test_a_probe_that_does_not_return_holds_up_one_action_and_is_left_out_until_
     assert guard.run(observation, "mounts", hang, 0.05) is None
     assert guard.run(observation, "mounts", lambda _: "now", 0.05) is None  # its thread is still away
     assert guard.run(observation, "clocks", lambda _: "now", 5.0) == "now"
-    assert ["mounts" in problem for problem in observation.problems] == [True, True]
+    assert ["mounts" in text for text in observation.late] == [True, True]
     freed.set()
     assert back.wait(5)
     result = None

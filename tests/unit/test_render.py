@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
@@ -13,9 +14,10 @@ from hangdoc.phrases import beginning, duration, numbers
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
 from hangdoc.render.words import loops_of_batches
-from hangdoc.snapshot import Process, Snapshot
+from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable
 from tests.rules import fires
-from tests.unit.builders import c10d, frame, rank, snapshot
+from tests.rules.shapes import machine
+from tests.unit.builders import c10d, frame, rank, snapshot, stack
 
 
 def lines(evidence: Snapshot, width: int = 80) -> list[str]:
@@ -47,6 +49,35 @@ def test_several_runs_are_listed_first() -> None:
     text = " ".join(" ".join(shown[:8]).split())
     assert "train.py · 2 ranks" in text
     assert "HD302 rank-stopped, ranks 0-1 --job 9@10.0.0.1:9, pid 109 on h0, uid 1000, in /home/me/9" in text
+
+
+def test_an_overloaded_host_is_one_sentence_and_progress_is_said_where_cpu_time_was_not_read() -> None:
+    late = Unavailable(reason="it could not be read within 0.2 s")
+    ranks = [
+        replace(rank(n, frame("main", 5), clocks=late), stack_before=stack(frame("main", 4 if n else 5)))
+        for n in (0, 1)
+    ]
+    texts = ("pid 100: it could not be read within 0.2 s", "the stacks probe was abandoned: it had not ended")
+    told = {
+        load: " ".join(" ".join(lines(snapshot(*ranks, late=texts, machine=machine(cores=2, load_1m=load)))).split())
+        for load in (1.0, 23.0)
+    }
+    assert all(text in told[1.0] and text not in told[23.0] for text in texts)
+    overloaded = (
+        "the host is overloaded (load 23 on 2 cores): not read in time: CPU times of pids 100-101; 2 readings in all"
+    )
+    assert overloaded in told[23.0]
+    moving = snapshot(*(replace(one, stack_before=stack(frame("main", 4))) for one in ranks), silence=None)
+    assert "Every rank is making progress: ranks 0-1: its stack changed." in lines(moving)
+
+
+@pytest.mark.parametrize(("cpu_read", "verdict"), [(True, "healthy"), (False, "unknown")])
+def test_a_stack_of_one_moment_shows_no_progress(cpu_read: bool, verdict: str) -> None:
+    thread = replace(stack(frame("main", 5)).threads[0], active=True)
+    at = Stack(at_seconds=0.0, threads=(thread,))
+    seen = rank(0, cpu=0.9, world=1, stack=at, stack_before=at)
+    clocks = seen.clocks if cpu_read else Unavailable(reason="it could not be read in time")
+    assert diagnose(snapshot(replace(seen, clocks=clocks), silence=None)).verdict == verdict
 
 
 def test_a_log_has_the_beginning_of_a_report_and_what_to_do() -> None:

@@ -77,6 +77,8 @@ class Observation(msgspec.Struct):
     """`auto`, `never` or `always`."""
     targets: dict[int, Target]
     problems: list[str] = msgspec.field(default_factory=list)
+    late: list[str] = msgspec.field(default_factory=list)
+    """As `problems`: what was not read for lack of time."""
     ras: str = "auto"
     """Whether NCCL's RAS is asked: `auto`, `never` or `always`."""
     of_fleet: bool = False

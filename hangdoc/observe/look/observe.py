@@ -127,7 +127,8 @@ def observe(
         window_seconds=observation.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=processes,
-        problems=tuple(dict.fromkeys([*observation.problems, *isolation.shared.take_problems(), *not_read(deadline)])),
+        problems=tuple(dict.fromkeys(observation.problems)),
+        late=tuple(dict.fromkeys([*observation.late, *isolation.shared.take_problems(), *not_read(deadline)])),
         machine_id=machine_id(proc),
         wall_us=wall_us,
         restricted=discovered.restricted,
@@ -205,7 +206,7 @@ def _run(
         try:
             job.result(grace.remaining())
         except FutureTimeout:
-            observation.problems.append(
+            observation.late.append(
                 f"the {name} probe was abandoned: it had not ended {grace.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
@@ -273,7 +274,7 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
         if not isinstance(result, Unavailable):
             processes[pid] = result
         elif not is_share_taken(result.reason):
-            observation.problems.append(f"pid {pid}: {result.reason}")
+            observation.late.append(f"pid {pid}: {result.reason}")
     return tuple(processes[pid] for pid in sorted(processes))
 
 

@@ -121,7 +121,7 @@ class Polling:
         passed since the last poll: in a shorter window, a working rank would look frozen. The first poll comes earlier."""
         observation = self._observation
         observation.deadline = deadline = Deadline(self._options.timeout)
-        observation.problems = []
+        observation.problems, observation.late = [], []
         first = self._ended is None
         ago = time.monotonic() - self._ended if self._ended is not None else 0.0
         self._after_gap = ago > max(_LONGEST_WINDOW, 2 * self._options.window)
@@ -390,15 +390,9 @@ class Polling:
             window_seconds=round(self._ended - began, 3),
             elapsed_seconds=round(time.monotonic() - began, 3),
             processes=processes,
-            problems=tuple(
-                dict.fromkeys(
-                    [
-                        *observation.problems,
-                        *self._deep.problems(),
-                        *isolation.shared.take_problems(),
-                        *not_read(observation.deadline),
-                    ]
-                )
+            problems=tuple(dict.fromkeys([*observation.problems, *self._deep.problems()])),
+            late=tuple(
+                dict.fromkeys([*observation.late, *isolation.shared.take_problems(), *not_read(observation.deadline)])
             ),
             machine_id=machine_id(observation.proc),
             restricted=self._membership.discovered.restricted,

@@ -113,7 +113,7 @@ class Guard:
             problem = f"what it began {time.monotonic() - self._began.get(name, began):.0f} s ago has not ended"
         else:
             return result
-        observation.problems.append(f"the {name} probe was skipped: {problem}")
+        observation.late.append(f"the {name} probe was skipped: {problem}")
         return None
 
 

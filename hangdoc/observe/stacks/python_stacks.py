@@ -292,7 +292,7 @@ def annotate_each(
             stack = _with_amounts(observation, target.pid, stack)
             stack = sources.annotate(target.pid, target.start_ticks, stack, budget)
             if budget.spent:
-                observation.problems.append(
+                observation.late.append(
                     f"source of pid {target.pid}: reading it took too long, so its outer frames have no source lines"
                 )
             return stack
@@ -303,7 +303,7 @@ def annotate_each(
     more = observation.read_each(read, annotate)
     for pid, stack in more.items():
         if isinstance(stack, Unavailable) and not is_share_taken(stack.reason):
-            observation.problems.append(f"source and variables of pid {pid}: {stack.reason}")
+            observation.late.append(f"source and variables of pid {pid}: {stack.reason}")
     return stacks | {pid: stack for pid, stack in more.items() if isinstance(stack, Stack)}
 
 

@@ -145,6 +145,10 @@ def _judge_stack(
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
         return replace(working, state=_name_work(process, thread), why=why, work=working.work or why)
+    if share is None and busy and not (moved or delay or working.work):
+        # A stack of one moment does not tell a thread that works from one that just asks again whether its call is done.
+        why = "its CPU time could not be measured, and nothing else changed"
+        return State(None, "unknown", why, hold=Unreadable())
     if busy or delay:
         why, work = (
             delay or (f"uses {share:.0%} of a core" if share else "active"),
