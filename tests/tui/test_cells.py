@@ -71,6 +71,13 @@ def test_cells_from_the_record_are_dim_and_show_shares() -> None:
     assert [str(span.style) for span in drawn.spans] == ["dim green", "dim yellow", "dim magenta", "yellow", "green"]
 
 
+def test_the_cell_of_the_newest_poll_shows_nothing_else() -> None:
+    """The record knows nothing of a rank that makes no calls, but the poll does."""
+    did = row("computing", *["unseen"] * 6, "waiting")
+    assert cells.draw_row(did, 6, polls=2, recorded=7).plain == " █···─"
+    assert cells.axis([float(at - 7) for at in range(8)], 7, 20, polls=2, recorded=7).plain == "     7.0 s ago ▼  ◄ "
+
+
 @pytest.mark.parametrize(
     ("recorded", "width", "text"),
     [

@@ -41,11 +41,18 @@ def draw_row(row: Row, width: int, polls: int = 1, recorded: int = 0) -> Text:
     torch's record of calls, and are dim."""
     drawn: list[tuple[str, str]] = []
     progress = row.shares
-    for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
-        some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
+    for start, end in _divide(len(row.cells), polls, recorded)[:width]:
+        some, shares = row.cells[start:end], progress[start:end]
         glyph, style = _draw_cell(max(some, key=some.count), sum(shares) / len(shares))
         drawn.append((glyph, f"dim {style}" if end <= recorded else style))
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
+
+
+def _divide(count: int, polls: int, recorded: int) -> list[tuple[int, int]]:
+    """(start, end) of the polls of each cell, the newest first. No cell has polls and some of the first `recorded` ones, of which
+    less is known: the cell of the newest poll shows what the rank does now."""
+    parts = [(recorded, count), (0, recorded)]
+    return [(max(first, end - polls), end) for first, last in parts for end in range(last, first, -polls)]
 
 
 def draw_block(did: Sequence[Cell]) -> tuple[str, str]:
@@ -76,9 +83,11 @@ def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls
     `since_progress` polls ago, and one where the first `recorded` polls end, which come from torch's record of calls."""
     line = [" "] * width
     newest = len(seconds) - 1
+    divided = _divide(len(seconds), polls, recorded)[:width]
     if since_progress:
         since = duration(-seconds[newest - since_progress])
-        at = width - 1 - since_progress // polls
+        back = next((cell for cell, (start, _) in enumerate(divided) if start <= newest - since_progress), width)
+        at = width - 1 - back
         right = [(at, f"▼ {text}") for text in (f"last progress {since} ago", f"{since} ago")]
         left = [(at - len(text) - 1, f"{text} ▼") for text in (f"last progress {since} ago", f"{since} ago")]
         _write(line, *right, *left, (at, "▼"))
@@ -86,8 +95,8 @@ def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls
         end = width - -(-(len(seconds) - recorded) // polls)
         _write(line, *((end - len(text), text) for text in (f"before hangdoc {_ENDS}", f"recorded {_ENDS}", _ENDS)))
     _write(line, (width - len("now"), "now"))
-    for back in range(_TICK, min(width, newest // polls + 1), _TICK):
-        _write(line, (width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}"))
+    for back in range(_TICK, len(divided), _TICK):
+        _write(line, (width - 1 - back, f"╷{_short(-seconds[divided[back][1] - 1])}"))
     return Text("".join(line), "bold")
 
 
