@@ -345,6 +345,8 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     jobs: tuple[Job, ...]
     problems: tuple[str, ...]
     """One sentence each: what could not be observed. Of an overloaded host, one sentence stands for all of `late`."""
+    unused: tuple[str, ...] = ()
+    """One sentence for each host of which only the newest of several observations was used. They are among `problems` too."""
     late: tuple[str, ...] = ()
     """What could not be read in time, one sentence each."""
     brought: tuple[Brought, ...] = ()

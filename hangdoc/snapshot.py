@@ -8,13 +8,13 @@ Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are local to t
 compared.
 """
 
-import collections
 from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 SCHEMA = "hangdoc.snapshot/4"
+_UNUSED_SHOWN = 3
 
 WindowSeconds = Annotated[float, Meta(ge=0, le=86_400)]
 """Rules divide by it and multiply with it, so a bundle with another value is refused."""
@@ -1225,35 +1225,29 @@ class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
     brought: tuple[Brought, ...] = ()
     gathered_seconds: float | None = None
     """Seconds that the fleet session took for all hosts."""
+    unused: tuple[str, ...] = ()
+    """One sentence for each host of which only the newest of several observations is used."""
     schema: str = SCHEMA
 
 
-def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
-    """Merge snapshots into one with all hosts, ordered by name. If a machine occurs twice, its newest observation is used, and a
-    problem counts the others. Machines with the same name (often containers) get a number.
+def merge(snapshots: tuple[Snapshot, ...], names: tuple[str, ...] = ()) -> Snapshot:
+    """Merge snapshots into one with all hosts, ordered by name. If a machine occurs twice, its newest observation is used, and
+    `unused` names the others, by `names`, one for each snapshot. Machines with the same name (often containers) get a number.
 
     Raises ValueError if `snapshots` is empty.
     """
     if not snapshots:
         raise ValueError("nothing to merge")
-    newest: dict[tuple[str, str], Host] = {}
-    observations = collections.Counter(
-        (host.name, host.machine_id or "") for snapshot in snapshots for host in snapshot.hosts
-    )
-    for snapshot in snapshots:
+    observations: dict[tuple[str, str], list[tuple[Host, str]]] = {}
+    for snapshot, file in zip(snapshots, names or [""] * len(snapshots), strict=True):
         for host in snapshot.hosts:
-            key = (host.name, host.machine_id or "")
-            earlier = newest.get(key)
-            if earlier is None or host.taken_at > earlier.taken_at:
-                newest[key] = host
+            observations.setdefault((host.name, host.machine_id or ""), []).append((host, file))
     alike: dict[str, list[Host]] = {}
-    for (name, machine), host in sorted(newest.items(), key=lambda item: item[0]):
-        older = observations[name, machine] - 1
+    unused = dict.fromkeys(text for snapshot in snapshots for text in snapshot.unused)
+    for (name, _), seen in sorted(observations.items(), key=lambda item: item[0]):
+        (host, _), *older = ordered = sorted(seen, key=lambda one: one[0].taken_at, reverse=True)
         if older:
-            what = f"{older} older observation{'s' * (older > 1)} of this host"
-            used = f"{'were' if older > 1 else 'was'} not used, only that of {host.taken_at}"
-            text = f"{what} {used}: diagnose the bundles of other runs one at a time"
-            host = replace(host, problems=(*host.problems, text))
+            unused[_describe_unused(name, [(one.taken_at, file) for one, file in ordered])] = None
         alike.setdefault(name, []).append(host)
     hosts = [
         replace(host, name=f"{name}#{number}") if len(group) > 1 else host
@@ -1268,4 +1262,13 @@ def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
         unreached=tuple(unreached[name] for name in sorted(unreached)),
         brought=tuple(dict.fromkeys(brought for snapshot in snapshots for brought in snapshot.brought)),
         gathered_seconds=max((s.gathered_seconds for s in snapshots if s.gathered_seconds is not None), default=None),
+        unused=tuple(unused),
     )
+
+
+def _describe_unused(host: str, seen: list[tuple[str, str]]) -> str:
+    """`seen`: when each observation was taken, and its file, the newest first."""
+    newest, *older = [" of ".join([*[file] * bool(file), f"{at[:19].replace('T', ' ')} UTC"]) for at, file in seen]
+    shown = ", ".join(older[:_UNUSED_SHOWN]) + f" and {len(older) - _UNUSED_SHOWN} more" * (len(older) > _UNUSED_SHOWN)
+    used = f"not used: {shown}, because {newest} observed the same host later ({host})"
+    return f"{used}. Diagnose the bundles of different runs one at a time"

@@ -37,7 +37,8 @@ def _list_bundles(folder: Path) -> list[Path]:
 
 def evidence(bundles: tuple[Path, ...]) -> Snapshot:
     """The snapshots of all bundles as one. Raises CommandError if they contain no rank, and BundleError."""
-    snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
+    paths = files(bundles)
+    snapshot = merge(tuple(map(codec.read, paths)), tuple(path.name for path in paths))
     check_ranks(snapshot)
     return snapshot
 

@@ -43,7 +43,7 @@ def examine(
     snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None
 ) -> tuple[Diagnosis, tuple[Run, ...]]:
     """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
-    problems = _texts_of(snapshot, lambda host: (*host.problems, *describe_lateness(host)))
+    problems = [*snapshot.unused, *_texts_of(snapshot, lambda host: (*host.problems, *describe_lateness(host)))]
     problems += [f"{unreached.host}: {unreached.why}" for unreached in snapshot.unreached]
     runs = tuple(map(_examined, select_runs(build_runs(snapshot, patience), job)))
     jobs = tuple(_job(run, problems) for run in runs)
@@ -57,6 +57,7 @@ def examine(
         verdict=next((v for v in _WORST if v in verdicts), "unknown"),
         jobs=jobs,
         problems=tuple(dict.fromkeys(problems)),
+        unused=snapshot.unused,
         late=tuple(_texts_of(snapshot, lambda host: host.late)),
         brought=tuple(Brought(host=b.host, python=b.python, removed=b.removed) for b in snapshot.brought),
         dumps=next((host.dumps for host in snapshot.hosts if host.dumps is not None), None),

@@ -125,6 +125,6 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Unavailable: {"reason": "sentence"},
     Unreached: {"host": "name", "why": "sentence"},
     Brought: {"host": "name", "python": "path"},
-    Snapshot: {"hangdoc": "name", "schema": "name"},
+    Snapshot: {"hangdoc": "name", "schema": "name", "unused": "sentence"},
 }  # fmt: skip
 """The kind of each field with text. Of a field that is not here, as a new one, only words of the field are kept (`words`)."""

@@ -37,15 +37,18 @@ def blocks(
 ) -> Iterator[RenderableType]:
     """The parts of the report."""
     names = words.job_names(diagnosis.jobs)
+    for text in diagnosis.unused:
+        yield Text(words.clean(text), style="yellow")
+        yield ""
     if len(names) > 1:
         yield Text(f"{len(names)} runs")
         yield _indent(_make_overview(diagnosis, names), 2)
         yield ""
     for job in words.worst_first(diagnosis.jobs):
         yield from _describe_job(job, names[job.id], verbose=verbose, programs=programs)
-    if diagnosis.problems:
+    if problems := [text for text in diagnosis.problems if text not in diagnosis.unused]:
         yield Text("could not read", style="bold")
-        for problem in dict.fromkeys([*diagnosis.problems, *(diagnosis.late if verbose else ())]):
+        for problem in dict.fromkeys([*problems, *(diagnosis.late if verbose else ())]):
             yield _indent(Text(words.clean(problem)), 2)
         yield ""
     if (brought := words.brought(diagnosis)) is not None:

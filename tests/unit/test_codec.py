@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc import codec
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Counter, Progress, Runtime, merge
 from tests.unit.builders import LOOP, frame, local, rank, snapshot, stack, train
 
@@ -145,6 +146,12 @@ def test_merge_keeps_the_newest_look_at_a_host() -> None:
 def test_older_observations_of_a_host_are_counted() -> None:
     first = snapshot(rank(0, train(5)))
     later = replace(first, hosts=tuple(replace(host, taken_at="2026-01-01T00:01:00+00:00") for host in first.hosts))
-    (host,) = merge((first, later)).hosts
-    assert host.taken_at == "2026-01-01T00:01:00+00:00"
-    assert [problem.partition(",")[0] for problem in host.problems] == ["1 older observation of this host was not used"]
+    merged = merge((first, later), ("halo.hangdoc", "objs.hangdoc"))
+    assert [host.taken_at for host in merged.hosts] == ["2026-01-01T00:01:00+00:00"]
+    text = (
+        "not used: halo.hangdoc of 2026-01-01 00:00:00 UTC, because objs.hangdoc of 2026-01-01 00:01:00 UTC observed the same "
+        "host later (h0). Diagnose the bundles of different runs one at a time"
+    )
+    assert merged.unused == (text,)
+    assert merge((later, first), ("objs.hangdoc", "halo.hangdoc")) == merged
+    assert diagnose(merged).problems[0] == text

@@ -40,6 +40,8 @@ _UNDATED = (
     "the timeout of this call had passed."
 )
 _RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
+_LOOK_SECONDS = 10.0
+"""A look takes some seconds, and a person some to start it."""
 _NO_AGE = "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
 Subject = TypeVar("Subject", bound=Hold | Cause)
 Explanation = TypeVar("Explanation", bound=Cause)
@@ -157,6 +159,8 @@ def _remedy(blockage: Blockage, draft: Draft) -> str:
     if blockage.age_seconds is None:
         return _NO_AGE
     left = (blockage.hung_from_seconds or 0.0) - blockage.age_seconds
+    if 0 < left < _LOOK_SECONDS:
+        return "Run hangdoc again now: if nothing has changed, the run hangs."
     if not 0 < left < _SOON_SECONDS:
         return _RUN_AGAIN
     return f"Run hangdoc again in {minutes(left)}: if nothing has changed by then, the run hangs."
@@ -167,6 +171,8 @@ def _still_young(blockage: Blockage) -> str:
     if blockage.hung_from_seconds is None or blockage.age_seconds is None:
         return ""
     lasted, limit = duration(blockage.age_seconds), minutes(blockage.hung_from_seconds)
+    if lasted == limit:  # rounded up to it
+        lasted = f"{int(blockage.age_seconds * 10) / 10} s"
     if blockage.after_the_fact:
         return f"; when the dumps were written, this had lasted {lasted}, and it counts as HUNG from {limit} on"
     return f"; this has lasted {lasted} and counts as HUNG from {limit} on"
