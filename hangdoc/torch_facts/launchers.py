@@ -35,6 +35,9 @@ endpoint of its main process's address (accelerate/utils/launch.py)."""
 DEFAULT_ENDPOINTS = {STATIC: "127.0.0.1:29500", C10D: "localhost:29400"}
 """Where torchrun meets other nodes without `--rdzv-endpoint`, by the backend of its rendezvous
 (torch/distributed/run.py, torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py)."""
+JOIN_SECONDS = 600.0
+"""How long torchrun waits for the other nodes if its configuration has no `join_timeout`
+(torch/distributed/elastic/rendezvous/dynamic_rendezvous.py)."""
 STANDALONE_ENDPOINT = "localhost:0"
 """With `--standalone`, at a free port that no other node can know. `tune run` is standalone unless it is given `--rdzv-endpoint`
 (torchtune/_cli/run.py)."""

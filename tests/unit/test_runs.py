@@ -355,6 +355,20 @@ def test_agents_with_the_default_endpoint_meet_on_one_host() -> None:
     assert "2 of 3 nodes reached the rendezvous at 127.0.0.1:29500; node 2" in job.findings[0].summary
 
 
+@pytest.mark.parametrize(
+    ("nodes", "more", "missing", "limit"),
+    [
+        (2, "", "the other is missing", "(join_timeout 10 min)"),
+        (3, "--rdzv-conf join_timeout=1200,last_call_timeout=5", "the others are missing", "(join_timeout 20 min)"),
+    ],
+)
+def test_a_rendezvous_says_when_torchrun_gives_up(nodes: int, more: str, missing: str, limit: str) -> None:
+    line = f"torchrun --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint 10.0.0.1:29500 {more} train.py"
+    (finding,) = diagnose(snapshot(starts(10, line), silence=None)).jobs[0].findings
+    assert missing in finding.summary
+    assert any(limit in one.text and "torchrun gives up by itself in about" in one.text for one in finding.evidence)
+
+
 def test_an_agent_at_a_free_port_never_meets_another_node() -> None:
     for line in (f"{TUNE} full --config c.yaml", f"{TORCHRUN} --standalone train.py"):
         (job,) = diagnose(snapshot(starts(10, line), silence=None)).jobs

@@ -58,7 +58,7 @@ work: it may copy data, and then start the missing ranks. Other hosts are not ob
 from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
-from hangdoc.phrases import also, amount, do, numbers, verb
+from hangdoc.phrases import also, amount, do, minutes, numbers, verb
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.holds import describe_holders
@@ -151,7 +151,7 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
     agents = [process for process, _ in kind.agents]
     nodes, absent = launch.nodes(agents[0]), launch.absent_nodes(agents)
     complete = nodes is not None and len(agents) >= nodes  # whatever node ranks they claim
-    missing = "the others are missing"
+    missing = "the other is missing" if nodes is not None and nodes - len(agents) == 1 else "the others are missing"
     remedy = (
         "Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it cannot reach "
         "this node."
@@ -175,6 +175,7 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
         summary=f"{len(agents)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
         evidence=[
             *(Evidence(None, "stacks", _waits_in(process, frame)) for process, frame in kind.agents[:8]),
+            *_own_limit(agents),
             *_only_here(run),
             *_starting(agents),
         ],
@@ -186,6 +187,16 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
 def _waits_in(agent: Process, frame: Frame) -> str:
     line = shorten(" ".join(agent.argv[-12:]), 300, placeholder=" ...")
     return f"{words.launcher(agent)} is waiting in {frame.function}; its command: {line}"
+
+
+def _own_limit(agents: Iterable[Process]) -> list[Evidence]:
+    """When torchrun gives up by itself. It begins to wait somewhat later than it starts."""
+    limits = [(limit - each.started_seconds_ago, limit) for each in agents if (limit := launch.seconds_to_join(each))]
+    if not limits:
+        return []
+    left, limit = min(limits)
+    when = f"in about {minutes(left)}" if left > 0 else "any moment now"
+    return [Evidence(None, "processes", f"torchrun gives up by itself {when} (join_timeout {minutes(limit)})")]
 
 
 def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:

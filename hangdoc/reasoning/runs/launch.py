@@ -11,7 +11,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process
 from hangdoc.torch_facts import file_names
-from hangdoc.torch_facts.launchers import MODULES
+from hangdoc.torch_facts.launchers import JOIN_SECONDS, MODULES
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
@@ -46,6 +46,17 @@ def meets_alone(process: Process) -> bool:
     frame = in_rendezvous(process)
     dynamic = frame is not None and file_names.DYNAMIC_RENDEZVOUS in frame.file
     return dynamic and takes_free_port(process) and waits_for_nodes(process)
+
+
+def seconds_to_join(process: Process) -> float | None:
+    """How long an agent waits for the other nodes before it gives up; None for one that torchrun's dynamic rendezvous does not
+    hold. `--rdzv-conf join_timeout=1200,...`."""
+    frame = in_rendezvous(process)
+    if frame is None or file_names.DYNAMIC_RENDEZVOUS not in frame.file:
+        return None
+    words = [word for argument in process.argv if (word := argument.partition("join_timeout=")[2])]
+    given = natural(words[0].partition(",")[0]) if words else None
+    return JOIN_SECONDS if given is None else float(given)
 
 
 def takes_free_port(process: Process) -> bool:
