@@ -17,7 +17,7 @@ from hangdoc_tui.ranks import doing
 from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 
-_ENDS = {"never": "Cannot end by itself", "by-itself": "Can end by itself", "unknown": ""}
+_ENDS = {"never": "Never ends", "by-itself": "Can end by itself", "unknown": ""}
 _COLUMNS = (
     Column("who", most=34),
     Column("waits for", most=14),
