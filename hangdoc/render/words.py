@@ -42,7 +42,7 @@ def operation(op: Operation | None) -> str:
         return ""
     text = "store.wait" if (op.op, op.origin) == ("wait", "store") else op.op
     if op.peer is not None:
-        text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
+        text += f" {'to' if 'send' in op.op or op.op.startswith('rpc_') else 'from'} {op.peer}"
     if op.group is not None:
         text += f" of group {op.group_label or op.group}"
     return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else ""))
@@ -100,15 +100,21 @@ def origin(job: Job) -> str:
 def without_finding(job: Job) -> str:
     """The sentence for a job about which there is no finding."""
     if job.verdict == "healthy":
-        return f"Every rank is making progress{_progress_without_clocks(job)}."
+        return f"Every {'observed ' * bool(job.unseen)}rank is making progress{_at_loaders(job)}{_progress_without_clocks(job)}."
     if job.verdict != "waiting":
         return "Nothing found." if job.ranks else _NO_RANK
     if any(rank.label != "dead" for rank in job.ranks):
-        return "Some ranks are not making progress, but no rank is waiting for another rank."
+        still = all(rank.label != "computing" for rank in job.ranks)
+        return f"{'No rank is' if still else 'Some ranks are not'} making progress, but no rank is waiting for another rank."
     return (
         "No rank of this run is alive: the launcher has not started any yet, all have ended, or it runs the script once and "
         "without ranks, as `accelerate launch --cpu` does."
     )
+
+
+def _at_loaders(job: Job) -> str:
+    """What bounds a run in which each rank waits for its data."""
+    return ", and waits for its dataloader now" if all(rank.state == "waiting-data" for rank in job.ranks) else ""
 
 
 def _progress_without_clocks(job: Job) -> str:

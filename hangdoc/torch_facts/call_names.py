@@ -134,6 +134,15 @@ _ADDRESS_KEY = regex(r"(?:.*/)?default_pg/[^/]+//\w+//\d+/(\d+)")
 the rank (init_process_group, ProcessGroupGloo.cpp; gloo's rendezvous/context.cc)."""
 
 
+_GROUP_PREFIX = regex(r"^(?:.*/)?default_pg/[^/]+//")
+
+
+def key_as_written(key: str) -> str:
+    """The key of a store as a program names it: a TCPStore puts `/` in front, and the store of the default group its prefix
+    (torch/distributed/distributed_c10d.py `_new_process_group_helper`)."""
+    return _GROUP_PREFIX.sub("", key).removeprefix("/")
+
+
 def publishing_rank(key: str) -> int | None:
     """The rank that publishes its address under this key of a store; None for any other key."""
     match = _ADDRESS_KEY.fullmatch(key)

@@ -113,6 +113,7 @@ ORIGINS: tuple[tuple[str, str | None, str], ...] = (
     ("torch/distributed/_composable/fsdp", None, "fsdp"),
     (_CHECKPOINT, None, "checkpoint"),
     (_DDP, "__init__", "ddp-init"),
+    (_DDP, "_run_ddp_forward", "user"),  # what the wrapped module calls itself
     (_DDP, "forward", "ddp-forward"),
     ("torch/distributed/optim/", None, "optimizer"),
     ("torch/optim/optimizer.py", "wrapper", "optimizer"),

@@ -9,12 +9,15 @@ from rich.console import Console
 
 from docs.reports import FOLDER
 from hangdoc import codec
-from hangdoc.diagnosis import Evidence, Where
+from hangdoc.diagnosis import Evidence, Operation, Unseen, Where
 from hangdoc.phrases import beginning, duration, numbers
+from hangdoc.reasoning.build.absent import _unlooked
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.render import words
 from hangdoc.render.text import report
 from hangdoc.render.words import loops_of_batches
-from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import FileBytes, Process, Snapshot, Stack, Unavailable
+from hangdoc.torch_facts import call_names, file_names
 from tests.rules import fires
 from tests.rules.shapes import machine
 from tests.unit.builders import c10d, frame, rank, snapshot, stack
@@ -78,6 +81,29 @@ def test_a_stack_of_one_moment_shows_no_progress(cpu_read: bool, verdict: str) -
     seen = rank(0, cpu=0.9, world=1, stack=at, stack_before=at)
     clocks = seen.clocks if cpu_read else Unavailable(reason="it could not be read in time")
     assert diagnose(snapshot(replace(seen, clocks=clocks), silence=None)).verdict == verdict
+
+
+def test_words_that_fit_what_was_seen() -> None:
+    one = diagnose(snapshot(rank(0, frame("main", 5), cpu=0.9), silence=None)).jobs[0]
+    unseen = (Unseen(rank=1, why=_unlooked("h0", {}, (), restricted=False).why),)
+    partly = replace(one, verdict="healthy", unseen=unseen)
+    assert words.without_finding(partly) == "Every observed rank is making progress."
+    assert unseen[0].why == "no process was found on h0: not started yet, or already gone"
+    view = replace(one.ranks[0], label="blocked", state="waiting-data")
+    loads = replace(one, verdict="healthy", unseen=(), ranks=(view,))
+    assert words.without_finding(loads) == "Every rank is making progress, and waits for its dataloader now."
+    still = words.without_finding(replace(loads, verdict="waiting"))
+    assert still == "No rank is making progress, but no rank is waiting for another rank."
+    assert words.operation(Operation(op="rpc_sync", peer=0)) == "rpc_sync to 0"
+    assert file_names.origin_of_call("/x/torch/nn/parallel/distributed.py", "DDP._run_ddp_forward") == "user"
+    assert call_names.key_as_written("/default_pg/0//ckpt/ready") == "ckpt/ready"
+
+
+def test_a_rank_that_hardly_computes_is_at_work() -> None:
+    moved = FileBytes(read_bytes=1 << 20, written_bytes=0)
+    ranks = (rank(0, *c10d("barrier"), frame("main", 5)), rank(1, frame("load", 7), files=moved))
+    (finding,) = diagnose(snapshot(*ranks)).jobs[0].findings
+    assert "rank 1, which is at work at " in finding.summary
 
 
 def test_a_log_has_the_beginning_of_a_report_and_what_to_do() -> None:

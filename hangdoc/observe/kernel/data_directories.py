@@ -95,7 +95,7 @@ class TrainingData:
                 late = self._list(files, folders.values(), observation.deadline.remaining(_BOUND_SECONDS))
         except OSError as error:
             return Unavailable(reason=f"its data directories: {error.strerror}")
-        observation.problems += [
+        observation.late += [
             f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)"
             for path, _ in late
         ]

@@ -18,6 +18,7 @@ from hangdoc.observe.access.process_files import ProcessFiles, files_of
 from hangdoc.observe.memory.budget import Budget
 from hangdoc.observe.stacks.source_files import Key, Lines, SourceFiles
 from hangdoc.observe.stacks.source_structure import Structure, statements, structure
+from hangdoc.phrases import shorten
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import program
 from hangdoc.regex import regex
@@ -25,6 +26,7 @@ from hangdoc.snapshot import Frame, PythonThread, Stack
 
 _CONTEXT_LINES = 30
 _MAX_LINE = 1_000
+_MAX_SHOWN = 200
 """Characters of a line of the context."""
 _MAX_TOKENS = 60_000
 """Of a text that is parsed, and of all parsed files of the program that are kept. A syntax tree takes some 250 bytes for each
@@ -104,7 +106,7 @@ class Sources:
         key, lines = self._files.lines(files, started, frame.file, library=frame.library)
         if not 0 < frame.line <= len(lines):
             return frame
-        source = redact.source(lines[frame.line - 1].strip()[:_MAX_LINE])[:200]
+        source = shorten(redact.source(lines[frame.line - 1].strip()[:_MAX_LINE]), _MAX_SHOWN)
         if not loops:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]

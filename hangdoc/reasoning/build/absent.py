@@ -79,7 +79,7 @@ def _unlooked(
             f"({unreadable[hidden]}): run hangdoc as that user or as root"
         )
     if host is not None:
-        return Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
+        return Unlooked(f"no process was found on {host}: not started yet, or already gone")
     looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
     return Unlooked(f"no process {looked}{_not_reached(unreached)}", elsewhere=True)
 

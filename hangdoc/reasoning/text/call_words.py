@@ -278,12 +278,12 @@ def _missing(wait: StoreWait) -> str:
     rank = call_names.publishing_rank(wait.key)
     if rank is not None:
         return f"waits for the address of rank {rank}, which is not in the store (key {_name(wait.key)})"
-    return f"waits for the key {_name(wait.key)}, which is not in the store{_beside(wait)}"
+    return f"waits for the key {call_names.key_as_written(wait.key)}, which is not in the store{_beside(wait)}"
 
 
 def _beside(wait: StoreWait) -> str:
     """The keys that are there, if few enough to be compared: another spelling may be among them."""
-    names = [_name(key) for key in dict.fromkeys(wait.alike) if key != wait.key]
+    names = [call_names.key_as_written(key) for key in dict.fromkeys(wait.alike) if key != wait.key]
     if not names or wait.alike_count > _MOST_ALIKE:
         return ""
     return f"; beside it {'is' if len(names) == 1 else 'are'} {', '.join(names)}"

@@ -30,7 +30,7 @@ from hangdoc.reasoning.model.holds import (
     describe_holders,
 )
 from hangdoc.reasoning.model.kinds import Standstill
-from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of, ranks_of
+from hangdoc.reasoning.model.rank import BUSY, Class, Rank, Wait, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.reasoning.text.next_steps import WithRemedy
@@ -168,6 +168,13 @@ def doing(rank: Rank) -> str:
                 else ""
             )
             return f"waiting for a lock on {path}{held}"
+    if (
+        rank.state == "computing"
+        and rank.work is not None
+        and rank.training_share is not None
+        and rank.training_share < BUSY
+    ):
+        return "at work"  # others compute for it, or it waits for bytes that come
     return _STATES.get(rank.state, f"in state {rank.state}")
 
 
