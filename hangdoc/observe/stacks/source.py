@@ -26,8 +26,9 @@ from hangdoc.snapshot import Frame, PythonThread, Stack
 
 _CONTEXT_LINES = 30
 _MAX_LINE = 1_000
-_MAX_SHOWN = 200
 """Characters of a line of the context."""
+_MAX_SHOWN = 200
+"""Characters of the line of a frame."""
 _MAX_TOKENS = 60_000
 """Of a text that is parsed, and of all parsed files of the program that are kept. A syntax tree takes some 250 bytes for each
 token, and the worst one 1.8 kB. The parser holds the GIL, for 0.3 s with this number of tokens."""
