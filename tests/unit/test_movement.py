@@ -1,5 +1,7 @@
 """What counts as movement: work anywhere in a rank's process tree, and loops that go round for nothing."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -20,6 +22,7 @@ from hangdoc.snapshot import (
     Interpreter,
     KernelState,
     KernelThread,
+    Launch,
     Loop,
     Process,
     Progress,
@@ -137,12 +140,13 @@ def test_a_stop_counts_when_it_lasts(cpu: float, stopped: bool) -> None:
     assert (found.verdict == "hung") == stopped
 
 
-def polling(number: int, loop: Loop, switches: int = 2) -> Process:
+def polling(number: int, loop: Loop, switches: int = 2, **more: Any) -> Process:
     process = rank(
         number,
         frame("wait_for", 44, source="time.sleep(0.5)", loops=(loop,)),
         train(12),
-        kernel={"syscall": "clock_nanosleep"},
+        kernel={"syscall": "clock_nanosleep", "sleep_seconds": 0.3},
+        **more,
     )
     assert isinstance(process.clocks, Clocks)
     main, *others = process.clocks.threads
@@ -511,6 +515,25 @@ def test_ranks_that_all_poll_may_be_idle() -> None:
     # A sleep between two epochs ends by itself.
     epochs = Loop(line=40, end_line=60, header="for epoch in range(9)", counters=("epoch",), start=0)
     assert job(snapshot(polling(0, epochs), polling(1, epochs))).verdict == "waiting"
+
+
+@pytest.mark.parametrize("monitored", [True, False])
+def test_a_process_in_the_directory_does_not_do_the_work_of_a_dead_rank(monitored: bool) -> None:
+    """torchrun would have ended the run: there, a rank that is gone has ended without an error."""
+    looks = Loop(line=40, end_line=60, header="while not os.path.exists(done)")
+    busy = Holder(pid=9, name="hash", state="R", works=True)
+    alive = [replace(polling(number, looks, world=3), others_at_work=(busy,)) for number in (0, 2)]
+    line = Launch(tool="torchrun", nproc_per_node="3")
+    launcher = Process(
+        pid=50, ppid=1, role="launcher", name="python", argv=("torchrun",), state="S", started_seconds_ago=100.0,
+        launch=line if monitored else None,
+    )  # fmt: skip
+    found = job(snapshot(*alive, launcher))
+    if monitored:
+        assert found.verdict == "waiting"
+        return
+    assert (found.verdict, found.findings[0].code, found.findings[0].culprits) == ("hung", "HD301", (1,))
+    assert "may end it" not in str(found.findings)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(35.0, "waiting"), (20.0, "hung")])

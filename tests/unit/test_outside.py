@@ -15,7 +15,7 @@ import pytest
 
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
 from hangdoc.observe.outside import awaited_processes, peers, processes_at_work, ray_tasks, receivers
-from hangdoc.snapshot import Clocks, Holder, KernelThread
+from hangdoc.snapshot import Clocks, Holder, KernelThread, Loop
 from tests.unit.builders import frame, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
 
@@ -40,6 +40,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         shared_memory._read_mapped,
         processes_at_work._works,
         processes_at_work._find_bystanders,
+        processes_at_work._find_other_runs,
         processes_at_work.read_table,
         receivers._find_receiver,
     ):
@@ -410,6 +411,35 @@ def test_the_launcher_of_another_run_ends_no_wait(tmp_path: Path) -> None:
         assert [process_table.is_launcher(entries[pid]) for pid in (process.pid, rank.pid)] == [True, False]
         found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
     assert found == ()
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("for_files", [True, False])
+def test_a_rank_of_another_run_may_only_make_files(for_files: bool, tmp_path: Path) -> None:
+    """It works in the directory of a rank that polls, below a launcher that a script has started."""
+    program = tmp_path / "torchrun"
+    program.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])")
+    script = tmp_path / "start.sh"
+    script.write_text(f"{sys.executable} {program} --nproc-per-node 2 train.py\ntrue\n")
+    loop = Loop(line=1, end_line=9, header="while not os.path.exists(path)" if for_files else "while not is_ready()")
+    with subprocess.Popen(["bash", script], cwd=tmp_path, start_new_session=True) as other:
+        try:
+            while not (works := _busy_below(other.pid)):
+                time.sleep(0.02)
+            with child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+                looks = stack(frame("wait_for", 7, loops=(loop,)))
+                found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), looks, frozenset())
+        finally:
+            os.killpg(other.pid, signal.SIGKILL)
+    shown = [one.pid for one in found if one.works]
+    assert shown == (sorted({other.pid, *works}) if for_files else [])
+
+
+def _busy_below(pid: int) -> list[int]:
+    """The descendants of a process that have used some CPU time, but for launchers."""
+    table = process_table.read(PROC)
+    below = (table[member] for member in table.descendants(pid))
+    return [one.pid for one in below if not process_table.is_launcher(one) and one.stat.cpu_ticks >= 20]
 
 
 SHARING = """

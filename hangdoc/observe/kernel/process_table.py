@@ -175,12 +175,15 @@ def is_hangdoc(argv: tuple[str, ...]) -> bool:
     return words[:1] == ["hangdoc"] or words[1:2] in (["hangdoc"], [portable.NAME]) or words[1:3] == ["-m", "hangdoc"]
 
 
+def is_shell(entry: Entry) -> bool:
+    """Whether a process is a shell, by the first word of its command line."""
+    return os.path.basename("".join(entry.argv[:1])).removeprefix("-") in _SHELLS
+
+
 def is_typed_in(proc: ProcFS, entry: Entry) -> bool:
     """Whether a process is a shell at a terminal that was given no script: `-bash`, `zsh -i`. A person types in it."""
-    name, *words = entry.argv or ("",)
-    if os.path.basename(name).removeprefix("-") not in _SHELLS:
-        return False
-    if not all(word.startswith("--") or (word.startswith("-") and "c" not in word) for word in words):
+    plain = (word.startswith("--") or (word.startswith("-") and "c" not in word) for word in entry.argv[1:])
+    if not is_shell(entry) or not all(plain):
         return False
     try:
         return proc.link(f"{entry.pid}/fd/0").startswith(_TERMINALS)

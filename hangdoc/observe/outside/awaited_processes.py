@@ -6,6 +6,7 @@ import msgspec
 from hangdoc.observe.kernel import file_holders, shared_memory
 from hangdoc.observe.outside import peers, processes_at_work, ray_tasks
 from hangdoc.procfs import ProcFS
+from hangdoc.program import around, tests_files
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, RayTask, Stack
 from hangdoc.torch_facts import call_names, file_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
@@ -75,7 +76,10 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
         return ()
     if kernel.sleep_seconds is None:
         return processes_at_work.connected(proc, pid, observed) or processes_at_work.stopped(proc, pid, observed)
-    return processes_at_work.of_job(proc, pid, observed) or processes_at_work.asleep(proc, pid, observed)
+    for_files = any(tests_files(loop) for frame in main.frames for loop in around(frame))
+    return processes_at_work.of_job(proc, pid, observed, for_files=for_files) or processes_at_work.asleep(
+        proc, pid, observed, for_files=for_files
+    )
 
 
 def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:

@@ -159,17 +159,19 @@ def _find_connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> set
     return peers.of_processes(proc, read_table(proc, period).tree(waiting), period) - observed
 
 
-def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+def of_job(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
-    may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
-    return _find_busy(proc, _find_beside(proc, waiting, observed), waiting, _BUSY)
+    may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. `for_files`:
+    whether it looks for files, which another run may make. As `connected`."""
+    return _find_busy(proc, _find_beside(proc, waiting, observed, for_files=for_files), waiting, _BUSY)
 
 
-def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+def asleep(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:
     """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
     for."""
     period = file_holders.period()
-    others = _find_beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
+    others = _find_beside(proc, waiting, observed, for_files=for_files)
+    others -= frozenset(process_table.read_ancestry(proc, waiting))
     others -= _find_bystanders(proc, period)
     holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False))
                for holder in file_holders.read_holders(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
@@ -189,16 +191,29 @@ def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
     return frozenset(own | others | screens | shells | launchers)
 
 
+@lru_cache(1)
+def _find_other_runs(proc: ProcFS, period: int) -> frozenset[int]:
+    """The processes that launchers have started, and the shells that have started launchers: what such a shell does is mostly the
+    work of its run. Two runs are often started from one directory, and have nothing else to do with each other."""
+    table = read_table(proc, period)
+    launchers = [pid for pid, entry in table.items() if process_table.is_launcher(entry)]
+    above = {pid for launcher in launchers for pid in table.ancestors(launcher) if pid in table}
+    shells = (pid for pid in above if process_table.is_shell(table[pid]))
+    return frozenset().union(shells, *map(table.tree, launchers))
+
+
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few of these processes that are at work at all: one of them may start the ranks for which `waiting` waits in a
     rendezvous, when it has copied its data. As `connected`."""
     return _find_busy(proc, _find_group_members(proc, waiting, observed), waiting, _ANY)
 
 
-def _find_beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+def _find_beside(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> Set[int]:
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}
     pids = _find_group_members(proc, waiting, observed) | _find_in_directory(proc, waiting, observed)
+    if not for_files:
+        pids -= _find_other_runs(proc, file_holders.period())
     return {pid for pid in pids if process_table.user_of(proc, pid) in users}
 
 

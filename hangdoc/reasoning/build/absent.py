@@ -1,5 +1,7 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
+from msgspec import structs
+
 from hangdoc.reasoning.evidence.kernel import how_it_ended
 from hangdoc.reasoning.evidence.stack import has_met
 from hangdoc.reasoning.model.holds import Dead
@@ -54,6 +56,25 @@ def add_missing_ranks(
         else:
             unseen[number] = _unlooked(home, unreadable, unreached, restricted=restricted)
     return unseen
+
+
+def leave_out_bystanders(run: Gathered, ranks: dict[int, Rank]) -> None:
+    """If a rank has died, the others wait for it, and no longer for processes that may have nothing to do with their waits. A
+    launcher that looks after its ranks ends the others when one fails, so a rank that is missing there ended without an error."""
+    monitored = any(process.launch is not None for _, process in run.launchers)
+    if monitored or not any(map(_has_failed, ranks.values())):
+        return
+    for number, rank in ranks.items():
+        if rank.hold is not None and rank.hold.bystanders:
+            why = rank.why.replace(f"; {rank.hold.bystanders}", "")
+            hold = structs.replace(rank.hold, ends="unknown", bystanders="")
+            ranks[number] = structs.replace(rank, hold=hold, why=why)
+
+
+def _has_failed(rank: Rank) -> bool:
+    """Whether a rank was started, has ended, and did not end without an error."""
+    started = rank.hold is None or rank.hold.ends == "never"
+    return rank.label == "dead" and started and (rank.process is None or rank.process.exit_code != 0)
 
 
 def _dead(

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from hangdoc.parse import natural
-from hangdoc.reasoning.build.absent import add_missing_ranks
+from hangdoc.reasoning.build.absent import add_missing_ranks, leave_out_bystanders
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.observed import interfaces
 from hangdoc.reasoning.evidence.records import backend_of_run, last_call
@@ -80,6 +80,7 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
     engines = _find_engines(run)
     ranks = _ranks(members, below, links_of(members, run.master, below), engines)
     unseen = add_missing_ranks(run, world or 0, ranks, snapshot.unreached)
+    leave_out_bystanders(run, ranks)
     return Run(
         id=job_id.shown,
         full_id=job_id.full,

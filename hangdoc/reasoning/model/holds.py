@@ -38,6 +38,9 @@ class Hold(Struct, frozen=True, kw_only=True):
     """Seconds between two attempts, if it is a series of attempts or waits for one; None if unknown."""
     period_of_others: float | None = None
     """Seconds that another process of the job sleeps. It may then end the wait."""
+    bystanders: str = ""
+    """If it ends by itself only because processes at work may end it that may as well have nothing to do with it: these, in
+    words."""
     thread: PythonThread | None = None
     """Another thread of the process, if that is what waits so, and the rank's own one waits for it."""
 

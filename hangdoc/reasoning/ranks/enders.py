@@ -248,7 +248,9 @@ def _find_end_by_job(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
         return None
     sleeps_now = waiter.kernel is not None and waiter.kernel.sleep_seconds is not None
     how = "in its process group or directory" if sleeps_now else "connected with it"
-    return _add_end_by_itself(wait, f"{at_work}, {how}, may end it")
+    reason = f"{at_work}, {how}, may end it"
+    wait = _add_end_by_itself(wait, reason)
+    return wait._replace(hold=replace(wait.hold, bystanders=reason)) if sleeps_now else wait
 
 
 def _add_end_by_itself(wait: ThreadWait, reason: str) -> ThreadWait:
