@@ -5,7 +5,7 @@ too. Frames inside a call of torch do not: they are layers, hooks and transports
 """
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -43,6 +43,37 @@ def tests_files(loop: Loop) -> bool:
 def ends_at_a_time(loop: Loop) -> bool:
     """Whether a loop ends when its time is over, and by nothing else: its header is `clock() < end` or `clock() - begin <
     seconds`, none of these variables is changed in the loop, and no statement leaves it."""
+    if (test := _time_test(loop)) is None:
+        return False
+    clock, begin, late = test
+    # Another thread may renew an attribute, such as the time of the last beat.
+    begins = begin is None or (isinstance(begin, ast.Name) and begin.id not in loop.advances)
+    ends = not any(isinstance(node, ast.Call) for node in ast.walk(late)) and not {
+        node.id for node in ast.walk(late) if isinstance(node, ast.Name)
+    } & set(loop.advances)
+    return _is_clock(clock) and begins and ends
+
+
+def seconds_left(
+    loop: Loop, value_of: Callable[[str], float | None], monotonic_us: int | None, wall_us: int | None
+) -> float | None:
+    """Seconds until a loop that `ends_at_a_time` ends; None if unknown. `value_of`: the number that a variable has. The two
+    clocks are those of its host, in microseconds."""
+    test = _time_test(loop)
+    if test is None:
+        return None
+    clock, begin, late = test
+    name = (unparsed(clock) or "").removesuffix("()").rpartition(".")[2]
+    now_us = wall_us if name.startswith("time") else monotonic_us
+    begins, ends = _evaluate(begin, value_of) if begin is not None else 0.0, _evaluate(late, value_of)
+    if now_us is None or begins is None or ends is None or "now" in name:
+        return None
+    until = begins + ends
+    return max(0.0, (until / 1e9 if name.endswith("_ns") else until) - now_us / 1e6)
+
+
+def _time_test(loop: Loop) -> tuple[ast.expr, ast.expr | None, ast.expr] | None:
+    """The clock, the begin (None for none) and the end of a loop with `clock - begin < end`, which no statement leaves."""
     header = loop.header.removeprefix("while ") if loop.header.startswith("while ") and not loop.exits else ""
     match parsed_expression(header):
         case ast.Compare(left=early, ops=[ast.Lt() | ast.LtE()], comparators=[late]):
@@ -50,16 +81,26 @@ def ends_at_a_time(loop: Loop) -> bool:
         case ast.Compare(left=late, ops=[ast.Gt() | ast.GtE()], comparators=[early]):
             pass
         case _:
-            return False
-    begins = True
+            return None
     if isinstance(early, ast.BinOp) and isinstance(early.op, ast.Sub):
-        # Another thread may renew an attribute, such as the time of the last beat.
-        begins = isinstance(early.right, ast.Name) and early.right.id not in loop.advances
-        early = early.left
-    ends = not any(isinstance(node, ast.Call) for node in ast.walk(late)) and not {
-        node.id for node in ast.walk(late) if isinstance(node, ast.Name)
-    } & set(loop.advances)
-    return _is_clock(early) and begins and ends
+        return early.left, early.right, late
+    return early, None, late
+
+
+def _evaluate(node: ast.expr, value_of: Callable[[str], float | None]) -> float | None:
+    """The value of a sum or a product of numbers and variables; None for anything else."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return value_of(name)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult() as operation, right=right):
+            first, second = _evaluate(left, value_of), _evaluate(right, value_of)
+            if first is None or second is None:
+                return None
+            return first + second if isinstance(operation, ast.Add) else first * second
+        case _:
+            return None
 
 
 def _is_clock(node: ast.expr) -> bool:

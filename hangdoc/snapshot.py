@@ -1182,6 +1182,8 @@ class Host(Value, frozen=True, kw_only=True):
     """As `problems`: what could not be read in time. In older bundles these are among `problems`."""
     wall_us: int | None = None
     """The host's wall clock at the end of the window: microseconds since 1970, as the times of a `CallHistory`."""
+    monotonic_us: int | None = None
+    """Its monotonic clock then, in microseconds (clock_gettime(2)): that of `time.monotonic` and `time.perf_counter`."""
     machine_id: str | None = None
     """The kernel's boot id and the pid namespace: the same for one machine under two names."""
     restricted: bool = False

@@ -791,6 +791,27 @@ def test_a_loop_that_the_clock_ends_is_not_endless(header: str, verdict: str) ->
     assert job(snapshot(in_loop(0, 4), spins, silence=60.0)).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("header", "cpu", "told"),
+    [
+        ("while time.monotonic() < end", 0.04, ("waiting", "computing")),
+        ("while time.monotonic() < end", 0.001, ("waiting", "sleeping")),
+        ("while not is_ready()", 0.04, ("hung", "sleeping")),
+    ],
+)
+def test_who_sleeps_in_a_loop_until_a_time_polls_for_nothing(header: str, cpu: float, told: tuple[str, str]) -> None:
+    """It evaluates at a limited rate, or rests. The host's clock shows when its loop ends."""
+    loop = Loop(line=11, end_line=13, header=header)
+    rests = frame("soak", 13, source="time.sleep(0.03)", loops=(loop,), locals=(local("end", 7150.5),))
+    kernel = {"syscall": "clock_nanosleep", "sleep_seconds": 0.02, "voluntary_switches": 40}
+    seen = snapshot(in_loop(0, 4), rank(1, rests, cpu=cpu, kernel=kernel), silence=90.0)
+    seen = replace(seen, hosts=(replace(seen.hosts[0], monotonic_us=7_000_000_000),))
+    found = job(seen)
+    assert (found.verdict, found.ranks[1].state) == told
+    assert ("in a loop that ends in 2 min 30 s" in str(found.findings)) is (told[1] == "computing")
+    assert ("polling" in str(found.findings)) is (found.verdict == "hung")
+
+
 @pytest.mark.parametrize(("share", "verdict"), [(0.15, "healthy"), (0.01, "hung")])
 def test_a_thread_that_waits_for_commands_is_not_what_trains(share: float, verdict: str) -> None:
     """The main thread sleeps between two steps."""

@@ -3,7 +3,7 @@
 import pytest
 
 from hangdoc.diagnosis import Finding
-from hangdoc.program import ends_at_a_time, program
+from hangdoc.program import ends_at_a_time, program, seconds_left
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Exit, Frame, Loop, Process
 from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot
@@ -132,3 +132,23 @@ def test_a_loop_that_ends_at_a_time(header: str, exits: tuple[Exit, ...], ends: 
         line=1, end_line=5, header=header, counters=(), every=0, start=None, exits=exits, advances=("last", "step")
     )
     assert ends_at_a_time(loop) is ends
+
+
+@pytest.mark.parametrize(
+    ("header", "left"),
+    [
+        ("while time.monotonic() < end", 50.0),
+        ("while end > time.monotonic()", 50.0),
+        ("while time.time() - begin < 60 * 3", 80.0),
+        ("while time.monotonic_ns() < end_ns", 0.0),
+        ("while time.monotonic() < other", None),
+        ("while time.monotonic() < limits[0]", None),
+        ("while datetime.now() < end", None),
+        ("while not done", None),
+    ],
+)
+def test_when_a_loop_ends(header: str, left: float | None) -> None:
+    """By the clock that it reads itself."""
+    numbers = {"end": 150.0, "begin": 1000.0, "end_ns": 90e9}
+    loop = Loop(line=1, end_line=5, header=header)
+    assert seconds_left(loop, numbers.get, 100_000_000, 1_100_000_000) == left

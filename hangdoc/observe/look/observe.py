@@ -131,11 +131,17 @@ def observe(
         late=tuple(dict.fromkeys([*observation.late, *isolation.shared.take_problems(), *not_read(deadline)])),
         machine_id=machine_id(proc),
         wall_us=wall_us,
+        monotonic_us=monotonic_at(wall_us),
         restricted=discovered.restricted,
         unread=discovered.unread,
         **evidence.get(None, {}),
     )
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
+
+
+def monotonic_at(wall_us: int) -> int:
+    """The monotonic clock of this host, in microseconds, at a time of its wall clock."""
+    return wall_us - (time.time_ns() - time.monotonic_ns()) // 1000
 
 
 def not_read(deadline: Deadline) -> list[str]:

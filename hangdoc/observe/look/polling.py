@@ -30,7 +30,7 @@ from hangdoc.observe.kernel.machine import machine, swapped
 from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.look.deep_reader import DeepReader
 from hangdoc.observe.look.glance import Glance
-from hangdoc.observe.look.observe import Options, each_process, machine_id, not_read, process
+from hangdoc.observe.look.observe import Options, each_process, machine_id, monotonic_at, not_read, process
 from hangdoc.observe.look.probes import Guard, evidence_of, in_closing_order, make_polled_probes, probe_of
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
@@ -399,6 +399,7 @@ class Polling:
             unread=self._membership.discovered.unread,
             machine=self._read_machine(),
             wall_us=self._wall_us,
+            monotonic_us=monotonic_at(self._wall_us) if self._wall_us is not None else None,
             connections_seconds_ago=self._sockets.seconds_ago if self._sockets_kept else None,
             **gathered.get(None, {}),
         )

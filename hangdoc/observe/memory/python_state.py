@@ -100,7 +100,7 @@ def variable(memory: Memory, name: str, address: int) -> Variable | None:
         number = memory.integer(address)
         return Variable(name, str(number), number, None)
     if kind == "float":
-        return Variable(name, f"{memory.number(address):g}", None, None)
+        return Variable(name, f"{memory.number(address):.12g}", None, None)
     if flags & UNICODE:
         return Variable(name, repr(memory.text(address)[:200]), None, None)
     if (text := torch_value(memory, address)) is not None:

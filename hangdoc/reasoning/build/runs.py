@@ -24,6 +24,7 @@ from hangdoc.reasoning.ranks.enders import find_engine
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
+from hangdoc.reasoning.ranks.sleeps import HostClocks
 from hangdoc.reasoning.ranks.states import Training, find_training, state_of
 from hangdoc.reasoning.ranks.thread_waits import Engine, Surroundings
 from hangdoc.reasoning.runs import launch
@@ -197,7 +198,8 @@ def _ranks(
             state = state_at_dump(process, trains[number], dated=host.wall_us is not None)
         else:
             helpers, engine = below.get((host.name, process.pid), ()), engines.get((host.name, process.owner))
-            around = Surroundings(helpers, links.ranks, links.others, links.stores, engine)
+            clocks = HostClocks(host.monotonic_us, host.wall_us)
+            around = Surroundings(helpers, links.ranks, links.others, links.stores, engine, clocks)
             state = state_of(process, trains[number], around)
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         ranks[number] = _rank(number, host, process, trains[number], state, view, links)

@@ -216,6 +216,17 @@ def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
     return next((value for value in texts if value is not None), None)
 
 
+def read_float(process: Process | None, frame: Frame, name: str) -> float | None:
+    """The value of a number in a variable as a frame sees it; None if it is not known."""
+    own = [local.text for local in frame.locals if local.name == name]
+    if not own and (frame.function == "<module>" or not frame.locals):
+        own = [local.text for local in observed.module(process) if local.name == name]
+    try:
+        return float(own[0]) if own else None
+    except ValueError:
+        return None
+
+
 def count_rounds(rank: Rank) -> tuple[int | None, int | None]:
     """(rounds done, rounds expected): what the trainer publishes, else what its loop counts."""
     beacon, view = observed.beacon(rank.process), rank.loop

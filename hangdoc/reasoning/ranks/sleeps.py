@@ -1,19 +1,30 @@
 """How long a thread sleeps, and whether it then continues or only checks a condition again."""
 
 from itertools import takewhile
+from typing import NamedTuple
 
-from hangdoc.program import around, ends_at_a_time, tests_files
+from hangdoc.phrases import duration
+from hangdoc.program import around, ends_at_a_time, seconds_left, tests_files
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence.records import shortest_timeout
 from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
 from hangdoc.reasoning.model.holds import Asleep
-from hangdoc.reasoning.ranks.counters import has_end
+from hangdoc.reasoning.ranks.counters import has_end, read_float
 from hangdoc.reasoning.ranks.loader import calls_method, find_consumers
-from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Frame, KernelThread, Loop, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
+_LEAST_WORK_NS = 300_000
+"""Of CPU time for each time that a thread woke. To look at a clock and sleep again takes less than 0.1 ms."""
+
+
+class HostClocks(NamedTuple):
+    """The clocks of a host when it was observed, in microseconds; None if unknown."""
+
+    monotonic_us: int | None = None
+    wall_us: int | None = None
 
 
 def describe_sleep(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep:
@@ -105,17 +116,40 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
     same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data. Whether
     a time is over is no such condition: nothing else is waited for."""
+    loop = _find_loop(thread)
+    timed = loop is not None and ends_at_a_time(loop[1])
     if kernel is not None and _woke_often(kernel):
-        return True
+        return not (timed and loop is not None and _is_innermost(thread, loop[0]))
+    return loop is not None and not timed and (loop[1].header.startswith("while") or not has_end(loop[1]))
+
+
+def find_work_between_sleeps(
+    process: Process, thread: PythonThread, kernel: KernelThread | None, clocks: HostClocks
+) -> str | None:
+    """What a thread does that uses the processor between two sleeps, in a loop that ends at a time: there, it waits for nothing.
+    None for any other thread."""
+    loop = _find_loop(thread)
+    asleep = kernel is not None and (kernel.syscall in system_calls.SLEEP or is_between_sleeps(kernel))
+    if kernel is None or not asleep or loop is None or not _is_innermost(thread, loop[0]):
+        return None
+    if not ends_at_a_time(loop[1]) or kernel.cpu_ns < _LEAST_WORK_NS * max(1, kernel.voluntary_switches or 0):
+        return None
+    frame, timed = loop
+    left = seconds_left(timed, lambda name: read_float(process, frame, name), clocks.monotonic_us, clocks.wall_us)
+    return f"it works between sleeps, in a loop that ends {f'in {duration(left)}' if left is not None else 'at a time'}"
+
+
+def _is_innermost(thread: PythonThread, frame: Frame) -> bool:
+    """Whether a frame sleeps itself, and no function that it has called."""
+    return next((each for each in thread.frames if not each.native), None) is frame
+
+
+def _find_loop(thread: PythonThread) -> tuple[Frame, Loop] | None:
+    """The innermost loop of the user's code around a thread, with its frame; None if there is none, or if it yields data."""
     own = user_frames(thread)
     if consuming := find_consumers(thread):
         # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
         own = own[: own.index(consuming[0])]
         own = own if len(own) > 1 or calls_method(consuming[0]) else ()
     loops = around(own[0]) if own else []
-    if not loops:
-        return False
-    innermost = loops[-1]
-    if ends_at_a_time(innermost):
-        return False
-    return innermost.header.startswith("while") or not has_end(innermost)
+    return (own[0], loops[-1]) if loops else None

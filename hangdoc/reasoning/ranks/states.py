@@ -175,6 +175,8 @@ def _judge_standing_thread(
     children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
+    if (between := sleeps.find_work_between_sleeps(process, thread, kernel, around.clocks)) is not None:
+        return replace(working, state=_name_work(process, thread), why=between, work=working.work or between)
     waiter = Waiter(process, thread, kernel, helpers, (*around.pairs, *around.others), engine=around.engine)
     state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":

@@ -114,6 +114,7 @@ class Surroundings(NamedTuple):
     stores: Sequence[Connection] = ()
     """Those to stores."""
     engine: Engine | None = None
+    clocks: sleeps.HostClocks = sleeps.HostClocks()
 
 
 class Waiter(NamedTuple):
