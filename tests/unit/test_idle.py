@@ -263,6 +263,30 @@ def test_a_server_that_keeps_a_connection_waits_for_the_next_request(unsent: int
         assert "The client does not read" in (finding.remedy or "")
 
 
+@pytest.mark.parametrize(("call", "verdict"), [("broadcast", "waiting"), ("all_reduce", "hung")])
+def test_who_accepts_connections_while_the_others_are_in_the_middle_of_a_call_is_not_idle(
+    call: str, verdict: str
+) -> None:
+    """It started a producer, which has ended. No record shows that anything else knows its port."""
+    listener = AwaitedFile(kind="socket", name="socket:[7]", inode=7)
+    waits = rank(0, frame("take", 9), kernel={"syscall": "accept4", "files": (listener,)})
+    sockets = silent(2, 90.0)
+    port = replace(
+        sockets.connections[-1], pid=waits.pid, inode=7, state="LISTEN", local_address="::1", local_port=4444
+    )
+    producer = Process(
+        pid=70, ppid=waits.pid, role="helper", owner=waits.pid, name="python3", argv=(), state="Z", exit_code=256,
+        started_seconds_ago=100.0,
+    )  # fmt: skip
+    ranks = (waits, rank(1, *c10d(call), frame("help", 9)))
+    (job,) = diagnose(
+        snapshot(*ranks, producer, connections=Connections(connections=(*sockets.connections, port)))
+    ).jobs
+    assert job.verdict == verdict
+    assert ("idle: rank 0 is waiting for requests" in job.findings[0].summary) is (verdict == "waiting")
+    assert ("child process 70 is dead: exited with code 1" in str(job.findings)) is (verdict == "hung")
+
+
 INOTIFY = KernelThread(
     tid=70, name="watcher", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="poll",
     files=(AwaitedFile(kind="other", name="anon_inode:inotify"),),

@@ -442,7 +442,7 @@ def test_a_debugger_on_a_socket_waits_for_input() -> None:
     for source, verdict in (("breakpoint()", "hung"), ("serve(port)", "waiting")):
         kernel = {"syscall": "accept4", "files": (listener,)}
         waits = rank(1, *listening, frame("score", 31, source=source), kernel=kernel)
-        sockets = silent(2, 60.0)
+        sockets = silent(2, 20.0)
         one = replace(
             sockets.connections[-1], pid=waits.pid, inode=7, state="LISTEN", local_address="127.0.0.1", local_port=4444
         )

@@ -326,6 +326,10 @@ class Serves(Hold, frozen=True, kw_only=True):
     address: str
     what: str = "requests"
 
+    @property
+    def next_request(self) -> str | None:
+        return str(self)
+
     def __str__(self) -> str:
         return f"waiting for {self.what} on {self.address}"
 

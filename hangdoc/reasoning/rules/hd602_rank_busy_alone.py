@@ -42,13 +42,13 @@ work takes long.
 It reads what the busy rank is doing, which of its counters and stacks changed
 during the observation, and the stacks of the waiting ranks. A rank is idle if it
 listens for requests itself, if it polls or receives and the process that started
-it listens (or is a known engine), or if it waits for a task of Ray. Then hangdoc
-shows which tasks other workers of Ray execute meanwhile. A rank is also idle
-if the processes at the other end of its pipe or its shared memory wait for events
-or connections. The score is lower if nothing shows who makes what it waits for. For
-example, all ranks poll and none waits for another one, or all wait for a key that a
-client of the store may set. Or the others were given more time than any default of
-torch.
+it listens (or is a known engine), or if it waits for a task of Ray. The others wait
+for it only in calls that hand out work. Then hangdoc shows which tasks other
+workers of Ray execute meanwhile. A rank is also idle if the processes at the other
+end of its pipe or its shared memory wait for events or connections. The score is
+lower if nothing shows who makes what it waits for. For example, all ranks poll and
+none waits for another one, or all wait for a key that a client of the store may set.
+Or the others were given more time than any default of torch.
 
 ## When it can be wrong
 
@@ -69,7 +69,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import GetsRequests, Hold, Serves, Works
+from hangdoc.reasoning.model.holds import GetsRequests, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
@@ -104,9 +104,9 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
     )
 
 
-@about(Idle, Serves)
-def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    sure = not isinstance(kind, Idle) or kind.sure
+@about(Idle)
+def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
+    sure = kind.sure
     actor = next((rank for rank in run.living if rank.process is not None and rank.process.ray_tasks), None)
     tasks = actor.process.ray_tasks if actor is not None and actor.process is not None else ()
     meanwhile = [Evidence(actor.rank, "processes", _describe_task(task)) for task in tasks if actor is not None]
@@ -118,7 +118,7 @@ def _idle(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     remedy += _IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY
     if lock is not None and lock.sure:
         remedy = f"Look at the threads of pid {lock.pid}: some of them wait for a lock that none of them releases."
-    commands: tuple[next_steps.Command, ...] | None = () if sure and isinstance(kind, Idle) else None
+    commands: tuple[next_steps.Command, ...] | None = () if sure else None
     if (pid := tasks[0].pid if tasks else lock.pid if lock is not None else None) is not None:
         commands = next_steps.stack_of(pid)
     what = "idle" if sure else "idle, or waiting for what never comes"

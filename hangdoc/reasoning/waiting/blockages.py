@@ -7,6 +7,8 @@ are derived from the blockages only.
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from hangdoc.diagnosis import Verdict
 from hangdoc.program import around
 from hangdoc.reasoning.evidence.kernel import stopped_by
@@ -189,7 +191,9 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
         given > LONGEST_DEFAULT
         and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
     )
-    return Idle(receives=hold.next_request, sure=sure) if expected else hold
+    if expected:
+        return Idle(receives=hold.next_request, sure=sure)
+    return structs.replace(hold, ends="unknown") if isinstance(hold, Serves) else hold
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
