@@ -20,6 +20,9 @@ _TESTS_FILES = regex(
 )
 _CLOCK = regex(r"(time\.)?(monotonic|time|perf_counter)(_ns)?|(datetime\.){0,2}(now|utcnow)")
 """Functions of Python that tell the time."""
+_ASKS_STORE = frozenset({"add", "check", "get", "num_keys"})
+"""Methods of torch's stores that a loop may test."""
+_CONVERTS = frozenset({"bool", "int", "len", "str"})
 _CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
 
@@ -38,6 +41,27 @@ def tests_files(loop: Loop) -> bool:
     """Whether a file that comes or goes ends a loop: a test in its header, or of a statement that leaves it."""
     tests = (test for way_out in loop.exits for test in way_out.conditions)
     return any(_TESTS_FILES.search(text) for text in (loop.header, *tests))
+
+
+def asks_store(loop: Loop) -> bool:
+    """Whether only what a store of torch says ends a loop: each test that calls anything asks one, by the name of the variable,
+    and one of them does. `while store.add(key, 0) < total`."""
+    tests = [loop.header.removeprefix("while "), *(test for way_out in loop.exits for test in way_out.conditions)]
+    calls = [
+        node.func
+        for test in (tests if loop.header.startswith("while ") else [])
+        for node in ast.walk(parsed_expression(test) or ast.Call(ast.Name("?"), [], []))
+        if isinstance(node, ast.Call)
+    ]
+    others = [call for call in calls if not _is_of_store(call)]
+    return len(others) < len(calls) and all(isinstance(call, ast.Name) and call.id in _CONVERTS for call in others)
+
+
+def _is_of_store(function: ast.expr) -> bool:
+    """Whether a function is one of a store that answers at once."""
+    if not isinstance(function, ast.Attribute) or function.attr not in _ASKS_STORE:
+        return False
+    return "store" in (unparsed(function.value) or "").rpartition(".")[2].lower()
 
 
 def ends_at_a_time(loop: Loop) -> bool:

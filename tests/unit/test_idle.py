@@ -465,6 +465,40 @@ def test_ranks_that_wait_for_a_key_which_a_guest_of_their_store_may_set(client: 
         assert "waiting for a key that the client of their store at 127.0.0.1:41000 may set" in summary
 
 
+@pytest.mark.parametrize(
+    ("header", "client", "asked_ms", "verdict"),
+    [
+        ("while store.add(name, 0) < EXPECTED", None, 100, "hung"),
+        ("while store.add(name, 0) < EXPECTED", 41_000, 100, "waiting"),
+        ("while store.add(name, 0) < EXPECTED", None, 600_000, "waiting"),
+        ("while not ready(name)", None, 100, "waiting"),
+    ],
+)
+def test_ranks_that_all_ask_a_store_of_their_own_wait_for_nobody(
+    header: str, client: int | None, asked_ms: int, verdict: str
+) -> None:
+    """A barrier by hand, for more ranks than there are. An unknown client of the store may count too."""
+    ends = [(100, "LISTEN", 7000, 0), (100, "ESTABLISHED", 7000, 42_000), (100, "ESTABLISHED", 42_000, 7000)]
+    ends += [(101, "ESTABLISHED", 41_001, 7000), (100, "ESTABLISHED", 7000, 41_001)]
+    ends += [(100, "ESTABLISHED", 7000, client)] if client is not None else []
+    store = [
+        Connection(
+            pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=here,
+            remote_address="127.0.0.1", remote_port=there, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=0,
+            last_sent_ms=asked_ms, last_received_ms=asked_ms,
+        )
+        for pid, state, here, there in ends
+    ]  # fmt: skip
+    connections = Connections(connections=(*silent(2, 600.0).connections, *store))
+    asks_again = Loop(line=8, end_line=9, header=header)
+    polls = frame("meet", 9, loops=(asks_again,), locals=(local("EXPECTED", 4),))
+    ranks = [polls_memory(rank(number, polls)) for number in range(2)]
+    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
+    assert job.verdict == verdict
+    assert (job.findings[0].code == "HD202") is (verdict == "hung")
+    assert ("`EXPECTED` is 4; only the ranks are clients of that store" in str(job.findings)) is (verdict == "hung")
+
+
 def behind_a_front(engine: dict[str, Any], sender: Holder, sends: bool = False) -> tuple[Process, ...]:
     """Rank 0 gets requests by a pipe from the process that has started it, and that one from a front end; rank 1 is in the
     broadcast of the next request."""

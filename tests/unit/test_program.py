@@ -3,7 +3,7 @@
 import pytest
 
 from hangdoc.diagnosis import Finding
-from hangdoc.program import ends_at_a_time, program, seconds_left
+from hangdoc.program import asks_store, ends_at_a_time, program, seconds_left
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Exit, Frame, Loop, Process
 from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot
@@ -152,3 +152,23 @@ def test_when_a_loop_ends(header: str, left: float | None) -> None:
     numbers = {"end": 150.0, "begin": 1000.0, "end_ns": 90e9}
     loop = Loop(line=1, end_line=5, header=header)
     assert seconds_left(loop, numbers.get, 100_000_000, 1_100_000_000) == left
+
+
+@pytest.mark.parametrize(
+    ("header", "conditions", "asks"),
+    [
+        ("while store.add(name, 0) < total", (), True),
+        ("while int(self.store.get(key)) < world", (), True),
+        ("while not kv_store.check([key])", (), True),
+        ("while True", ("store.num_keys() > 7",), True),
+        ("while True", (), False),
+        ("while not store.check([key]) and not os.path.exists(path)", (), False),
+        ("while not store.find(key)", (), False),
+        ("while not ready.get(key)", (), False),
+        ("while True", ("store.check([key])", "server.ready()"), False),
+        ("for _ in range(9)", ("store.check([key])",), False),
+    ],
+)
+def test_a_loop_that_only_a_store_ends(header: str, conditions: tuple[str, ...], asks: bool) -> None:
+    exits = tuple(Exit(line=3, statement="break", conditions=(test,)) for test in conditions)
+    assert asks_store(Loop(line=1, end_line=5, header=header, exits=exits)) is asks

@@ -240,7 +240,8 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [rank.frame])))}
     tested = [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
     values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
-    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3]])
+    only = ["only the ranks are clients of that store"] if isinstance(kind, Asleep) and kind.own_store else []
+    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3], *only])
     return [Evidence(rank.rank, "source", text), *_called_at(rank)]
 
 

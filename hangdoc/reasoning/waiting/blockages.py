@@ -10,7 +10,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from hangdoc.diagnosis import Verdict
-from hangdoc.program import around
+from hangdoc.program import around, asks_store
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import backend_names, shortest_timeout
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
@@ -151,6 +151,8 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         waiting = _classes_at(waits, (end.upstream for end in ends))
         awaited = _classes_at(waits, (end.nodes for end in ends))
         ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
+        if isinstance(hold, Asleep) and not waiting and _poll_own_store(run):
+            hold = structs.replace(hold, own_store=True)
         kind = _idle_or(hold, awaited, waiting)
         blames = hold.BLAMES_RANKS and not (kind is hold and _all_wait_for_others(run, hold, waiting))
         blockages.append(Blockage(kind=kind, awaited=awaited, culprits=tuple(ranks) if blames else (), waiting=waiting))
@@ -200,7 +202,7 @@ def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
     """Whether nothing shows that what ranks poll for, or wait for at a server, will not come."""
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:
-        case Asleep(polls=True, ends="unknown"):
+        case Asleep(polls=True, ends="unknown", own_store=False):
             # Who shares its memory writes nothing there.
             left_alone = alone and any(each.others_in_memory for each in processes)
             return not left_alone and not any(each.launcher_gone for each in processes)
@@ -208,6 +210,28 @@ def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
             return all(each.waits_for_events for each in servers)
         case _:
             return False
+
+
+def _poll_own_store(run: Run) -> bool:
+    """Whether each rank does nothing but ask a store of the run, of which no process is a client that is no rank and no launcher:
+    then nobody is left that could change the answers."""
+    members = [(rank.host, rank.pid) for rank in run.living] + [(host.name, each.pid) for host, each in run.launchers]
+    return (
+        not run.unseen
+        and bool(run.living)
+        and all(map(_polls_store, run.living))
+        and bool(links.store_ports(run.hosts, members))
+        and not links.find_store_guests(run.hosts, members)
+    )
+
+
+def _polls_store(rank: Rank) -> bool:
+    """Whether a rank polls in a loop that only a store can end, and asked one just now."""
+    hold, asked = rank.hold, rank.store_silent_seconds
+    loops = around(rank.frame) if rank.frame is not None else []
+    if not isinstance(hold, Asleep) or not hold.polls or asked is None or not loops or not asks_store(loops[-1]):
+        return False
+    return asked <= max(_JUST_NOW, hold.period or 0.0)
 
 
 def _find_key_giver(run: Run) -> Idle | None:
@@ -524,7 +548,9 @@ def is_idle(run: Run) -> bool:
 
 def explains_standstill(hold: Hold) -> bool:
     """Whether it explains why a rank of a quiet run makes no progress."""
-    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep) and hold.polls and hold.ends == "by-itself")
+    return isinstance(hold, _TELLING) or (
+        isinstance(hold, Asleep) and hold.polls and (hold.ends == "by-itself" or hold.own_store)
+    )
 
 
 def _is_blocked(rank: Rank) -> bool:
