@@ -322,6 +322,28 @@ def test_a_rank_that_holds_a_lock_while_it_waits(
     assert "rank 1 is waiting for a lock on /data/x.db that rank 2 holds" in found.findings[0].summary
 
 
+@pytest.mark.parametrize(("works", "verdict"), [(False, "hung"), (True, "waiting")])
+def test_a_rank_that_went_past_a_barrier_of_multiprocessing(works: bool, verdict: str) -> None:
+    """Rank 2 caught an exception before the barrier, and waits in a collective. The parent has the barrier too, and sleeps."""
+    synchronize, threading = "/lib/python3.11/multiprocessing/synchronize.py", "/lib/python3.11/threading.py"
+    calls = [("Condition.wait", synchronize), ("Barrier._wait", threading), ("Barrier.wait", threading)]
+    inside = [frame(name, 9, file, library=True) for name, file in calls]
+    others = (50, 101, 102)
+    holders = tuple(Holder(pid=pid, name="python", state="S", works=works, sleeps=(900.0,)) for pid in others)
+    file = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", holders=holders)
+    kernel = {"syscall": "futex", "files": (file,), "timed": False}
+    comes = [rank(number, *inside, frame("epoch", 5), world=3, kernel=kernel) for number in (0, 1)]
+    found = job(*comes, rank(2, *c10d("barrier"), frame("main", 10), world=3))
+    assert found.verdict == verdict
+    if works:
+        return
+    assert blamed(found) == [("outside-barrier", "HD202", (2,), (0, 1))]
+    assert (
+        "ranks 0-1 are waiting at a multiprocessing.Barrier to which rank 2 has not come" in found.findings[0].summary
+    )
+    assert "lock" not in found.findings[0].summary
+
+
 def test_the_training_function_runs_in_a_thread_of_ray() -> None:
     """It may be part of a package, so that no frame is the user's own code; a thread of a package beside it is not it."""
     package = "/x/site-packages/company/train.py"

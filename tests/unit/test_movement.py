@@ -379,6 +379,16 @@ def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
     assert finding.commands == ("py-spy dump --pid 9",)
 
 
+def test_an_event_of_another_process_is_no_lock() -> None:
+    waits = frame("Condition.wait", 268, "/lib/python3.11/multiprocessing/synchronize.py", library=True)
+    sharer = Holder(pid=9, name="python", state="S")
+    file = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", holders=(sharer,))
+    kernel = {"syscall": "futex", "files": (file,), "timed": False}
+    finding = job(snapshot(in_loop(0, 4), rank(1, waits, frame("meet", 9), kernel=kernel), silence=90.0)).findings[0]
+    assert "waiting for a condition in shared memory that pid 9 (python) can notify" in finding.summary
+    assert finding.remedy == "Find out why no process notifies the condition or sets the event: look at pid 9 (python)."
+
+
 def test_ranks_at_locks_in_shared_memory_may_hold_each_others() -> None:
     """mp.Lock: each has one of two, and waits for the other. The parent has both, too, and waits for their ends."""
     takes = frame("Lock.__enter__", 95, "/lib/python3.11/multiprocessing/synchronize.py", library=True)

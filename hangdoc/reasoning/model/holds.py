@@ -166,15 +166,22 @@ class AtSharedLock(ForOthers, frozen=True, kw_only=True):
     NAME = "at-shared-lock"
     in_queue: bool = False
     """Whether it is the semaphore that counts the free places of a queue: all are taken."""
+    of: Literal["lock", "condition", "barrier"] = "lock"
+    """What it belongs to in `multiprocessing`: a lock or semaphore of the program, an event or condition, or a barrier, for which
+    every other party has to come."""
     file: str = ""
     """The memory, equal for all that share it."""
 
     def __str__(self) -> str:
-        what = "room in a full queue" if self.in_queue else "a lock in shared memory"
+        what = "room in a full queue" if self.in_queue else f"a {self.of} in shared memory"
+        start = f"waiting at {what}" if self.of == "barrier" else f"waiting for {what}"
         if self.holders is None:
-            return f"waiting for {what}"
+            return start
         who = describe_holders(self.holders) or "no other process"
-        return f"waiting for {what} that {who} can {'take from' if self.in_queue else 'release'}"
+        can = (
+            "take from" if self.in_queue else {"lock": "release", "condition": "notify", "barrier": "come to"}[self.of]
+        )
+        return f"{start} that {who} can {can}"
 
 
 class ChildStopped(Hold, frozen=True, kw_only=True):

@@ -60,6 +60,14 @@ class HoldsLock(Cycle, frozen=True, kw_only=True):
     path: str
 
 
+class OutsideBarrier(Cycle, frozen=True, kw_only=True):
+    """Ranks have not come to a barrier in shared memory, and wait for ranks that are in it."""
+
+    NAME = "outside-barrier"
+    absent: Class
+    inside: Class
+
+
 class GroupOrder(Cycle, frozen=True, kw_only=True):
     """Ranks entered the collectives of several groups in conflicting order."""
 

@@ -6,7 +6,7 @@ stack. The most specific evidence comes first. Who can end such a wait, and whet
 
 from collections.abc import Collection, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -362,8 +362,18 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
     alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.tid})
     full = _name_awaited(waiter.thread) == _FULL_QUEUE
     ends: Ends = "never" if alone else "unknown"
-    hold = AtSharedLock.ended_by(file.holders, ends, in_queue=full, file=f"{file.name} {file.inode}")
+    of = _find_owner_of_lock(waiter.thread)
+    hold = AtSharedLock.ended_by(file.holders, ends, in_queue=full, of=of, file=f"{file.name} {file.inode}")
     return ThreadWait("waiting-lock", str(hold), hold)
+
+
+def _find_owner_of_lock(thread: PythonThread) -> Literal["lock", "condition", "barrier"]:
+    """What the semaphore belongs to at which a thread waits, by the functions of Python that it is in."""
+    inner = takewhile(lambda frame: frame.library, thread.frames)
+    called = {(frame.file.rpartition("/")[2], file_names.bare_name(frame.function)) for frame in inner}
+    if ("synchronize.py", "wait") not in called:
+        return "lock"
+    return "barrier" if ("threading.py", "_wait") in called else "condition"
 
 
 def _for_lock(waiter: Waiter) -> ThreadWait | None:

@@ -104,7 +104,7 @@ from hangdoc.reasoning.model.holds import (
     WaitsForSignal,
     describe_holders,
 )
-from hangdoc.reasoning.model.kinds import HoldsLock
+from hangdoc.reasoning.model.kinds import HoldsLock, OutsideBarrier
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import children, next_steps, words
@@ -132,6 +132,11 @@ _REMEDIES: dict[type[Hold], str] = {
     ProgramOver: _PROGRAM_OVER,
 }
 """For what needs no more than its kind."""
+_TO_FIND = {
+    "lock": "which process keeps the lock",
+    "condition": "why no process notifies the condition or sets the event",
+    "barrier": "which process does not come to the barrier",
+}
 _TELLING = 2
 """Ranks with another value at least, so that one is odd."""
 _BEFORE_REST = 5.0
@@ -341,6 +346,22 @@ def describe_lock(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
     )
 
 
+@about(OutsideBarrier)
+def describe_barrier(run: Run, blockage: Blockage, kind: OutsideBarrier) -> Draft:
+    absent, inside = kind.absent, kind.inside
+    return Draft(
+        confidence=0.85,
+        summary=f"{words.are(inside.ranks)} waiting at a multiprocessing.Barrier to which "
+        f"{words.have(absent.ranks)} not come: {words.are(absent.ranks)} waiting for {words.ranks(inside.ranks)} in "
+        f"{words.operation(absent.first)}",
+        evidence=[*words.class_evidence([inside, absent]), *words.standstill(run)],
+        remedy=f"Find out why {words.ranks(absent.ranks)} went past the barrier, e.g. by an exception that was caught: look at "
+        "the lines before the call.",
+        may_end=True,
+        commands=next_steps.stack_of(absent.first.pid) if absent.first.pid is not None else None,
+    )
+
+
 def _find_own_enders(run: Run, blockage: Blockage, kind: Hold) -> dict[int, int]:
     """The ranks that can end a wait outside of the calls, by a pipe or a semaphore, but wait for it themselves, with their
     pids."""
@@ -388,8 +409,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
             return "The client does not read what the rank sends. End it, and give the write a timeout."
         case AtSharedLock(ends="never"):
             return "The processes that could release the lock have ended. Find out why."
-        case AtSharedLock(holders=holders, in_queue=in_queue) if holders:
-            what = "why nothing is taken from the queue" if in_queue else "which process keeps the lock"
+        case AtSharedLock(holders=holders, in_queue=in_queue, of=of) if holders:
+            what = "why nothing is taken from the queue" if in_queue else _TO_FIND[of]
             return f"Find out {what}: look at {describe_holders(holders)}."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."

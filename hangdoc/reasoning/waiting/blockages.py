@@ -47,6 +47,7 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.model.kinds import (
     AgentsWait,
+    Cycle,
     Ended,
     Idle,
     LaunchedNotFinished,
@@ -436,7 +437,10 @@ def _limit_by_timeout(run: Run, seconds: float) -> float:
 
 def _time_for_attempts(blockage: Blockage) -> float:
     """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up. A process
-    of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait."""
+    of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait. In a cycle, no
+    attempt helps."""
+    if isinstance(blockage.kind, Cycle):
+        return 0.0
     limit = _seconds_given(blockage)
     holds = [hold for alike in blockage.awaited if (hold := alike.first.hold) is not None]
     own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= limit]

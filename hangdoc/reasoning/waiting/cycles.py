@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from msgspec.structs import replace
 
 from hangdoc.program import early_exits
-from hangdoc.reasoning.model.holds import AtFileLock, InStore
-from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop
+from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, InStore
+from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier
 from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
@@ -56,12 +56,15 @@ def _find_store_wait(parts: Parts) -> KindWithCulprits | None:
 
 
 def _find_lock_holder(run: Run, classes: Parts) -> KindWithCulprits | None:
-    """Ranks of a cycle that hold the lock on a file for which another one waits."""
+    """Ranks of a cycle that hold the lock on a file for which another one waits, or that have not come to its barrier."""
     for alike in classes:
         hold, held_by = alike.first.hold, lock_holders(run, alike.first)
         if isinstance(hold, AtFileLock) and held_by:
             holder = Class(run.ranks[held_by[0]], tuple(held_by))
             return HoldsLock(holder=holder, needs=alike, path=hold.path, ends=hold.ends), holder.ranks
+        if isinstance(hold, AtSharedLock) and hold.of == "barrier" and held_by:
+            absent = Class(run.ranks[held_by[0]], tuple(held_by))
+            return OutsideBarrier(absent=absent, inside=alike, ends=hold.ends), absent.ranks
     return None
 
 

@@ -89,14 +89,17 @@ def _lacks_group(rank: Rank | None, name: str | None) -> bool:
 
 def lock_holders(run: Run, rank: Rank) -> list[int]:
     """The ranks that may release the lock for which a rank waits. For a lock in shared memory, these are ranks that wait for no
-    other one: who holds it is not known, and a process outside of the run that is at work may release it."""
+    other one: who holds it is not known, and a process outside of the run that is at work may release it. For a barrier, these
+    are the ranks that have not come to it."""
     hold = rank.hold
     if not isinstance(hold, AtFileLock) and not (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
         return []
     pids = {holder.pid for holder in hold.holders or ()}
     peers = [peer for peer in run.on(rank.host) if peer.pid in pids]
     if isinstance(hold, AtSharedLock):
-        peers = [peer for peer in peers if not peer.waits and not isinstance(peer.hold, AtFileLock | AtSharedLock)]
+        waits_itself = (peer.waits and hold.of != "barrier" for peer in peers)
+        both = zip(peers, waits_itself, strict=True)
+        peers = [peer for peer, waits in both if not waits and not isinstance(peer.hold, AtFileLock | AtSharedLock)]
     return sorted(peer.rank for peer in peers)
 
 
