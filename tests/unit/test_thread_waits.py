@@ -9,6 +9,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtLock,
     BlocksItsChild,
+    ChildAtLock,
     ChildStopped,
     Elsewhere,
     EngineStopped,
@@ -134,6 +135,27 @@ def test_the_wait_of_another_thread_says_where_that_is() -> None:
     writer = kernel(LOADER, "write", pipe(5, 900, writes=True), wchan="anon_pipe_write")
     hold = wait_of(process((kernel(MAIN, "futex"), GET), (writer, (frame("save", 40),)))).hold
     assert hold.thread is not None and hold.thread.tid == LOADER
+
+
+@pytest.mark.parametrize(
+    ("threads", "kind"),
+    [
+        ([kernel(200, "futex", timed=False)], ChildAtLock),
+        ([kernel(200, "futex", timed=False), kernel(201, "futex", timed=False)], Elsewhere),
+        ([kernel(200, "futex", timed=True)], Elsewhere),
+        ([kernel(200, "futex", AwaitedFile(kind="shared-memory", name="/dev/shm/x"), timed=False)], Elsewhere),
+        ([kernel(200, "read", timed=False)], Elsewhere),
+    ],
+)
+def test_a_child_at_a_lock_that_was_held_when_it_was_forked(threads: list[KernelThread], kind: type[Hold]) -> None:
+    """No other thread of it could release the lock. One in shared memory, another process may release."""
+    owner = process((kernel(MAIN, "wait4"), (frame("save", 12),)), pid=MAIN)
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=tuple(threads))
+    hold = wait_of(owner, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN, argv=owner.argv)).hold
+    assert type(hold) is kind
+    assert hold.ends == ("never" if kind is ChildAtLock else "unknown")
+    if kind is ChildAtLock:
+        assert str(hold).endswith("which is waiting for a lock that was held when it was forked")
 
 
 @pytest.mark.parametrize(

@@ -242,19 +242,22 @@ def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads)
 
 
 def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
-    """Whether a thread of a rank may wait for a helper process: by the files of its code, or because it reads from a pipe."""
+    """Whether a thread of a rank may wait for a helper process: by the files of its code, or by the system call of
+    its main thread."""
     if not isinstance(stack, Stack):
         return False
     by_name = any(
         name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in _WAITS_FOR_A_CHILD
     )
-    return by_name or _reads_from_pipe(observation.proc, rank.pid)
+    return by_name or _waits_for_other(observation.proc, rank.pid)
 
 
-def _reads_from_pipe(proc: ProcFS, pid: int) -> bool:
-    """Whether the main thread of a process waits for data in a pipe."""
+def _waits_for_other(proc: ProcFS, pid: int) -> bool:
+    """Whether the main thread of a process waits for the end of a child process, or for data in a pipe."""
     with contextlib.suppress(ProcError, ValueError):
         call, arguments = system_calls.current(proc, f"{pid}/task/{pid}")
+        if call in system_calls.CHILD_WAITS:
+            return True
         files = awaited_files.awaited(proc, pid, call, arguments, search=False) if call is not None else ()
         return any(file.kind == "pipe" and not file.writes for file in files)
     return False

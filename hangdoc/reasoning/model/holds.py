@@ -210,6 +210,22 @@ class BlocksItsChild(Hold, frozen=True, kw_only=True):
     """Of the child process."""
 
 
+class ChildAtLock(Hold, frozen=True, kw_only=True):
+    """It waits for a child process that waits for a lock of its own memory, and has no other thread that could release it."""
+
+    NAME = "child-at-lock"
+    NAMES_ITS_CHILD = True
+    ends: Ends = "never"
+    pid: int
+    name: str
+    forked: bool
+    """The child runs the program of the rank: the lock was held when `os.fork` made it."""
+
+    def __str__(self) -> str:
+        lock = "a lock that was held when it was forked" if self.forked else "a lock that it holds itself"
+        return f"waiting for its child process (pid {self.pid}, {self.name}), which is waiting for {lock}"
+
+
 class InFile(Hold, frozen=True, kw_only=True):
     """In a system call on a file, or in a write to a full pipe. It never ends if no other process holds the other end."""
 

@@ -20,6 +20,7 @@ from hangdoc.reasoning.model.holds import (
     AtLock,
     AtSharedLock,
     BlocksItsChild,
+    ChildAtLock,
     ChildStopped,
     Elsewhere,
     Ends,
@@ -442,6 +443,10 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
         if (output := _find_unread_output(waiter, child)) is not None:
             why = f"waiting for its child process {child.pid} ({child.name}), which waits until this rank reads its {output}"
             return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid))
+    if len(children) == 1 and _is_at_lock_alone(children[0]):
+        (child,) = children
+        hold = ChildAtLock(pid=child.pid, name=child.name, forked=child.argv == waiter.process.argv)
+        return ThreadWait("waiting-child", str(hold), hold)
     if waiter.kernel is None:
         return ThreadWait("waiting-child", "waiting for a child process", Unreadable())
     about = "waiting for a child process"
@@ -456,6 +461,15 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
         why = f"{about}, which is {passed_on}" if isinstance(passed_on, OnNetwork) else str(passed_on)
         return ThreadWait("waiting-child", why, passed_on)
     return ThreadWait("waiting-child", about, Elsewhere(period=_longest_sleep(waiter.helpers)))
+
+
+def _is_at_lock_alone(child: Process) -> bool:
+    """Whether the only thread of a process waits, without a timeout, for a lock in its own memory: no thread can release it."""
+    threads = observed.threads(child)
+    if len(threads) != 1 or child.state in "ZX":
+        return False
+    (only,) = threads
+    return only.syscall == system_calls.FUTEX and only.timed is False and not only.files and only.cpu_ns == 0
 
 
 def _find_peer_of_child(waiter: Waiter, child: Process) -> OnNetwork | None:

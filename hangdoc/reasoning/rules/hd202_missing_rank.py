@@ -88,6 +88,7 @@ from hangdoc.reasoning.model.holds import (
     AtSharedLock,
     BetweenCalls,
     Busy,
+    ChildAtLock,
     ChildStopped,
     Elsewhere,
     ForOthers,
@@ -125,6 +126,10 @@ _LEFT_REQUEST = (
     "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
     "ranks."
 )
+_FORKED = (
+    "os.fork copies locks, but no threads: fork before other threads start, or start the child with subprocess or with "
+    "multiprocessing's start method spawn."
+)
 _REMEDIES: dict[type[Hold], str] = {
     GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
@@ -152,6 +157,7 @@ _WAITS_TOO_LONG = (
     Asleep,
     AtFileLock,
     AtSharedLock,
+    ChildAtLock,
     ChildStopped,
     Elsewhere,
     GetsRequests,
@@ -390,6 +396,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
     if (remedy := _REMEDIES.get(type(kind))) is not None:
         return remedy
     match kind:
+        case ChildAtLock(forked=True):
+            return _FORKED
         case ChildStopped(by=by):
             return next_steps.RESUME[by]
         case AtFileLock(ends="never", holders=()):

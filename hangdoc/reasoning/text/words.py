@@ -18,6 +18,7 @@ from hangdoc.reasoning.model.holds import (
     AtFileLock,
     AtSharedLock,
     BlocksItsChild,
+    ChildAtLock,
     ChildStopped,
     Elsewhere,
     EngineOrphaned,
@@ -142,6 +143,7 @@ def doing(rank: Rank) -> str:
         case (
             Asleep()
             | AtSharedLock()
+            | ChildAtLock()
             | ChildStopped()
             | EngineOrphaned()
             | EngineStopped()
