@@ -379,6 +379,14 @@ def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
     assert finding.commands == ("py-spy dump --pid 9",)
 
 
+def test_a_rank_at_the_exit_of_its_program_has_no_line() -> None:
+    files = ("popen_fork.py", "process.py", "util.py")
+    calls = zip(("Popen.wait", "BaseProcess.join", "_exit_function"), files, strict=True)
+    frames = [frame(name, 9, f"/lib/python3.11/multiprocessing/{file}", library=True) for name, file in calls]
+    waits = rank(1, *frames, kernel={"syscall": "wait4"})
+    assert "waiting for a child process at the exit of its program" in str(job(snapshot(in_loop(0, 4), waits)).findings)
+
+
 def test_an_event_of_another_process_is_no_lock() -> None:
     waits = frame("Condition.wait", 268, "/lib/python3.11/multiprocessing/synchronize.py", library=True)
     sharer = Holder(pid=9, name="python", state="S")

@@ -138,6 +138,28 @@ def test_the_wait_of_another_thread_says_where_that_is() -> None:
 
 
 @pytest.mark.parametrize(
+    ("readers", "busy", "why"),
+    [
+        ((200,), False, "which waits until somebody reads its queue, but no other process has it"),
+        ((200, MAIN), False, "which waits until this rank reads its queue"),
+        ((200, 900), False, None),
+        ((200,), True, None),
+    ],
+)
+def test_a_child_cannot_end_while_its_queue_is_full(readers: tuple[int, ...], busy: bool, why: str | None) -> None:
+    """The thread of the queue writes, and the main thread waits for its end. After os.fork, the child has both ends."""
+    holders = tuple(Holder(pid=pid, name="python3", state="S") for pid in readers)
+    full = AwaitedFile(kind="pipe", name="pipe:[7]", inode=7, descriptor=10, writes=True, holders=holders)
+    threads = (kernel(200, "read" if busy else "futex"), kernel(201, "write", full, wchan="anon_pipe_write"))
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=threads)
+    owner = process((kernel(MAIN, "wait4"), (frame("_exit_function", 357, "/multiprocessing/util.py"),)), pid=MAIN)
+    found = wait_of(owner, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN))
+    assert isinstance(found.hold, BlocksItsChild) is (why is not None)
+    if why is not None and isinstance(found.hold, BlocksItsChild):
+        assert found.why.endswith(why) and found.hold.of_queue
+
+
+@pytest.mark.parametrize(
     ("threads", "kind"),
     [
         ([kernel(200, "futex", timed=False)], ChildAtLock),

@@ -201,13 +201,15 @@ class ChildStopped(Hold, frozen=True, kw_only=True):
 
 
 class BlocksItsChild(Hold, frozen=True, kw_only=True):
-    """It waits for a child process, which waits until the rank reads a full pipe. Neither continues."""
+    """It waits for a child process, which waits until a full pipe is read that no other process can read. Neither continues."""
 
     NAME = "blocks-its-child"
     NAMES_ITS_CHILD = True
     ends: Ends = "never"
     pid: int
     """Of the child process."""
+    of_queue: bool = False
+    """Whether it is the pipe of a queue of `multiprocessing`."""
 
 
 class ChildAtLock(Hold, frozen=True, kw_only=True):
@@ -222,7 +224,7 @@ class ChildAtLock(Hold, frozen=True, kw_only=True):
     """The child runs the program of the rank: the lock was held when `os.fork` made it."""
 
     def __str__(self) -> str:
-        lock = "a lock that was held when it was forked" if self.forked else "a lock that it holds itself"
+        lock = "a lock that was held when it was forked" if self.forked else "a lock that no thread of it can release"
         return f"waiting for its child process (pid {self.pid}, {self.name}), which is waiting for {lock}"
 
 

@@ -440,9 +440,10 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
         return None
     children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
     for child in children:
-        if (output := _find_unread_output(waiter, child)) is not None:
-            why = f"waiting for its child process {child.pid} ({child.name}), which waits until this rank reads its {output}"
-            return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid))
+        if (unread := _find_unread_output(waiter, child)) is not None:
+            output, of_queue = unread
+            why = f"waiting for its child process {child.pid} ({child.name}), which waits until {output}"
+            return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid, of_queue=of_queue))
     if len(children) == 1 and _is_at_lock_alone(children[0]):
         (child,) = children
         hold = ChildAtLock(pid=child.pid, name=child.name, forked=child.argv == waiter.process.argv)
@@ -507,20 +508,26 @@ def _find_awaited_children(waiter: Waiter) -> list[Process]:
     return children if polls and len(children) == len(held) else []
 
 
-def _find_unread_output(waiter: Waiter, child: Process) -> str | None:
-    """What a child process writes to another pipe, which is full and which only the thread could read: `standard output`."""
-    its_thread = find_kernel_thread(child, child.pid)
-    file = its_thread.files[0] if its_thread is not None and its_thread.files else None
-    if its_thread is None or file is None or its_thread.syscall not in system_calls.WRITE or file.kind != "pipe":
+def _find_unread_output(waiter: Waiter, child: Process) -> tuple[str, bool] | None:
+    """For what a child process waits that writes to another pipe, which is full and which at most the thread could read:
+    `this rank reads its standard output`; and whether it is the pipe of a queue, to which a thread of the child writes what was
+    put there. The other threads of the child wait meanwhile."""
+    threads = observed.threads(child)
+    writers = [thread for thread in threads if thread.syscall in system_calls.WRITE and thread.files]
+    others = [thread for thread in threads if thread not in writers]
+    if len(writers) != 1 or any(other.syscall != system_calls.FUTEX or other.files for other in others):
         return None
+    file = writers[0].files[0]
     read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
-    if (
-        file.name in read
-        or not is_held_only_by(file, waiter.process.pid)
-        or len(observed.python_threads(waiter.process)) > 1
-    ):
+    readers = {holder.pid for holder in file.holders or ()} - {child.pid}  # a child of os.fork has both ends
+    if file.kind != "pipe" or file.name in read or not file.holders or not readers <= {waiter.process.pid}:
         return None
-    return _OUTPUTS.get(file.descriptor, "output")
+    if len(observed.python_threads(waiter.process)) > 1:
+        return None
+    of_queue = writers[0].tid != child.pid
+    what = "queue" if of_queue else _OUTPUTS.get(file.descriptor, "output")
+    reads = f"this rank reads its {what}" if readers else f"somebody reads its {what}, but no other process has it"
+    return reads, of_queue
 
 
 def _longest_sleep(children: Sequence[Process]) -> float | None:

@@ -128,6 +128,16 @@ def describe_file(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     )
 
 
+_READ_OUTPUT = (
+    "Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
+    "Popen.communicate(), or redirect it to a file."
+)
+_TAKE_FROM_QUEUE = (
+    "Take all entries from the queue before the child process is joined or the program ends. Or let the child process call "
+    "cancel_join_thread() of the queue, if they may be lost."
+)
+
+
 @about(BlocksItsChild)
 def describe_unread_output(run: Run, blockage: Blockage, kind: BlocksItsChild) -> Draft:
     first = blockage.awaited[0].first
@@ -135,8 +145,7 @@ def describe_unread_output(run: Run, blockage: Blockage, kind: BlocksItsChild) -
         confidence=0.9,
         summary=words.awaited(run, blockage),
         evidence=words.sides(run, blockage, children.places(run, first)),
-        remedy="Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
-        "Popen.communicate(), or redirect it to a file.",
+        remedy=_TAKE_FROM_QUEUE if kind.of_queue else _READ_OUTPUT,
         commands=children.look(run, first) or None,
     )
 

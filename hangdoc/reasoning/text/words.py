@@ -37,6 +37,7 @@ from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.reasoning.text.next_steps import WithRemedy
 from hangdoc.snapshot import Connection, Host, Process, Unavailable
 from hangdoc.torch_facts import call_names
+from hangdoc.torch_facts.file_names import Function
 
 _SIGKILL = 9
 _NOT_NEEDED = "not needed"
@@ -87,6 +88,8 @@ def them(which: Iterable[int]) -> str:
     return verb(which, "it", "them")
 
 
+_AT_EXIT = Function("/multiprocessing/util.py", "_exit_function")
+"""Where Python waits for child processes after the end of the program."""
 # --- what a rank is doing ----------------------------------------------------------------------------------------------
 
 
@@ -96,7 +99,9 @@ def place(rank: Rank) -> str:
     if other is not None and (frame := innermost_user_frame(other)) is not None:
         return f"{_at(short(frame.file), frame.line, frame.source)}, in its thread {other.name or other.tid}"
     if rank.where is None:
-        return "at an unknown line"
+        frames = rank.thread.frames if rank.thread is not None else ()
+        ends = any(_AT_EXIT.is_at(frame.file, frame.function) for frame in frames)
+        return "at the exit of its program" if ends else "at an unknown line"
     return _at(rank.where.file, rank.where.line, rank.where.source)
 
 
