@@ -342,3 +342,17 @@ def test_whose_sleep_is_as_long_as_it_is_late_has_no_work_yet(hold: Asleep, seco
     _, (run,) = examine(snapshot(trains(0, ranks=2), trains(1, ranks=2), silence=0.0, wall_us=_WALL_US))
     late = Lag(rank=0, median_seconds=seconds, p90_seconds=seconds, last_share=1.0, waited_share=0.0)
     assert _sleeps_as_long(replace(run.ranks[0], hold=hold), late) is own
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(2.0, True), (0.05, False)])
+def test_a_straggler_in_a_sleep_is_not_computing(seconds: float, shown: bool) -> None:
+    """The sleep is in a line of its own code, and its counter changes between two sleeps."""
+    processes = [trains(number, 50 * (number == 1)) for number in range(4)]
+    assert isinstance(processes[1].clocks, Clocks)
+    main, *others = processes[1].clocks.threads
+    main = replace(main, syscall="clock_nanosleep", sleep_seconds=seconds / 2, whole_sleep_seconds=seconds)
+    processes[1] = replace(processes[1], clocks=replace(processes[1].clocks, threads=(main, *others)))
+    (slow,) = findings(diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert ("(at the look, rank 1 was in a sleep of 2.0 s at me/train.py:22)" in slow.summary) is shown
+    assert ("asleep at" in str(slow.evidence)) is shown
+    assert ("Look at the line that sleeps" in (slow.remedy or "")) is shown

@@ -11,6 +11,7 @@ from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.ranks.counters import has_end, read_float
 from hangdoc.reasoning.ranks.loader import calls_method, find_consumers
+from hangdoc.reasoning.ranks.movement import own_kernel_thread
 from hangdoc.snapshot import Frame, KernelThread, Loop, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
@@ -87,6 +88,14 @@ def seconds_of_turn(thread: PythonThread, kernel: KernelThread) -> float | None:
     if kernel.sleep_seconds is not None:
         return seconds_of_sleep(kernel) if user_frames(thread) else None
     return kernel.timeout_seconds if _waits_for_an_event(thread) or _is_timer(thread) else None
+
+
+def find_own_sleep(process: Process, thread: PythonThread) -> float | None:
+    """Seconds of the sleep in which a line of the user's code is itself; None for a thread in anything else."""
+    kernel, own = own_kernel_thread(process, thread), innermost_user_frame(thread)
+    if kernel is None or own is None or not _is_innermost(thread, own):
+        return None
+    return seconds_of_sleep(kernel) if kernel.syscall in system_calls.SLEEP else None
 
 
 def seconds_of_sleep(kernel: KernelThread | None) -> float | None:

@@ -53,11 +53,12 @@ a step shows only one phase of it, so the finding needs several iterations.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hangdoc.phrases import milliseconds
+from hangdoc.phrases import duration, milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.ranks.sleeps import find_own_sleep
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.snapshot import Clocks, Progress, Stack
@@ -71,6 +72,7 @@ _FIND_ITS_WAIT = (
     "Find out what the late one waits for, with diagnose --stacks: its data, a disk, a server, a device. Where all ranks wait "
     "for their loaders, one is late although all are equally slow."
 )
+_LOOK_AT_SLEEP = "Look at the line that sleeps. If it limits a rate or tries again, find out why on this rank only."
 _LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 
 
@@ -109,7 +111,7 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     late_by = f"{up_to}{milliseconds(slow[0].median_seconds)}"
     how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
-    return _draft(run, ranks, rest, how, [*by_record, words.stack_evidence(ranks[0])], 0.9)
+    return _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9)
 
 
 def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:
@@ -137,16 +139,37 @@ def _draft(
     run: Run, busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence], confidence: float
 ) -> Draft:
     slow = [rank.rank for rank in busy]
-    why = pace.describe_slowness(run, busy[0], rest[0])
+    sleep = _describe_sleep(busy[0])
+    why = pace.describe_slowness(run, busy[0], rest[0]) or sleep
+    remedy = _FIND_ITS_WAIT if not why and _hardly_computes(busy[0]) else _BALANCE
+    if why is not None and why == sleep:
+        remedy = _LOOK_AT_SLEEP
     return Draft(
         confidence=confidence,
         culprits=slow,
         victims=[rank.rank for rank in rest],
         summary=f"{words.are(slow)} slower than the others: {how}" + (f" ({why})" if why else _describe_work(busy)),
         evidence=evidence,
-        remedy=_FIND_ITS_WAIT if not why and _hardly_computes(busy[0]) else _BALANCE,
+        remedy=remedy,
         commands=next_steps.look_again(busy[0]),
     )
+
+
+def _describe_sleep(rank: Rank) -> str | None:
+    """`at the look, rank 1 was in a sleep of 2.0 s at train.py:7`; None for a rank that was in none, or in a pause."""
+    seconds = (
+        find_own_sleep(rank.process, rank.thread) if rank.process is not None and rank.thread is not None else None
+    )
+    if seconds is None or seconds < _LEAST_SLEEP or rank.where is None:
+        return None
+    place = f"{rank.where.file}:{rank.where.line}"
+    return f"at the look, rank {rank.rank} was in a sleep of {duration(seconds)} at {place}"
+
+
+def _place(rank: Rank) -> Evidence:
+    if _describe_sleep(rank) is not None:
+        return Evidence(rank.rank, "stacks", f"asleep {words.place(rank)}")
+    return words.stack_evidence(rank)
 
 
 def _describe_work(slow: Sequence[Rank]) -> str:
