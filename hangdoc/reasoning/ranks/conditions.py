@@ -56,13 +56,15 @@ def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
 def singled_out(rank: Rank, other: Rank) -> bool:
     """Whether `rank` is in a branch whose condition singles out ranks, and `other` is not."""
     theirs = list_conditions(other)
+    tests = ((test, frame) for frame in rank.own for test in frame.conditions if test not in theirs)
+    return any(_singles_out(test, frame, rank, other) for test, frame in tests)
+
+
+def _singles_out(test: str, frame: Frame, rank: Rank, other: Rank) -> bool:
+    """Whether a condition is about the rank, and may not hold on `other`."""
     return any(
-        _is_about_rank(part) or _compares_rank(part, frame, rank, other)
-        for frame in rank.own
-        for test in frame.conditions
-        if test not in theirs
+        (_is_about_rank(part) or _compares_rank(part, frame, rank, other)) and not _holds_on_both(part, rank, other)
         for part in _split_into_operands(test)
-        if not _holds_on_both(part, rank, other)
     )
 
 
@@ -170,12 +172,15 @@ def may_change(test: str) -> bool:
 def find_occasional(rank: Rank, other: Rank) -> tuple[str, Frame] | None:
     """The condition of a framework under which `rank` makes its call, and `other` is not, with the frame that tests it:
     it saves, evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it
-    differs between the ranks. None for none."""
+    differs between the ranks. None for none, and if a condition of the user's own code inside it tells the ranks apart."""
     theirs = [test for frame in other.program for test in frame.conditions]
-    own_tests = (
-        (test, frame) for frame in rank.program if frame.library for test in frame.conditions if test not in theirs
-    )
-    return next(((test, frame) for test, frame in own_tests if test.startswith("self.") and " " not in test), None)
+    own_tests = ((test, frame) for frame in rank.program for test in frame.conditions if test not in theirs)
+    for test, frame in own_tests:
+        if frame.library and test.startswith("self.") and " " not in test:
+            return test, frame
+        if not frame.library and (_singles_out(test, frame, rank, other) or _has_other_values(test, rank, other)):
+            return None
+    return None
 
 
 def _split_into_operands(test: str) -> list[str]:

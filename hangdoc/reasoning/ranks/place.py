@@ -77,7 +77,7 @@ def is_ahead(rank: Rank, other: Rank) -> bool:
         return False
     later = _line_of(a) > _line_of(b)
     if parted.uncounted:
-        mine, theirs = _is_conditional(rank.program, a), _is_conditional(other.program, b)
+        mine, theirs = (_is_conditional(who.program, at, on_rank=True) for who, at in ((rank, a), (other, b)))
         if mine != theirs and mine == later:
             return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
     return later and rounds is not None
@@ -88,14 +88,15 @@ def _are_beside(frame: Frame, other: Frame) -> bool:
     return any(are_opposite(test, theirs) for test in frame.conditions for theirs in other.conditions)
 
 
-def _is_conditional(stack: Frames, frame: Frame) -> bool:
-    """Whether the user's own code tests a condition that may change on the way from `frame` to the innermost call. If `frame` is
-    in a loop itself, only the conditions that the loop tests again count."""
+def _is_conditional(stack: Frames, frame: Frame, *, on_rank: bool = False) -> bool:
+    """Whether the user's own code tests a condition that may change on the way from `frame` to the innermost call; with
+    `on_rank`, or one that is about the rank. If `frame` is in a loop itself, only the conditions that the loop tests again
+    count."""
     called = stack[: next((at for at, other in enumerate(stack) if other is frame), 0)]
     tests = [test for inner in called if not inner.library for test in inner.conditions]
     if not frame.library:
         tests += frame.conditions[len(frame.conditions) - frame.repeated :] if around(frame) else frame.conditions
-    return any(map(may_change, tests))
+    return any(on_rank or may_change(test) for test in tests)
 
 
 def _line_of(frame: Frame) -> float:

@@ -241,13 +241,16 @@ def _explain_odd_side(
     who, called = ranks(odd), record.call.op if record is not None else name_call(mine)
     same_side = tuple(part for part in parts if set(part.ranks) & set(odd))
     others = tuple(part for part in parts if part not in same_side)
-    if conditions.in_other_arm(mine.first, theirs.first):
-        reason = f"the call of {who} is in the other branch of a condition"
-        return Mismatch(parts=parts, reason=reason, ends=ends)
-    if (event := conditions.find_occasional(mine.first, theirs.first)) is not None:
-        test, frame = event
-        reason = f"only {who} called {called}, in {frame.function} under `{test}`"
-        return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
+    if set(mine.ranks) <= set(
+        odd
+    ):  # else others wait at the line of the odd ranks, and what is around it explains nothing
+        if conditions.in_other_arm(mine.first, theirs.first):
+            reason = f"the call of {who} is in the other branch of a condition"
+            return Mismatch(parts=parts, reason=reason, ends=ends)
+        if (event := conditions.find_occasional(mine.first, theirs.first)) is not None:
+            test, frame = event
+            reason = f"only {who} called {called}, in {frame.function} under `{test}`"
+            return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
     if record is not None and not record.skipped and _has_passed(mine, record):
         site = record.call.site
         reason = f"only {who} called {called}" + (f" at {site.file}:{site.line}" if site is not None else "")

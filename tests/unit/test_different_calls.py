@@ -1,0 +1,68 @@
+"""Ranks in different calls of one number: what the source around them explains, and what it can't."""
+
+from hangdoc.diagnosis import Finding
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import CallForm, Frame, Loop, Process
+from tests.unit.builders import backward, c10d, frame, native_backward, rank, snapshot
+from tests.unit.recordings import T0_US, frames, history_of, recorder
+
+PACKAGE = "/site-packages/package/trainer.py"
+
+
+def form(op: str, line: int) -> CallForm:
+    return CallForm(op=op, frames=frames(("train.py", line, "main")))
+
+
+def recorded(number: int, calls: list[CallForm], *stack: Frame, world: int = 2) -> Process:
+    """A rank that waits at `stack` in the last one of its calls, one a second, for 60 s."""
+    forms: dict[CallForm, int] = {}
+    entries = [(n, each, T0_US + n * 1_000_000, n == len(calls)) for n, each in enumerate(calls, 1)]
+    group = history_of(entries, wall_us=T0_US + (len(calls) + 60) * 1_000_000, forms=forms)
+    return rank(number, *stack, world=world, recorder=recorder(group, forms=forms))
+
+
+def only_finding(*processes: Process) -> Finding:
+    (finding,) = diagnose(snapshot(*processes)).jobs[0].findings
+    return finding
+
+
+def test_the_users_own_condition_goes_before_that_of_the_framework_around_it() -> None:
+    """The framework's trainer evaluates on both ranks, and the metric of rank 0 makes a call of its own."""
+    asked = frame("_maybe_evaluate", 30, PACKAGE, conditions=("self.control.should_evaluate",))
+    trains = (frame("train", 20, PACKAGE), frame("main", 17))
+    theirs = rank(1, *backward(), *trains, native=native_backward())
+    metric = frame("metric", 14, conditions=("int(os.environ['RANK']) == 0",))
+    finding = only_finding(rank(0, *c10d("barrier"), metric, asked, *trains), theirs)
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+    assert finding.summary.startswith("only rank 0 called barrier (inside `if int(os.environ['RANK']) == 0`)")
+
+
+def test_a_line_at_which_others_wait_too_explains_nothing() -> None:
+    """Rank 0 serves, and ranks 1 and 2 are its workers. Rank 1 left out the last gather. Rank 2, in the same branch, made it."""
+    round_of_0, round_of_others = (
+        [form("broadcast", 17), form("gather", 12)],
+        [form("broadcast", 27), form("gather", 12)],
+    )
+    serves = (*c10d("gather"), frame("run", 12), frame("main", 23, conditions=("rank == 0",)))
+    works = (*c10d("broadcast"), frame("main", 27, conditions=("rank != 0",)))
+    finding = only_finding(
+        recorded(0, round_of_0 * 3, *serves, world=3),
+        recorded(1, [*round_of_others * 2, form("broadcast", 27), form("broadcast", 27)], *works, world=3),
+        recorded(2, [*round_of_others * 3, form("broadcast", 27)], *works, world=3),
+    )
+    assert (finding.code, finding.culprits) == ("HD203", (1,))
+    assert finding.summary.startswith("rank 1 did not call the gather that rank 0 is waiting in")
+
+
+def test_a_call_of_its_own_under_a_condition_on_the_rank() -> None:
+    """The loop's counter is not known, so that rank 1 may be in the next round: its call is above that of rank 0."""
+    loop = Loop(line=10, end_line=30, header="while not self.done")
+    around = frame("run", 20, PACKAGE, loops=(loop,))
+    usual = [form("all_reduce", 15), form("broadcast", 16)] * 8
+    hook = frame("on_batch_end", 9, conditions=("step == 7 and trainer.is_global_zero",))
+    finding = only_finding(
+        recorded(0, [*usual, form("barrier", 9)], *c10d("barrier"), hook, frame("advance", 375, PACKAGE), around),
+        recorded(1, [*usual, form("all_reduce", 15)], *c10d("all_reduce"), frame("advance", 300, PACKAGE), around),
+    )
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+    assert finding.summary.startswith("only rank 0 called barrier (inside `if step == 7 and trainer.is_global_zero`)")
