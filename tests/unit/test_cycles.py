@@ -162,7 +162,10 @@ def test_ranks_that_resumed_at_different_epochs() -> None:
     found = job(at(0, "gather", 9, 15, 6), at(1, "gather", 9, 15, 6), at(2, "all_reduce", 6, 10, 0))
     assert blamed(found) == [("left-loop", "HD105", (2,), (0, 1))]
     assert "`start`, at which the loop begins, is 6 on ranks 0-1; 0 on rank 2" in found.findings[0].summary
-    assert "at iteration 10" in str(found.findings[0].evidence)
+    texts = [one.text for one in found.findings[0].evidence]
+    assert "left the loop `for n in range(start, 16)` (line 4) after 10 of 10 iterations, begun at 6" in texts
+    assert "still inside the loop `for n in range(start, 16)` (line 4), in iteration 11 of 16" in texts
+    assert [(seen.batches_done, seen.batches_total) for seen in found.ranks] == [(10, 10), (10, 10), (10, 16)]
 
 
 def test_a_rank_that_left_by_a_break_was_in_an_iteration() -> None:

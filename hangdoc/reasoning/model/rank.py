@@ -106,6 +106,9 @@ class LoopView(Struct, frozen=True, gc=False):
     """Whether the rank's own iterator or dataloader says `total`."""
     pass_id: int | None = None
     """As `Loader.pass_id`, of the iterator that gives `done`."""
+    begin: int | None = None
+    """The value at which its counter began, if the header names a variable for it and that was read. The rounds before it are
+    not counted."""
 
 
 class State(Struct, frozen=True, gc=False):

@@ -93,9 +93,12 @@ def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
     a, b = less.loop, more.loop
     if b is not None and b.recorded and (a is None or a.recorded):
         return _compare_loaders(less, more)
-    if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
+    if a is None or b is None or a.total is None or b.total is None:
         return []
-    few, many = (f"`{view.loop.header}` ends at {view.total}" for view in (a, b))
+    ends = [(view.total or 0) + (view.begin or 0) for view in (a, b)]  # where a rank resumed is no amount of data
+    if ends[0] >= ends[1]:
+        return []
+    few, many = (f"`{view.loop.header}` ends at {end}" for view, end in zip((a, b), ends, strict=True))
     evidence = _make_evidence("progress", less, few, more, many)
     return [Difference(a.total, b.total, evidence, weight=0.85)]
 

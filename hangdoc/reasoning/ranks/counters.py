@@ -115,14 +115,25 @@ def _make_view(process: Process | None, frame: Frame, loop: Loop, *, of_batches:
         if (inside or not _counts_again(frame, loop, name)) and not _is_of_inner(frame, loop, name)
     )
     done = value = next((value for value in values if value is not None), None)
-    if value is not None and loop.start is not None and not loop.header.startswith("while"):
+    begin = _read_begin(process, frame, loop, value)
+    start = loop.start if begin is None else begin
+    if value is not None and start is not None and not loop.header.startswith("while"):
         # A finished `for` keeps its last index, and so does one that fetches its next element.
         in_body = inside and frame.line != loop.line
-        done = value - loop.start + (0 if in_body else 1)
+        done = value - start + (0 if in_body else 1)
     bound = read_number(process, frame, loop.bound) if loop.bound else None
-    total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
-    view = _add_records(process, frame, LoopView(loop, inside, done, total, of_batches))
+    total = max(0, bound - (start or 0)) if bound is not None and bound < _ENDLESS else None
+    view = _add_records(process, frame, LoopView(loop, inside, done, total, of_batches, begin=begin))
     return view if inside or loop.header.startswith("while") else structs.replace(view, done=_count_completed(view))
+
+
+def _read_begin(process: Process | None, frame: Frame, loop: Loop, value: int | None) -> int | None:
+    """The value at which a counter began, by the variable that the header names. An attribute (`self.epoch`) is often set again
+    in the loop, and what is above the counter was."""
+    if loop.begin is None or not loop.begin.isidentifier() or loop.begin in {*loop.counters, *loop.advances}:
+        return None
+    begin = read_number(process, frame, loop.begin)
+    return None if begin is None or (value is not None and begin > value) else begin
 
 
 def _is_of_inner(frame: Frame, loop: Loop, name: str) -> bool:

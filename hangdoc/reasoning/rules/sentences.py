@@ -97,14 +97,16 @@ def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
     for side, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = count_rounds(side.first)
+        begin = side.first.loop.begin if side.first.loop is not None else None
         count = ""
-        if done is not None and left.loop.begin is not None:  # a resumed run did not do them all
+        if done is not None and left.loop.begin is not None and begin is None:  # a resumed run did not do them all
             count = f" at iteration {done}"
         elif done is not None and side is left.inside and (total is None or done < total):
             # The batch that it is in, so that it differs from a rank that left after as many.
             count = f", in {_unit(left, several=False)} {done + 1}{_of(total)}"
         elif done is not None:
             count = f" {_left_at(left, done, total)}"
+        count += f", begun at {begin}" if count and begin else ""
         text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
         lines.append(Evidence(side.first.rank, "progress", text))
     return lines
