@@ -182,6 +182,48 @@ def test_a_rank_that_left_by_a_break_was_in_an_iteration() -> None:
     assert "in iteration 4 of 10" in str(found.findings[0].evidence)
 
 
+RUN_OUT = "Nothing shows how much data there was."
+
+
+def test_a_rank_in_the_handler_of_what_the_loop_raised() -> None:
+    loop = Loop(line=10, end_line=20, header="for batch in stream")
+    inside = (frame("train", 15, loops=(loop,)), frame("main", 5, caught=("except OSError", "except Exception")))
+    handles = frame("main", 8, conditions=("except Exception",))
+    (finding,) = job(rank(0, *c10d("all_reduce"), *inside), rank(1, frame("main", 8))).findings
+    assert RUN_OUT in (finding.remedy or "")
+    (finding,) = job(
+        rank(0, *c10d("all_reduce"), *inside),
+        rank(1, frame("wait", 3, "/lib/python3.11/threading.py", library=True), handles),
+    ).findings
+    assert (finding.code, finding.culprits) == ("HD105", (1,))
+    assert "it is in `except Exception` (line 8), around the loop" in [one.text for one in finding.evidence]
+    assert (finding.remedy or "").startswith("Let the exception end the rank")
+
+
+@pytest.mark.parametrize(
+    ("header", "bound", "length", "unclear"),
+    [
+        ("for i, x in enumerate(val)", None, 6, False),
+        ("for i, x in enumerate(val)", None, None, True),
+        ("for i in range(6)", "6", None, False),
+    ],
+)
+def test_a_list_and_a_number_of_the_source_show_that_a_loop_had_not_ended(
+    header: str, bound: str | None, length: int | None, unclear: bool
+) -> None:
+    out = Exit(line=14, statement="break", conditions=("bad(x)",))
+    loop = Loop(line=10, end_line=20, header=header, counters=("i",), every=1, start=0, bound=bound, exits=(out,))
+
+    def at(number: int, op: str, line: int) -> Process:
+        variables = (local("i", 3), local("val", "<list>", length=length))
+        return rank(number, *c10d(op), frame("validate", line, loops=(loop,), locals=variables))
+
+    (finding,) = job(at(0, "all_reduce", 15), at(1, "barrier", 25)).findings
+    assert (finding.code, finding.culprits) == ("HD105", (1,))
+    assert (RUN_OUT in (finding.remedy or "")) == unclear
+    assert ("4 of 6" in finding.summary) != unclear
+
+
 def test_ranks_on_their_way_and_a_cycle_are_one_blockage() -> None:
     """Rank 2 waits behind the cycle of ranks 0 and 1: a victim of it, and of nothing else."""
     found = job(call(0, "send", 1, world=3), call(1, "send", 0, world=3), call(2, "recv", 0, world=3))
@@ -246,6 +288,8 @@ def test_a_rank_that_has_come_back_from_a_package(
         rank(0, *inside, world=3), rank(1, *c10d("all_gather"), frame("main", 129), world=3), rank(2, *inside, world=3)
     )
     assert blamed(found) == [blame]
+    text = "still inside the loop `while not self.should_stop` (engine/loop.py:10)"  # a line of another file than the rank's
+    assert (text in [one.text for one in found.findings[0].evidence]) == (blame[0] == "left-loop")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.parse import names_in, shows_address
+from hangdoc.parse import integer, names_in, shows_address
 from hangdoc.program import early_exits
 from hangdoc.reasoning.causes.disagreements import differing_in, find_other_data
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import name_line
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause, OptionDiffers
@@ -206,32 +207,59 @@ class PossibleExit(NamedTuple):
 
 
 def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
-    """The statements that may leave the loop, those whose variables differ between the ranks first."""
+    """The statements that may leave the loop, those whose variables differ between the ranks first. The rank that left it may
+    stand in a handler that was around the loop: then it is that one."""
     short, inside = kind.short.first, kind.inside.first
+    if (caught := _find_handler(short, inside)) is not None:
+        handler, within = caught
+        text = f"it is in `{handler}` ({name_line(within.line, within, short.frame)}), around the loop"
+        return [PossibleExit(Exit(line=within.line, statement="except", conditions=(handler,)), True, text)]
     found = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
     found.sort(key=lambda line: not line[0])
     only = len(found) == 1 and not may_have_run_out(kind)
+    frame = frame_of(kind.loop, inside)
     return [
-        PossibleExit(exit_, bool(differ) or only, "; ".join([describe_exit(exit_), *differ]))
+        PossibleExit(
+            exit_,
+            bool(differ) or only,
+            "; ".join([describe_exit(exit_, name_line(exit_.line, frame, inside.frame)), *differ]),
+        )
         for differ, exit_ in found[:_SHOWN]
     ]
 
 
+def _find_handler(rank: Rank, other: Rank) -> tuple[str, Frame] | None:
+    """The handler of an exception in which `rank` is, if it is of a `try` in whose body `other` still is; None for none."""
+    for frame in rank.program:
+        guarded = [
+            handler
+            for theirs in other.program
+            if (theirs.file, theirs.function) == (frame.file, frame.function)
+            for handler in theirs.caught or ()
+            if handler != "except StopIteration"  # the end of the data
+        ]
+        if (test := next((test for test in reversed(frame.conditions) if test in guarded), None)) is not None:
+            return test, frame
+    return None
+
+
 def may_have_run_out(kind: LeftLoop) -> bool:
-    """Whether the loop may have ended with its data on the ranks that left it: nothing shows how much a stream has."""
+    """Whether the loop may have ended with its data on the ranks that left it: nothing shows how much a stream has. A loop that
+    ends at a number of the source has as many rounds on all ranks."""
     view = kind.short.first.loop
-    if not kind.loop.header.startswith("for "):
+    if not kind.loop.header.startswith("for ") or (kind.loop.begin is None and integer(kind.loop.bound) is not None):
         return False
     return view is None or None in (view.done, view.total) or (view.done or 0) >= (view.total or 0)
 
 
-def describe_exit(exit_: Exit) -> str:
-    """What may end a loop, as a clause."""
+def describe_exit(exit_: Exit, at: str = "") -> str:
+    """What may end a loop, as a clause; `at` is its line."""
+    at = at or f"line {exit_.line}"
     if exit_.statement == "except":
-        return f"`{exit_.conditions[0]}` at line {exit_.line} catches what the loop raises"
+        return f"`{exit_.conditions[0]}` at {at} catches what the loop raises"
     under = " and ".join(f"`{test}`" for test in exit_.conditions)
     word = "in" if under.startswith("`except") else "if"
-    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", {word} {under}" if under else "")
+    return f"the loop has a `{exit_.statement}` at {at}" + (f", {word} {under}" if under else "")
 
 
 def _ends_only_by_itself(kind: LeftLoop) -> bool:

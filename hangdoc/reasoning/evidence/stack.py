@@ -229,6 +229,13 @@ def short(file: str) -> str:
     return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
 
 
+def name_line(line: int, frame: Frame | None, beside: Frame | None) -> str:
+    """A line of a frame's file as text: `line 7`, or `transformers/trainer.py:7` beside the place of a frame in another file."""
+    if frame is None or beside is None or frame.file == beside.file:
+        return f"line {line}"
+    return f"{short(frame.file)}:{line}"
+
+
 # --- the rendezvous ---------------------------------------------------------------------------------------------------
 
 

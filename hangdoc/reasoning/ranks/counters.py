@@ -186,7 +186,9 @@ def _add_records(process: Process | None, frame: Frame, view: LoopView) -> LoopV
     again = iterators.find_iterator(process, frame, loop)
     loader = again or iterators.find_loader_behind(process, frame, loop)
     if loader is None or loader.total is None:
-        return view
+        length = iterators.find_length_behind(frame, loop, observed.module(process))
+        unknown = total is None and length is not None and (done or 0) <= length  # a counter may count on in each epoch
+        return structs.replace(view, total=length) if unknown else view
     delivered = loader.total if iterators.ended_with_its_data(loop) else None if again is not None else loader.done
     return structs.replace(
         view,

@@ -4,10 +4,11 @@ These are readings of what the loops themselves count, so they come before what 
 """
 
 import ast
+from collections.abc import Sequence
 
 from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.program import early_exits
-from hangdoc.snapshot import Frame, Loader, Loop, Loops, Process
+from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process
 
 _OF_ANYTHING = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "enumerate"})
 """Kinds of iterators that may give batches or anything else."""
@@ -35,6 +36,13 @@ def find_loader_behind(process: Process | None, frame: Frame, loop: Loop) -> Loa
         if name is not None and name == loader.name and not loader.begins and _is_at(loader, frame):
             return loader
     return None
+
+
+def find_length_behind(frame: Frame, loop: Loop, module: Sequence[Local]) -> int | None:
+    """The length of the list (or other container) over which a `for` statement of a frame went before it ended."""
+    name = _find_iterated(loop.header)
+    variables = module if frame.function == "<module>" else frame.locals
+    return next((local.length for local in variables if local.name == name), None)
 
 
 def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:

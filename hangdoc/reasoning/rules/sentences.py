@@ -8,7 +8,7 @@ from hangdoc.phrases import amount, shorten_values
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.causes.loops import CountedOut
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import short
+from hangdoc.reasoning.evidence.stack import name_line, short
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs
@@ -107,7 +107,8 @@ def _counters(left: LeftLoop) -> list[Evidence]:
         elif done is not None:
             count = f" {_left_at(left, done, total)}"
         count += f", begun at {begin}" if count and begin else ""
-        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
+        at = name_line(left.loop.line, frame_of(left.loop, side.first), side.first.frame)
+        text = f"{text} the loop `{left.loop.header}` ({at}){count}"
         lines.append(Evidence(side.first.rank, "progress", text))
     return lines
 
