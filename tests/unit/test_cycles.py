@@ -87,6 +87,12 @@ def test_the_peer_in_the_call_whose_work_is_waited_for(line: str, culprits: tupl
     assert job(sends, *reduces).findings[0].culprits == culprits
 
 
+def test_a_send_and_a_receive_that_name_each_other_and_do_not_meet() -> None:
+    (finding,) = job(call(0, "send", 1, world=3), call(1, "recv", 0, world=3), call(2, "barrier", world=3)).findings
+    assert (finding.code, finding.culprits) == ("HD204", (0, 1))
+    assert "`tag`" in (finding.remedy or "") and "batch_isend_irecv" not in (finding.remedy or "")
+
+
 def test_a_front_end_and_a_worker_that_wait_for_each_other_may_both_owe_the_message() -> None:
     """Workers 1 and 3 have replied, and wait for the next request like worker 2."""
     found = job(call(0, "recv", 2, world=4), *(call(number, "recv", 0, world=4) for number in (1, 2, 3)))

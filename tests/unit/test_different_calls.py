@@ -66,3 +66,16 @@ def test_a_call_of_its_own_under_a_condition_on_the_rank() -> None:
     )
     assert (finding.code, finding.culprits) == ("HD203", (0,))
     assert finding.summary.startswith("only rank 0 called barrier (inside `if step == 7 and trainer.is_global_zero`)")
+
+
+def test_a_rank_that_made_both_calls_before_may_make_the_missing_one_later() -> None:
+    """The lines are in two functions that a loop calls: they do not show which call comes first."""
+    usual = [form("all_reduce", 5), form("broadcast", 6)] * 8
+    called = frame("main", 10)
+
+    def at(number: int, op: str, line: int) -> Process:
+        return recorded(number, [*usual, form(op, line)], *c10d(op), frame(op, line), called)
+
+    finding = only_finding(at(0, "all_reduce", 5), at(1, "broadcast", 6))
+    assert (finding.code, finding.culprits) == ("HD203", (1,))
+    assert "If rank 1 makes the missing call after the one in which it waits, only the order" in (finding.remedy or "")

@@ -306,6 +306,23 @@ def test_a_thread_that_sleeps_shortly_may_end_the_wait() -> None:
     assert found.hold.ends == "by-itself" and "sleeps for 0.5 s and then continues" in found.why
 
 
+def test_what_a_thread_waits_for_is_named_by_the_function_that_tells_most() -> None:
+    python_files = "/usr/lib/python3.11/"
+    condition = frame("Condition.wait", 327, python_files + "threading.py", library=True, source="waiter.acquire()")
+    event = frame(
+        "Event.wait", 629, python_files + "threading.py", library=True, source="signaled = self._cond.wait(timeout)"
+    )
+    result = frame("Future.result", 451, python_files + "concurrent/futures/_base.py", library=True)
+    task = frame("ApplyResult.get", 768, python_files + "multiprocessing/pool.py", library=True)
+    for frames, why in (
+        ((condition,), "waiting for a condition that another thread notifies"),
+        ((condition, event), "waiting for an event that another thread sets"),
+        ((condition, result), "waiting for the result of a task"),
+        ((condition, event, task), "waiting for the result of a pool's task"),
+    ):
+        assert wait_of(process((kernel(MAIN, "futex"), (*frames, frame("train", 12))))).why == why
+
+
 def test_a_lock_is_named_by_its_own_words() -> None:
     """A thread that waits for one which is at a lock: the finding is about the lock."""
     at_lock = frame("flush", 40, source="with self.lock:")

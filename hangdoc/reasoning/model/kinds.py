@@ -49,6 +49,9 @@ class Subset(Cycle, frozen=True, kw_only=True):
     """Classes whose call the reason does not name."""
     asked: str | None = None
     """The condition under which a framework makes the call, if it is the framework's."""
+    perhaps_later: bool = False
+    """Whether ranks that did not make the call may make it after the one in which they wait: only the record shows that they
+    made both before, and their lines do not show that they have passed it."""
 
 
 class HoldsLock(Cycle, frozen=True, kw_only=True):

@@ -72,8 +72,13 @@ _AWAITED = (
     ("/multiprocessing/queues.py", "put", "_sem", _FULL_QUEUE),
     ("/queue.py", "get", "not_empty", "waiting for an entry of an empty queue"),
     ("/threading.py", "join", "", "waiting for the end of a thread"),
+    ("/multiprocessing/pool.py", "get", "", "waiting for the result of a pool's task"),
+    ("/multiprocessing/pool.py", "next", "", "waiting for the result of a pool's task"),
+    ("/concurrent/futures/_base.py", "result", "", "waiting for the result of a task"),
+    ("/threading.py", "wait", "_cond.wait(", "waiting for an event that another thread sets"),
+    ("/threading.py", "wait", "waiter.acquire(", "waiting for a condition that another thread notifies"),
 )
-"""Functions of Python, and what stands in their lines where they wait for what."""
+"""Functions of Python, and what stands in their lines where they wait for what. One that calls another here tells more."""
 _OWN_TERMINAL = "/dev/tty"
 """From which a program reads a password (tty(4))."""
 _CHILD_WAITS = {
@@ -779,7 +784,7 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
 
 def _name_awaited(thread: PythonThread) -> str | None:
     """What a thread waits for, by the function of Python's library that it is in; None for any other."""
-    for frame in takewhile(lambda frame: frame.library, thread.frames):
+    for frame in reversed(list(takewhile(lambda frame: frame.library, thread.frames))):
         for file, function, in_line, awaited in _AWAITED:
             is_there = frame.file.endswith(file) and file_names.bare_name(frame.function) == function
             if is_there and in_line in (frame.source or ""):

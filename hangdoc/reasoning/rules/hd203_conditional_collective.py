@@ -78,6 +78,10 @@ _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
     "decides, all_reduce the decision first."
 )
+_ORDER = (
+    " If {} the missing call after the one in which {}, only the order differs: make the calls in the same order on every "
+    "rank."
+)
 _SET_ON_ALL = (
     "Find out what sets `{}` on {} only: a callback, a signal handler, a setting. Set it on all ranks: all_reduce the decision "
     "first."
@@ -104,7 +108,7 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         evidence=sentences.call_evidence(run, kind.parts, deciding=() if asked else ranks_of(makers)),
         remedy=_SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits))
         if asked
-        else _usual_remedy(blockage, makers),
+        else _usual_remedy(blockage, kind, makers),
     )
 
 
@@ -135,10 +139,14 @@ def _describe_skip(
     )
 
 
-def _usual_remedy(blockage: Blockage, makers: Sequence[Class]) -> str:
+def _usual_remedy(blockage: Blockage, kind: Subset, makers: Sequence[Class]) -> str:
     """For a call that some ranks made and others left out, if its condition is not known."""
     backward = any(
         part.first.wait is not None and part.first.wait.operation.origin == "ddp-backward" for part in makers
     )
     skipped = not set(ranks_of(makers)) & set(blockage.culprits)
-    return _GRADIENTS.format(words.ranks(blockage.culprits)) if backward and skipped else _CALL_ON_ALL
+    if backward and skipped:
+        return _GRADIENTS.format(words.ranks(blockage.culprits))
+    who = blockage.culprits
+    order = _ORDER.format(words.do(who, "makes", "make"), words.verb(who, "it waits", "they wait"))
+    return _CALL_ON_ALL + (order if kind.perhaps_later else "")

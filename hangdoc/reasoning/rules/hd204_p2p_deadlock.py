@@ -59,7 +59,7 @@ from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.waiting.waits import is_p2p, receives
+from hangdoc.reasoning.waiting.waits import calls_match, is_p2p, receives
 
 _SHOWN = 3
 
@@ -125,6 +125,11 @@ def _summary(kind: PointToPoint) -> str:
 
 
 def _remedy(kind: PointToPoint) -> str:
+    if kind.pair is None and _is_one_pair(kind):
+        return (
+            "The send and the receive name each other and do not meet. Compare their `tag`, the sizes and dtypes of their "
+            "tensors, and how many messages the two ranks exchanged before."
+        )
     if kind.pair is None:
         return (
             "Compare how many messages each rank sends and receives in a step, and in which order. In each pair, one rank must "
@@ -135,6 +140,12 @@ def _remedy(kind: PointToPoint) -> str:
         f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
         "receive was skipped, or it names another rank."
     )
+
+
+def _is_one_pair(kind: PointToPoint) -> bool:
+    """Whether the only send or receive of some ranks and that of others name each other."""
+    stuck = [part.first for part in kind.parts if is_p2p(part.first)]
+    return len(stuck) == 2 and calls_match(*stuck) and calls_match(*stuck[::-1])
 
 
 def _both_receive(kind: PointToPoint) -> bool:

@@ -255,9 +255,10 @@ def _explain_odd_side(
         site = record.call.site
         reason = f"only {who} called {called}" + (f" at {site.file}:{site.line}" if site is not None else "")
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
-    if record is not None and (record.skipped or is_ahead(mine.first, theirs.first)):
+    passed = record is not None and is_ahead(mine.first, theirs.first)
+    if record is not None and (record.skipped or passed):
         reason = f"{who} did not call {_name_awaited_call(theirs)}"
-        return Subset(parts=parts, reason=reason, others=same_side, ends=ends)
+        return Subset(parts=parts, reason=reason, others=same_side, perhaps_later=not passed, ends=ends)
     if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
         reason = f"only {who} called {called} (inside `if {condition}`)"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
