@@ -151,3 +151,33 @@ def test_of_several_threads_inside_a_lock_none_is_its_holder() -> None:
     """A semaphore."""
     inside = frame("load", 70, source="time.sleep(1)", contexts=("stats_lock",))
     assert job(with_threads(started(7, DUMP), started(8, inside), main=joining(7))).verdict == "waiting"
+
+
+def test_a_thread_that_needs_a_module_whose_import_waits_for_the_end_of_the_thread() -> None:
+    def importlib(function: str, **variables: str) -> Frame:
+        shown = tuple(local(name, text) for name, text in variables.items())
+        return frame(function, 224, "<frozen importlib._bootstrap>", library=True, locals=shown)
+
+    def threading(function: str) -> Frame:
+        of = (local("self", "<Thread at 0x7>", address=7),)
+        return frame(function, 1119, "/usr/lib/python3.11/threading.py", library=True, locals=of)
+
+    def importing(module: str) -> tuple[Frame, ...]:
+        outside = (importlib("_load_unlocked"), importlib("_find_and_load_unlocked", name=f"'{module}'"), train(12))
+        return threading("Thread.join"), frame("<module>", 5, f"/home/me/{module}.py", source="t.join()"), *outside
+
+    warms = (
+        importlib("_ModuleLock.acquire"), importlib("_lock_unlock_module", name="'plug'"),
+        frame("warm", 3, "/home/me/plug.py", source="import plug"), threading("Thread._bootstrap"),
+    )  # fmt: skip
+    found = job(with_threads(warms, main=importing("plug")))
+    finding = found.findings[0]
+    assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
+    assert (
+        "MainThread holds the lock of the import of plug at plug.py:5 `t.join()`, where it waits for the end"
+        in finding.summary
+    )
+    assert finding.evidence[0].text.endswith("is importing plug at plug.py:5 `t.join()`")
+    assert (finding.remedy or "").startswith("While a module is imported")
+    other = job(with_threads(warms, main=importing("other")))
+    assert "holds" not in other.findings[0].summary

@@ -236,16 +236,19 @@ class InFile(Hold, frozen=True, kw_only=True):
     file: AwaitedFile | None = None
 
 
+Fault = Literal["gil", "again", "crosswise", "joined", "importing", "unreleased", "own-file"]
+"""Why a lock is not released: a C call keeps the GIL, the thread holds it itself, each holds what the other needs, its holder
+waits for the end of a thread that needs it (in the code of a module that it imports), a thread goes on without releasing it, or
+this process has locked the file through another open file."""
+
+
 class AtLock(Hold, frozen=True, kw_only=True):
     """At a lock of its own process, or waiting for the GIL. It never ends if threads wait for each other's locks."""
 
     NAME = "at-lock"
     what: str
     """Which thread holds it, as text."""
-    fault: Literal["gil", "again", "crosswise", "joined", "unreleased", "own-file"]
-    """Why it is not released: a C call keeps the GIL, the thread holds it itself, each holds what the other needs, its holder
-    waits for the end of a thread that needs it, a thread goes on without releasing it, or this process has locked the file
-    through another open file."""
+    fault: Fault
     certainty: float
     threads: tuple[str, ...]
     """What each thread involved is doing."""

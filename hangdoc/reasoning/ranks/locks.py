@@ -6,10 +6,11 @@ No record says which thread holds a lock, but the `with` statements around the l
 from collections.abc import Collection
 from typing import NamedTuple
 
+from hangdoc.parse import was_removed
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import FUTEX
 from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame, lines_of, user_frames
-from hangdoc.reasoning.model.holds import AtLock, Ends, is_held_only_by
+from hangdoc.reasoning.model.holds import AtLock, Ends, Fault, is_held_only_by
 from hangdoc.reasoning.ranks.movement import (
     describe_delay,
     find_kernel_thread,
@@ -25,6 +26,7 @@ from hangdoc.torch_facts import file_names
 _WAITS_FOR_GIL = 50
 """Wake-ups a second of a thread that asks for the GIL: it does so every 5 ms (sys.getswitchinterval)."""
 _IDLE = 0.02
+_IMPORTLIB = "importlib._bootstrap"
 ThreadAt = tuple[PythonThread, Frame]
 """A thread that waits for a lock or holds one, and the frame of the user's code in which it does."""
 _NAMED = regex(r"(?:^|\s)with ([\w.]+)(?: as \w+)?:|([\w.]+)\.acquire\(")
@@ -81,7 +83,7 @@ def find_threads_at_locks(process: Process) -> list[ThreadAt]:
 
 def _takes_lock(thread: PythonThread, frame: Frame) -> bool:
     top = innermost(thread)
-    if top is not None and "importlib._bootstrap" in top.file and "acquire" in top.function:
+    if top is not None and _IMPORTLIB in top.file and "acquire" in top.function:
         return True
     source = frame.source or ""
     above = [inner for inner in thread.frames[: thread.frames.index(frame)] if not inner.native]
@@ -141,17 +143,17 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
     if (held := find_holder(process, here, waiting)) is not None:
         idle = others_are_idle(process, {thread.tid, *(waiter.tid for waiter, _ in waiting)})
         name, holder, frame = _name_thread(held.thread), held.thread, held.frame
-        inside = f"thread {name} is inside `with {held.lock}` {_describe_frame(frame)}"
-        lines = (inside, *lines)
+        lines = (f"thread {name} is {held.inside} {_describe_frame(frame)}", *lines)
         if held.joined is not None and held.in_cycle:
-            what = f"thread {name} holds `{held.lock}` {_describe_line(holder)}, where it waits for the end of thread "
+            what = f"thread {name} holds {held.name} {_describe_line(holder)}, where it waits for the end of thread "
             what += f"{_name_thread(held.joined)}, which needs the lock"
-            return AtLock(what=what, fault="joined", certainty=0.95, threads=lines, ends="never")
+            fault: Fault = "importing" if held.imports else "joined"
+            return AtLock(what=what, fault=fault, certainty=0.95, threads=lines, ends="never")
         if held.again:
-            what = f"thread {name} holds `{held.lock}` and waits for it again {_describe_line(holder)}"
+            what = f"thread {name} holds {held.name} and waits for it again {_describe_line(holder)}"
             return AtLock(what=what, fault="again", certainty=0.93, threads=lines, ends="never" if idle else "unknown")
         if not held.waits:
-            what = f"thread {name} holds `{held.lock}` {_describe_line(holder)}"
+            what = f"thread {name} holds {held.name} {_describe_line(holder)}"
             return AtLock(what=what, fault="unreleased", certainty=0.85, threads=lines)
     if len(waiting) > 1:
         names = " and ".join(f"{_name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])
@@ -181,7 +183,10 @@ def name_at(thread: PythonThread) -> str:
 
 
 def _name_thread(thread: PythonThread) -> str:
-    return thread.name or str(thread.tid)
+    if thread.name and not was_removed(thread.name):
+        return thread.name
+    own = user_frames(thread)
+    return f"{thread.tid} ({own[-1].function})" if own else str(thread.tid)
 
 
 def _describe_line(thread: PythonThread) -> str:
@@ -213,7 +218,7 @@ class LockHolder(NamedTuple):
     frame: Frame
     """Where it is inside the `with` block of the lock."""
     lock: str
-    """As the source names it."""
+    """As the source names it, or the module."""
     again: bool = False
     """Whether it waits for the lock that it holds."""
     waits: bool = False
@@ -222,6 +227,18 @@ class LockHolder(NamedTuple):
     """The thread for whose end it waits, if that waits for a lock."""
     in_cycle: bool = False
     """Whether the chain leads back to a thread in it: threads that hold each other's locks, or wait for each other's ends."""
+    imports: bool = False
+    """Whether it is the lock of a module that the thread imports."""
+
+    @property
+    def name(self) -> str:
+        """The lock, as people call it."""
+        return f"the lock of the import of {self.lock}" if self.imports else f"`{self.lock}`"
+
+    @property
+    def inside(self) -> str:
+        """What the thread is doing meanwhile."""
+        return f"importing {self.lock}" if self.imports else f"inside `with {self.lock}`"
 
 
 def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> LockHolder | None:
@@ -232,15 +249,27 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
     while at[0] not in seen:
         thread, frame = at
         seen.append(thread)
-        name = _find_awaited_name(frame)
-        inside = _find_thread_inside(process, _identify_lock(frame, name)) if name is not None else None
-        if inside is None or name is None:
+        module = find_awaited_module(thread)
+        name = module or _find_awaited_name(frame)
+        if name is None:
+            return last
+        lock = _identify_lock(frame, name)
+        inside = _find_importer(process, thread, module) if module is not None else _find_thread_inside(process, lock)
+        if inside is None:
             return last
         holder, block = inside
         joined = _find_joined_thread(process, holder) if not _gives_up(process, thread, frame) else None
         onward = next((waiter for waiter in waiting if waiter[0] is (joined or holder)), None)
         ended = joined if onward is not None else None
-        last = LockHolder(holder, block, name, again=holder is thread, waits=onward is not None, joined=ended)
+        last = LockHolder(
+            holder,
+            block,
+            name,
+            again=holder is thread,
+            waits=onward is not None,
+            joined=ended,
+            imports=module is not None,
+        )
         if onward is None or holder is thread:
             return last
         at = onward
@@ -289,6 +318,35 @@ def _find_thread_inside(process: Process, lock: _Lock) -> ThreadAt | None:
         if _identify_lock(frame, name) == lock and f"{name}.wait" not in (frame.source or "")
     }
     return next(iter(inside.values())) if len(inside) == 1 else None
+
+
+def find_awaited_module(thread: PythonThread) -> str | None:
+    """The module for whose lock a thread waits, because another one imports it; None for any other wait. The functions of
+    importlib._bootstrap that take the lock have its name as a variable."""
+    top = innermost(thread)
+    if top is None or _IMPORTLIB not in top.file or file_names.bare_name(top.function) != "acquire":
+        return None
+    names = (_read_module(frame) for frame in thread.frames if _IMPORTLIB in frame.file)
+    return next(filter(None, names), None)
+
+
+def _find_importer(process: Process, waiting: PythonThread, module: str) -> ThreadAt | None:
+    """The thread that executes a module while it imports it, and its line there; None if several do."""
+    found = [
+        (thread, next((frame for frame in reversed(thread.frames[:at]) if not frame.library), thread.frames[at]))
+        for thread in observed.python_threads(process)
+        if thread is not waiting
+        for at, frame in enumerate(thread.frames)
+        if _IMPORTLIB in frame.file and file_names.bare_name(frame.function) == "_load_unlocked"
+        and any(_read_module(around) == module for around in thread.frames[at : at + 2])
+    ]  # fmt: skip
+    return found[0] if len(found) == 1 else None
+
+
+def _read_module(frame: Frame) -> str | None:
+    """The module that a function of importlib was called for."""
+    text = next((local.text for local in frame.locals if local.name == "name"), "")
+    return None if was_removed(text) else text.strip("'\"") or None
 
 
 def _find_awaited_name(frame: Frame) -> str | None:

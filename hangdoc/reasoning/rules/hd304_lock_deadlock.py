@@ -79,6 +79,8 @@ _REMEDIES = {
     "timeout.",
     "again": "Do not take a lock that the thread holds already: use threading.RLock for nested locking.",
     "joined": "Wait for the end of a thread only outside of the locks that it needs: move the join behind the `with` block.",
+    "importing": "While a module is imported, do not wait for a thread that imports it too: start and join the thread in a "
+    "function that is called after the import.",
     "crosswise": "Acquire the locks in the same order in all threads.",
     "unreleased": "Find out which code keeps the lock: release it in a `with` or `finally`, and before anything that may wait.",
     "own-file": "Do not lock a file again that the process has locked through another open file: release that lock first.",
