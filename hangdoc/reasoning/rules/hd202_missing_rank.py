@@ -144,6 +144,8 @@ _TO_FIND = {
 }
 _TELLING = 2
 """Ranks with another value at least, so that one is odd."""
+_OTHERS_PERCENT = 0.5
+"""If a rank whose thread rests uses more of a core, that is what its other threads use."""
 _BEFORE_REST = 5.0
 """Seconds between the last call or byte and the rest."""
 _SHOWN_TAKERS = 3
@@ -231,8 +233,9 @@ def _progress(rank: Rank, age_seconds: float) -> str:
     why = rank.why if rank.why != words.doing(rank) else ""
     cpu = f"{rank.cpu_percent:.0f}% CPU" if rank.cpu_percent is not None and "core" not in why else ""
     idle = rank.idle_seconds or 0.0
+    who = "it" if (rank.cpu_percent or 0.0) < _OTHERS_PERCENT else "the thread at this line"
     still = (
-        f"it had not run for {duration(idle)} when the observation began"
+        f"{who} had not run for {duration(idle)} when the observation began"
         if idle >= max(1.0, age_seconds - _BEFORE_REST)
         else "none of its counters changed"
     )
