@@ -241,9 +241,8 @@ def _explain_odd_side(
     who, called = ranks(odd), record.call.op if record is not None else name_call(mine)
     same_side = tuple(part for part in parts if set(part.ranks) & set(odd))
     others = tuple(part for part in parts if part not in same_side)
-    if set(mine.ranks) <= set(
-        odd
-    ):  # else others wait at the line of the odd ranks, and what is around it explains nothing
+    # Where others wait at the line of the odd ranks, what is around it explains nothing.
+    if set(mine.ranks) <= set(odd):
         if conditions.in_other_arm(mine.first, theirs.first):
             reason = f"the call of {who} is in the other branch of a condition"
             return Mismatch(parts=parts, reason=reason, ends=ends)
