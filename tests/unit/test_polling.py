@@ -369,7 +369,7 @@ class CountedRecorders:
     [
         ({1: {"cpu": 8}, 2: {"cpu": 9}}, True),
         ({1: {"cpu": 8}, 2: {"cpu": 7}}, False),  # rank 2 made none
-        ({1: {"cpu": 8}}, False),  # it has ended
+        ({1: {"cpu": 8}}, False),  # it has ended, or can't be read any more
     ],
 )
 def test_a_glance_tells_whether_each_rank_continues(
@@ -384,6 +384,16 @@ def test_a_glance_tells_whether_each_rank_continues(
     assert glance.continues(observation) is None  # rank 2 makes a call in a third of a second: it may not be its turn
     now += 0.5
     assert glance.continues(observation) is expected
+
+
+def test_a_glance_says_nothing_of_a_rank_that_was_not_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("hangdoc.observe.look.glance.time.monotonic", lambda: now)
+    observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)])
+    glance = Glance(CountedRecorders({1: {"cpu": 7}}, {1: {"cpu": 8}, 2: {"cpu": 8}}))  # type: ignore[arg-type]
+    glance.begin(observation, 2.0)
+    now += 1.0
+    assert glance.continues(observation) is None
 
 
 def test_a_glance_says_nothing_of_a_run_in_which_a_rank_made_no_call() -> None:

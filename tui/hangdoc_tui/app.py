@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.widgets import Static, TabbedContent, TabPane
 
+from hangdoc.observe.look.polling import cpu_seconds
 from hangdoc.phrases import duration
 from hangdoc.render import words
 from hangdoc.timeline import Timeline
@@ -253,7 +254,9 @@ class Top(Actions):
         while not self.paused and until - time.monotonic() > self.rate:
             if self.wake.wait(self.rate):
                 return
-            at, continues = time.monotonic(), self.source.continues()
+            at, used = time.monotonic(), cpu_seconds()
+            continues = self.source.continues()
+            self._credit -= cpu_seconds() - used
             if continues is False:
                 return
             if continues:

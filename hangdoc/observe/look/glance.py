@@ -38,7 +38,10 @@ class Glance:
             return None
         before = self._counts
         self._count(observation)
-        return all(self._counts.get(pid, made) != made for pid, made in before.items())
+        ranks = [target.pid for target in observation.ranks()]
+        if any(pid not in before for pid in ranks):
+            return None
+        return all(pid in self._counts and self._counts[pid] != before[pid] for pid in ranks)
 
     def _count(self, observation: Observation) -> None:
         self._counts = self._recorders.count_calls(observation, observation.ranks())
