@@ -204,6 +204,11 @@ def test_a_rank_in_the_handler_of_what_the_loop_raised() -> None:
     assert (finding.code, finding.culprits) == ("HD105", (1,))
     assert "it is in `except Exception` (line 8), around the loop" in [one.text for one in finding.evidence]
     assert (finding.remedy or "").startswith("Let the exception end the rank")
+    # A handler of the function of the loop, but of another `try`.
+    inside = (frame("train", 15, loops=(loop,), caught=("except Exception",)),)
+    handles = frame("train", 40, conditions=("except Exception",), loops=(loop,))
+    (finding,) = job(rank(0, *c10d("all_reduce"), *inside), rank(1, handles)).findings
+    assert "it is in" not in str(finding.evidence)
 
 
 @pytest.mark.parametrize(

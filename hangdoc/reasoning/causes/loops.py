@@ -18,7 +18,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
 from hangdoc.reasoning.ranks.counters import begin_of, frame_of, is_over_data, is_over_loader
-from hangdoc.snapshot import Exit, Frame, Loops, TrainerCount
+from hangdoc.snapshot import Exit, Frame, Loop, Loops, TrainerCount
 
 _SHOWN = 3
 _REMAINDER, _REMAINDER_SHARE = 2, 0.2
@@ -210,7 +210,7 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
     """The statements that may leave the loop, those whose variables differ between the ranks first. The rank that left it may
     stand in a handler that was around the loop: then it is that one."""
     short, inside = kind.short.first, kind.inside.first
-    if (caught := _find_handler(short, inside)) is not None:
+    if (caught := _find_handler(kind.loop, short, inside)) is not None:
         handler, within = caught
         text = f"it is in `{handler}` ({name_line(within.line, within, short.frame)}), around the loop"
         return [PossibleExit(Exit(line=within.line, statement="except", conditions=(handler,)), True, text)]
@@ -228,17 +228,21 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
     ]
 
 
-def _find_handler(rank: Rank, other: Rank) -> tuple[str, Frame] | None:
-    """The handler of an exception in which `rank` is, if it is of a `try` in whose body `other` still is; None for none."""
+def _find_handler(loop: Loop, rank: Rank, other: Rank) -> tuple[str, Frame] | None:
+    """The handler of an exception in which `rank` is, if it is around the loop, and `other` is still in the body of its `try`;
+    None for none. In the function of the loop, it is one of the exits of that."""
+    begins = {test: each.line for each in loop.exits if each.statement == "except" for test in each.conditions}
     for frame in rank.program:
-        guarded = [
+        guarded = {
             handler
             for theirs in other.program
             if (theirs.file, theirs.function) == (frame.file, frame.function)
             for handler in theirs.caught or ()
             if handler != "except StopIteration"  # the end of the data
-        ]
-        if (test := next((test for test in reversed(frame.conditions) if test in guarded), None)) is not None:
+            and (begins.get(handler, frame.line) if loop in theirs.loops else theirs.line) < frame.line
+        }
+        test = next((test for test in reversed(frame.conditions) if test in guarded), None)
+        if test is not None:
             return test, frame
     return None
 
