@@ -42,6 +42,7 @@ class _Bundle(msgspec.Struct, omit_defaults=True):
     hosts: tuple[Host, ...]
     unreached: tuple[Unreached, ...] = ()
     brought: tuple[Brought, ...] = ()
+    unused: tuple[str, ...] = ()
     gathered_seconds: float | None = None
     table: msgspec.Raw = msgspec.Raw(b"")
     """See `shared_frames.Table`."""
@@ -64,6 +65,7 @@ def encode(snapshot: Snapshot, nonce: str = "") -> bytes:
         hosts=bare.hosts,
         unreached=bare.unreached,
         brought=bare.brought,
+        unused=bare.unused,
         gathered_seconds=bare.gathered_seconds,
         table=msgspec.Raw(msgspec.json.encode(table)),
         locals=variables,
@@ -114,6 +116,7 @@ def decode(
         hosts=hosts,
         unreached=bundle.unreached,
         brought=bundle.brought,
+        unused=bundle.unused,
         gathered_seconds=bundle.gathered_seconds,
     )
 

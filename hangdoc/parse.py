@@ -10,6 +10,7 @@ from hangdoc.regex import regex
 _MAX_SOURCE = 2_000
 """Characters. Observed lines and conditions have at most 200."""
 _VERSION = regex(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", re.ASCII)
+_FLOAT = regex(r"-?\d{1,20}(?:\.\d{1,20}(?:e[+-]?\d{1,3})?|e[+-]?\d{1,3})")
 _NAME = regex(r"[A-Za-z_][\w.]*")
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -22,6 +23,13 @@ def integer(text: str | None) -> int | None:
         return None
     digits = text[1:] if text[0] == "-" else text
     return int(text) if digits.isdigit() and digits.isascii() and len(digits) <= 18 else None
+
+
+def rounded(text: str) -> str:
+    """A number with a point or an exponent to six digits, and any other text as it is: two clocks always differ in the rest."""
+    if _FLOAT.fullmatch(text) is None:
+        return text
+    return f"{float(text):g}"
 
 
 def natural(text: str | None) -> int | None:

@@ -29,8 +29,8 @@ _COMMANDS = {
 }
 _ONE_LOOK = ("diagnose", "snapshot")
 """Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
-_COLLECTED = 50_000, 20, 20
-"""Thresholds of the collector in the others, instead of 700, 10, 10: a poll makes many values and hardly a cycle of them."""
+_COLLECTED = 50_000, 10, 10
+"""Thresholds of the collector in the others, instead of 700, 10, 10. A poll makes many values and hardly a cycle of them."""
 
 
 class _Lazy(click.Group):

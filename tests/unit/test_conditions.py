@@ -2,7 +2,7 @@
 
 import pytest
 
-from hangdoc.parse import parsed_expression
+from hangdoc.parse import parsed_expression, rounded
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.ranks.conditions import _find_truth, find_condition, find_own_condition
 from tests.unit.builders import c10d, frame, local, rank, snapshot
@@ -64,3 +64,17 @@ def test_values_that_differ_go_before_a_name_that_is_like_a_rank() -> None:
     _, (run,) = examine(snapshot(rank(0, *c10d("all_reduce"), here), rank(1, *c10d("barrier"), there)))
     condition = find_condition(run.ranks[0], run.ranks[1])
     assert condition is not None and condition.test == "loss > 10"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1795780001.12", "1.79578e+09"),
+        ("1234567", "1234567"),
+        ("-0.25", "-0.25"),
+        ("1e400", "inf"),
+        ("'1.5'", "'1.5'"),
+    ],
+)
+def test_a_number_is_compared_to_six_digits(text: str, shown: str) -> None:
+    assert rounded(text) == shown

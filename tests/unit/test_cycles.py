@@ -16,6 +16,8 @@ from hangdoc.snapshot import (
     Loop,
     Process,
     PythonThread,
+    Stack,
+    Transfer,
 )
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, stack
 
@@ -63,12 +65,18 @@ def test_what_ranks_have_posted_together_tells_who_names_the_wrong_peer() -> Non
         inner = frame(f"gloo::transport::tcp::{cpp[waits]}", 0, "libtorch_cpu.so", native=True)
         return rank(number, *frames, world=4, native=stack(inner, *frames))
 
-    found = job(at(0, "recv", 7), at(1, "send", 7), at(2, "send", 6), at(3, "recv", 6))
+    ranks = [at(0, "recv", 7), at(1, "send", 7), at(2, "send", 6), at(3, "recv", 6)]
+    found = job(*ranks)
     assert blamed(found) == [("unposted", "HD204", (2, 3), (0, 1))]
     assert found.findings[0].summary == "rank 3 has posted a receive from rank 2, which has posted no send to it"
     assert "rank=2, probe='variables', text='has posted sends to ranks 0-1 and receives from ranks 1, 3'" in str(
         found.findings[0].evidence
     )
+    # The source has a send beside the list: rank 2 may have sent with that.
+    own = frame("main", 19, loops=(loop,), locals=(local("step", 6),), transfers=(Transfer(line=12, call="isend"),))
+    beside = [stack(*each.stack.threads[0].frames[:-1], own) for each in ranks if isinstance(each.stack, Stack)]
+    found = job(*(replace(each, stack=one, stack_before=one) for each, one in zip(ranks, beside, strict=True)))
+    assert "posted" not in found.findings[0].summary
 
 
 @pytest.mark.parametrize(

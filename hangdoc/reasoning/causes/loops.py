@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.parse import integer, names_in, shows_address
+from hangdoc.parse import integer, names_in, rounded, shows_address
 from hangdoc.program import early_exits
 from hangdoc.reasoning.causes.disagreements import differing_in, find_other_data
 from hangdoc.reasoning.evidence import observed
@@ -303,4 +303,4 @@ def _differences(exit_: Exit, short: Rank, inside: Rank, counters: Sequence[str]
 def _value(rank: Rank, name: str) -> str | None:
     """A variable's text in the innermost frame of the program that has it, or in the user's module."""
     variables = observed.variables(rank.process, rank.program)
-    return next((local.text[:40] for local in variables if local.name == name), None)
+    return next((rounded(local.text[:40]) for local in variables if local.name == name), None)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed, was_removed
+from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, rounded, unparsed, was_removed
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
@@ -285,4 +285,4 @@ def _read_text(rank: Rank, name: str) -> str | None:
     text = next((local.text for local in variables if local.name == name), "")
     node = parsed_expression(text)
     value = node.operand if isinstance(node, ast.UnaryOp) else node
-    return text if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None
+    return rounded(text) if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None

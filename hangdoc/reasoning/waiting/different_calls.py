@@ -179,8 +179,6 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     reason = f"{departs} earlier calls" if departed else ""
     if _opposite_order(parts):
         return GroupOrder(parts=parts, reason=reason, ends=ends), departed or everyone
-    if departed:
-        return Mismatch(parts=parts, reason=reason, ends="never"), departed
     for mine in parts:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
@@ -191,7 +189,7 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     alone = all(len(part.ranks) > len(smallest.ranks) for part in others)
     if alone and not any(map(_has_root, parts)):
         return _explain_odd_side(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
-    return Mismatch(parts=parts, reason="", ends=ends), everyone
+    return Mismatch(parts=parts, reason=reason, ends=ends), departed or everyone
 
 
 def _blame_by_record(run: Run, parts: Parts) -> KindWithCulprits | None:

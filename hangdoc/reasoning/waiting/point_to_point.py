@@ -39,27 +39,30 @@ def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
 
 def _compare_posted(run: Run, stuck: list[Class]) -> KindWithCulprits | None:
     """What ranks in one round have posted together and the other side has not. The rank that takes part in all of it is to blame,
-    or else all that do. None if all of it meets, or if nothing shows what they posted."""
-    ranks = [run.ranks[number] for number in ranks_of(stuck)]
-    posted = {rank.rank: in_source.list_posted(rank.thread) for rank in ranks if rank.thread is not None}
-    rounds = {rank.rank: rank.loop.done if rank.loop is not None else 0 for rank in ranks}
+    or else all that do. None if all of it meets, and if nothing shows what they posted, or that they sent nothing else."""
+    ranks = {number: run.ranks[number] for number in ranks_of(stuck)}
+    posted = {n: in_source.list_posted(rank.thread) for n, rank in ranks.items() if rank.thread is not None}
+    if any(frame.transfers for rank in ranks.values() for frame in rank.own):
+        return None
     sends = Counter((n, each.peer) for n, calls in posted.items() for each in calls if each.sends)
     receives = Counter((each.peer, n) for n, calls in posted.items() for each in calls if not each.sends)
-    unmatched = tuple(
-        (sender, receiver, sends[sender, receiver] < receives[sender, receiver])
-        for sender, receiver in sorted({*sends, *receives})
-        if posted.get(sender) and posted.get(receiver)
-        and sends[sender, receiver] != receives[sender, receiver]
-        and rounds[sender] is not None and rounds[sender] == rounds[receiver]
-    )  # fmt: skip
+    unmatched: list[tuple[int, int, bool]] = []
+    for sender, receiver in sorted({*sends, *receives}):
+        if posted.get(sender) and posted.get(receiver) and _are_in_one_round(ranks[sender], ranks[receiver]):
+            sent, received = sends[sender, receiver], receives[sender, receiver]
+            unmatched += [(sender, receiver, sent < received)] * (sent != received)
     if not unmatched:
         return None
     sides = [{sender, receiver} for sender, receiver, _ in unmatched]
     culprits = set.intersection(*sides) or set.union(*sides)
-    peers = {
-        number: (_list_peers(calls, sends=True), _list_peers(calls, sends=False)) for number, calls in posted.items()
-    }
-    return Unposted(parts=tuple(stuck), unmatched=unmatched, peers=peers, ends="never"), tuple(sorted(culprits))
+    peers = {n: (_list_peers(calls, sends=True), _list_peers(calls, sends=False)) for n, calls in posted.items()}
+    return Unposted(parts=tuple(stuck), unmatched=tuple(unmatched), peers=peers, ends="never"), tuple(sorted(culprits))
+
+
+def _are_in_one_round(rank: Rank, peer: Rank) -> bool:
+    """Whether two ranks are at one line, in the same round of the same loop, or both in no loop."""
+    mine, theirs = ((view.loop, view.done) if (view := each.loop) is not None else (None, 0) for each in (rank, peer))
+    return mine == theirs and mine[1] is not None and rank.where is not None and rank.where == peer.where
 
 
 def _list_peers(calls: list[in_source.Posted], *, sends: bool) -> tuple[int, ...]:
