@@ -11,6 +11,7 @@ from msgspec import structs
 
 from hangdoc.diagnosis import Verdict
 from hangdoc.program import around, asks_store
+from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import backend_names, shortest_timeout
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
@@ -79,6 +80,8 @@ _WHILE_SECONDS = 20.0
 """Before a timeout, for a look and what a person or the watch does about it."""
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
+_JUST_BEFORE = 5.0
+"""Seconds. A process that a rank has started so long before it began to wait was started for that wait."""
 _NOT_THERE = (
     Unseen,
     Works,
@@ -154,7 +157,7 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
         if isinstance(hold, Asleep) and not waiting and _poll_own_store(run):
             hold = structs.replace(hold, own_store=True)
-        kind = _idle_or(hold, awaited, waiting)
+        kind = _idle_or(run, hold, awaited, waiting)
         blames = hold.BLAMES_RANKS and not (kind is hold and _all_wait_for_others(run, hold, waiting))
         blockages.append(Blockage(kind=kind, awaited=awaited, culprits=tuple(ranks) if blames else (), waiting=waiting))
     return blockages
@@ -178,11 +181,12 @@ def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
     )
 
 
-def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> Hold:
+def _idle_or(run: Run, hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> Hold:
     """Idle, if the awaited ranks wait for requests, or for what may come from outside, and the others wait for them only in calls
     by which they hand out what comes. In any other call, those are in the middle of a request that the awaited ranks have left,
-    unless somebody gave the call more time than any default of torch and nothing shows that it belongs to a request. Who waits
-    for no request may be stuck in the middle of its work, unless the call may take as long as people do."""
+    unless somebody gave the call more time than any default of torch and nothing shows that it belongs to a request. Who listens
+    itself has left none: the call may be the one that each round begins with. Who waits for no request may be stuck in the
+    middle of its work, unless the call may take as long as people do."""
     ranks = frozenset(numbers_of(awaited))
     hands_out = all(_gets_work(alike.first, ranks, waiting) for alike in waiting)
     given = min((_find_time(alike.first) for alike in waiting), default=0.0)
@@ -190,13 +194,33 @@ def _idle_or(hold: Hold, awaited: Sequence[Class], waiting: Sequence[Class]) -> 
         may_come = (hands_out or given >= _AS_PEOPLE_WAIT) and _may_come(hold, awaited, alone=not waiting)
         return Idle(receives=str(hold), sure=False) if may_come else hold
     sure = hands_out or all(_serves_others(alike.first) for alike in waiting)
-    expected = sure or (
-        given > LONGEST_DEFAULT
-        and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
-    )
+    if isinstance(hold, Serves):
+        expected = sure or not any(_lost_its_client(run, alike.first) for alike in awaited)
+    else:
+        expected = sure or (
+            given > LONGEST_DEFAULT
+            and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
+        )
     if expected:
         return Idle(receives=hold.next_request, sure=sure)
     return structs.replace(hold, ends="unknown") if isinstance(hold, Serves) else hold
+
+
+def _lost_its_client(run: Run, rank: Rank) -> bool:
+    """Whether a rank accepts one connection, in no loop, and all child processes that it has are dead, one of which failed and
+    was started just before: that one was to connect."""
+    kernel = kernel_thread(rank.process, rank.thread) if rank.process is not None else None
+    python = [frame for frame in rank.thread.frames if not frame.native] if rank.thread is not None else []
+    itself = rank.own[:1] == tuple(python[1:2]) and bool(rank.own) and python[0].file.endswith("/socket.py")
+    idle = rank.idle_seconds
+    if idle is None or not itself or kernel is None or kernel.syscall not in system_calls.ACCEPT:
+        return False
+    children = [helper for helper in run.helpers(rank) if helper.ppid == rank.pid]
+    return (
+        not any(around(frame) or frame.source is None for frame in rank.own)
+        and all(child.state in "ZX" for child in children)
+        and any(child.exit_code and child.started_seconds_ago - idle < _JUST_BEFORE for child in children)
+    )
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
