@@ -289,8 +289,6 @@ class Asleep(Hold, frozen=True, kw_only=True):
     """How much longer at most. `period` is the whole sleep, if it is known when the thread ran before."""
     of_child: int | None = None
     """The child process that sleeps, and for which the rank waits."""
-    own_store: bool = False
-    """Whether all ranks only ask a store of the run, of which they and their launchers are the only clients."""
 
     @property
     def is_from_anybody(self) -> bool:

@@ -181,6 +181,8 @@ class Idle(Hold, frozen=True, kw_only=True):
     """What the first ones do: `waiting for requests from pid 7 (python)`."""
     sure: bool = True
     """False if they poll, and nothing shows whether somebody makes what they poll for."""
+    own_store: bool = False
+    """Whether all ranks only ask a store of the run, of which they and their launchers are the only clients now."""
 
     def __str__(self) -> str:
         return self.receives

@@ -76,12 +76,8 @@ rank's loop.
 from collections.abc import Iterable, Sequence
 
 from hangdoc import phrases, settings
-from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration, shorten, verb
-from hangdoc.program import around
-from hangdoc.reasoning.causes.loops import describe_exit
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -108,6 +104,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import HoldsLock, OutsideBarrier
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.rules.sentences import describe_poll
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Environment, Holder, Receiver
@@ -188,7 +185,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     between = [
         *recorded_waits(run, blockage.awaited),
         Evidence(first.rank, "cpu", _progress(first, blockage.age_seconds or 0.0)),
-        *_polled_for(first, kind),
+        *describe_poll(first, kind),
         *_own_paths(run, first, kind),
         *_chain(first, sender),
         *_describe_own_enders(run, blockage, kind),
@@ -243,22 +240,6 @@ def _progress(rank: Rank, age_seconds: float) -> str:
     return "; ".join(dict.fromkeys(filter(None, (", ".join(filter(None, (cpu, progress))), why))))
 
 
-def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
-    """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for."""
-    polls = isinstance(kind, Asleep) and kind.polls and kind.of_child is None
-    loops = around(rank.frame) if rank.frame is not None and polls else []
-    if not loops or rank.frame is None:
-        return []
-    ends = [end for end in loops[-1].exits if end.conditions][:2]
-    tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
-    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [rank.frame])))}
-    tested = [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
-    values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
-    only = ["only the ranks are clients of that store"] if isinstance(kind, Asleep) and kind.own_store else []
-    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3], *only])
-    return [Evidence(rank.rank, "source", text), *_called_at(rank)]
-
-
 def _own_paths(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:
     """Paths in the environment of a rank that polls, if the other ranks have another one or none: it may look in another place.
     Those that are meant to differ are known."""
@@ -276,15 +257,6 @@ def _own_paths(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:
         and all(other.get(name) == theirs for other in others)
     ]
     return [Evidence(rank.rank, "environment", text) for text in odd[:2]]
-
-
-def _called_at(rank: Rank) -> list[Evidence]:
-    """Where the function in which a rank polls was called: for what it polls may be an argument."""
-    at = next((at for at, frame in enumerate(rank.own) if frame is rank.frame), None)
-    caller = rank.own[at + 1] if at is not None and at + 1 < len(rank.own) else None
-    if caller is None or caller.source is None:
-        return []
-    return [Evidence(rank.rank, "source", f"it was called at {short(caller.file)}:{caller.line} `{caller.source}`")]
 
 
 def _find_sender(kind: Hold) -> Holder | None:

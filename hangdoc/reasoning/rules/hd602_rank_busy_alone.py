@@ -73,6 +73,7 @@ from hangdoc.reasoning.model.holds import GetsRequests, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.rules.sentences import describe_poll
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.snapshot import RayTask
 
@@ -111,6 +112,7 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     tasks = actor.process.ray_tasks if actor is not None and actor.process is not None else ()
     meanwhile = [Evidence(actor.rank, "processes", _describe_task(task)) for task in tasks if actor is not None]
     holds = [run.ranks[number].hold for number in blockage.culprits]
+    meanwhile += describe_poll(blockage.awaited[0].first, holds[0] if holds else None, own_store=kind.own_store)
     lock = next((hold.lock for hold in holds if isinstance(hold, GetsRequests) and hold.lock is not None), None)
     if lock is not None:
         meanwhile.append(Evidence(None, "stack", f"a thread of pid {lock.pid} waits for a lock: {lock.what}"))

@@ -4,14 +4,17 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence, Severity
-from hangdoc.phrases import amount, shorten_values
+from hangdoc.parse import names_in, shows_address
+from hangdoc.phrases import amount, shorten, shorten_values
+from hangdoc.program import around
 from hangdoc.reasoning.causes.disagreements import find_other_data
-from hangdoc.reasoning.causes.loops import CountedOut
+from hangdoc.reasoning.causes.loops import CountedOut, describe_exit
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import name_line, short
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs
+from hangdoc.reasoning.model.holds import Asleep, Hold
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
@@ -263,3 +266,32 @@ def _values(wording: Wording, setting: Differs) -> list[Evidence]:
         shown = text.format(name=setting.name, value=shortened)
         lines.append(Evidence(ranks[0], wording.probe, shown + words.also(ranks)))
     return lines
+
+
+# --- what a rank polls for --------------------------------------------------------------------------------------------
+
+
+def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> list[Evidence]:
+    """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for. `own_store`: as in
+    `Idle`."""
+    polls = isinstance(kind, Asleep) and kind.polls and kind.of_child is None
+    loops = around(rank.frame) if rank.frame is not None and polls else []
+    if not loops or rank.frame is None:
+        return []
+    ends = [end for end in loops[-1].exits if end.conditions][:2]
+    tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
+    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [rank.frame])))}
+    tested = [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
+    values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
+    only = ["only the ranks are clients of that store now"] if own_store else []
+    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3], *only])
+    return [Evidence(rank.rank, "source", text), *_called_at(rank)]
+
+
+def _called_at(rank: Rank) -> list[Evidence]:
+    """Where the function in which a rank polls was called: for what it polls may be an argument."""
+    at = next((at for at, frame in enumerate(rank.own) if frame is rank.frame), None)
+    caller = rank.own[at + 1] if at is not None and at + 1 < len(rank.own) else None
+    if caller is None or caller.source is None:
+        return []
+    return [Evidence(rank.rank, "source", f"it was called at {short(caller.file)}:{caller.line} `{caller.source}`")]

@@ -155,8 +155,6 @@ def _find_at_ends(run: Run, waits: Waits) -> list[Blockage]:
         waiting = _classes_at(waits, (end.upstream for end in ends))
         awaited = _classes_at(waits, (end.nodes for end in ends))
         ranks = sorted(rank for end in ends for at in end.nodes for rank in waits.nodes[at].ranks)
-        if isinstance(hold, Asleep) and not waiting and _poll_own_store(run):
-            hold = structs.replace(hold, own_store=True)
         kind = _idle_or(run, hold, awaited, waiting)
         blames = hold.BLAMES_RANKS and not (kind is hold and _all_wait_for_others(run, hold, waiting))
         blockages.append(Blockage(kind=kind, awaited=awaited, culprits=tuple(ranks) if blames else (), waiting=waiting))
@@ -192,7 +190,8 @@ def _idle_or(run: Run, hold: Hold, awaited: Sequence[Class], waiting: Sequence[C
     given = min((_find_time(alike.first) for alike in waiting), default=0.0)
     if hold.next_request is None:
         may_come = (hands_out or given >= _AS_PEOPLE_WAIT) and _may_come(hold, awaited, alone=not waiting)
-        return Idle(receives=str(hold), sure=False) if may_come else hold
+        own_store = isinstance(hold, Asleep) and not waiting and _poll_own_store(run)
+        return Idle(receives=str(hold), sure=False, own_store=own_store) if may_come else hold
     sure = hands_out or all(_serves_others(alike.first) for alike in waiting)
     if isinstance(hold, Serves):
         expected = sure or not any(_lost_its_client(run, alike.first) for alike in awaited)
@@ -227,7 +226,7 @@ def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
     """Whether nothing shows that what ranks poll for, or wait for at a server, will not come."""
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:
-        case Asleep(polls=True, ends="unknown", own_store=False):
+        case Asleep(polls=True, ends="unknown"):
             # Who shares its memory writes nothing there.
             left_alone = alone and any(each.others_in_memory for each in processes)
             return not left_alone and not any(each.launcher_gone for each in processes)
@@ -238,8 +237,8 @@ def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
 
 
 def _poll_own_store(run: Run) -> bool:
-    """Whether each rank does nothing but ask a store of the run, of which no process is a client that is no rank and no launcher:
-    then nobody is left that could change the answers."""
+    """Whether the program of each rank only asks a store of the run, of which no process is a client that is no rank and no
+    launcher. A thread of a rank, or a client that comes for one key, may still change the answers."""
     members = [(rank.host, rank.pid) for rank in run.living] + [(host.name, each.pid) for host, each in run.launchers]
     return (
         not run.unseen
@@ -576,9 +575,7 @@ def is_idle(run: Run) -> bool:
 
 def explains_standstill(hold: Hold) -> bool:
     """Whether it explains why a rank of a quiet run makes no progress."""
-    return isinstance(hold, _TELLING) or (
-        isinstance(hold, Asleep) and hold.polls and (hold.ends == "by-itself" or hold.own_store)
-    )
+    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep) and hold.polls and hold.ends == "by-itself")
 
 
 def _is_blocked(rank: Rank) -> bool:
