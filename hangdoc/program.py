@@ -5,6 +5,7 @@ too. Frames inside a call of torch do not: they are layers, hooks and transports
 """
 
 import ast
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
@@ -23,6 +24,8 @@ _CLOCK = regex(r"(time\.)?(monotonic|time|perf_counter)(_ns)?|(datetime\.){0,2}(
 _ASKS_STORE = frozenset({"add", "check", "get", "num_keys"})
 """Methods of torch's stores that a loop may test."""
 _CONVERTS = frozenset({"bool", "int", "len", "str"})
+_DEEPEST = 20
+"""Nested sums and products of a test. A person writes a few."""
 _CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
 
@@ -81,8 +84,8 @@ def ends_at_a_time(loop: Loop) -> bool:
 def seconds_left(
     loop: Loop, value_of: Callable[[str], float | None], monotonic_us: int | None, wall_us: int | None
 ) -> float | None:
-    """Seconds until a loop that `ends_at_a_time` ends; None if unknown. `value_of`: the number that a variable has. The two
-    clocks are those of its host, in microseconds."""
+    """Seconds until a loop that `ends_at_a_time` ends, negative if its time is over, infinite if it never ends; None if unknown.
+    `value_of`: the number that a variable has. The two clocks are those of its host, in microseconds."""
     test = _time_test(loop)
     if test is None:
         return None
@@ -93,7 +96,8 @@ def seconds_left(
     if now_us is None or begins is None or ends is None or "now" in name:
         return None
     until = begins + ends
-    return max(0.0, (until / 1e9 if name.endswith("_ns") else until) - now_us / 1e6)
+    left = (until / 1e9 if name.endswith("_ns") else until) - now_us / 1e6
+    return left if math.isfinite(left) else math.inf
 
 
 def _time_test(loop: Loop) -> tuple[ast.expr, ast.expr | None, ast.expr] | None:
@@ -111,15 +115,20 @@ def _time_test(loop: Loop) -> tuple[ast.expr, ast.expr | None, ast.expr] | None:
     return early, None, late
 
 
-def _evaluate(node: ast.expr, value_of: Callable[[str], float | None]) -> float | None:
-    """The value of a sum or a product of numbers and variables; None for anything else."""
+def _evaluate(node: ast.expr, value_of: Callable[[str], float | None], depth: int = 0) -> float | None:
+    """The value of a sum or a product of numbers and variables; None for anything else, and for one that is too deep."""
+    if depth > _DEEPEST:
+        return None
     match node:
         case ast.Constant(value=int() | float() as number):
-            return float(number)
+            try:
+                return float(number)
+            except OverflowError:
+                return math.inf
         case ast.Name(id=name):
             return value_of(name)
         case ast.BinOp(left=left, op=ast.Add() | ast.Mult() as operation, right=right):
-            first, second = _evaluate(left, value_of), _evaluate(right, value_of)
+            first, second = (_evaluate(each, value_of, depth + 1) for each in (left, right))
             if first is None or second is None:
                 return None
             return first + second if isinstance(operation, ast.Add) else first * second

@@ -18,6 +18,8 @@ _UNUSED_SHOWN = 3
 
 WindowSeconds = Annotated[float, Meta(ge=0, le=86_400)]
 """Rules divide by it and multiply with it, so a bundle with another value is refused."""
+Microseconds = Annotated[int, Meta(ge=0, le=2**62)]
+"""A clock that fits into a float. A bundle with another value is refused."""
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -1180,9 +1182,9 @@ class Host(Value, frozen=True, kw_only=True):
     """One sentence each: what could not be observed, and how to fix it."""
     late: tuple[str, ...] = ()
     """As `problems`: what could not be read in time. In older bundles these are among `problems`."""
-    wall_us: int | None = None
+    wall_us: Microseconds | None = None
     """The host's wall clock at the end of the window: microseconds since 1970, as the times of a `CallHistory`."""
-    monotonic_us: int | None = None
+    monotonic_us: Microseconds | None = None
     """Its monotonic clock then, in microseconds (clock_gettime(2)): that of `time.monotonic` and `time.perf_counter`."""
     machine_id: str | None = None
     """The kernel's boot id and the pid namespace: the same for one machine under two names."""

@@ -830,6 +830,22 @@ def test_who_sleeps_in_a_loop_until_a_time_polls_for_nothing(header: str, cpu: f
     assert ("polling" in str(found.findings)) is (found.verdict == "hung")
 
 
+@pytest.mark.parametrize(
+    ("end", "shows"),
+    [("7150.5", True), ("93000.0", True), ("94000.0", False), ("6999.0", False)]
+    + [(text, False) for text in ("inf", "1e400", "nan", "1e300", "9" * 400)],
+)
+def test_the_end_of_a_loop_that_is_over_or_far_away_says_nothing(end: str, shows: bool) -> None:
+    """`end = float("inf")`."""
+    loop = Loop(line=11, end_line=13, header="while time.monotonic() < end")
+    works = frame("soak", 13, source="time.sleep(0.03)", loops=(loop,), locals=(local("end", end),))
+    kernel = {"syscall": "clock_nanosleep", "sleep_seconds": 0.02, "voluntary_switches": 40}
+    seen = snapshot(in_loop(0, 4), rank(1, works, cpu=0.04, kernel=kernel), silence=90.0)
+    found = job(replace(seen, hosts=(replace(seen.hosts[0], monotonic_us=7_000_000_000),)))
+    assert ("in a loop that ends" in str(found)) is shows
+    assert (found.ranks[1].state == "computing") is shows
+
+
 @pytest.mark.parametrize(("share", "verdict"), [(0.15, "healthy"), (0.01, "hung")])
 def test_a_thread_that_waits_for_commands_is_not_what_trains(share: float, verdict: str) -> None:
     """The main thread sleeps between two steps."""

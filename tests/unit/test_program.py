@@ -1,5 +1,7 @@
 """Frameworks that have the training loop: which frames are the program, and what they tell of a hang."""
 
+import math
+
 import pytest
 
 from hangdoc.diagnosis import Finding
@@ -140,7 +142,11 @@ def test_a_loop_that_ends_at_a_time(header: str, exits: tuple[Exit, ...], ends: 
         ("while time.monotonic() < end", 50.0),
         ("while end > time.monotonic()", 50.0),
         ("while time.time() - begin < 60 * 3", 80.0),
-        ("while time.monotonic_ns() < end_ns", 0.0),
+        ("while time.monotonic_ns() < end_ns", -10.0),
+        ("while time.monotonic() < never", math.inf),
+        ("while time.monotonic() < never * 0", math.inf),
+        (f"while time.monotonic() < {'9' * 400}", math.inf),
+        (f"while time.monotonic() < {'1+' * 900}1", None),
         ("while time.monotonic() < other", None),
         ("while time.monotonic() < limits[0]", None),
         ("while datetime.now() < end", None),
@@ -149,7 +155,7 @@ def test_a_loop_that_ends_at_a_time(header: str, exits: tuple[Exit, ...], ends: 
 )
 def test_when_a_loop_ends(header: str, left: float | None) -> None:
     """By the clock that it reads itself."""
-    numbers = {"end": 150.0, "begin": 1000.0, "end_ns": 90e9}
+    numbers = {"end": 150.0, "begin": 1000.0, "end_ns": 90e9, "never": math.inf}
     loop = Loop(line=1, end_line=5, header=header)
     assert seconds_left(loop, numbers.get, 100_000_000, 1_100_000_000) == left
 

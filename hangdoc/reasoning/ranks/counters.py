@@ -230,7 +230,7 @@ def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
 
 
 def read_float(process: Process | None, frame: Frame, name: str) -> float | None:
-    """The value of a number in a variable as a frame sees it; None if it is not known."""
+    """The value of a number in a variable as a frame sees it, which may be infinite or no number; None if it is not known."""
     own = [local.text for local in frame.locals if local.name == name]
     if not own and (frame.function == "<module>" or not frame.locals):
         own = [local.text for local in observed.module(process) if local.name == name]

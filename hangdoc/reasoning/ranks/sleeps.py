@@ -20,6 +20,8 @@ _WAKES = 10
 _LEAST_WORK_NS = 300_000
 """Of CPU time for each time that a thread woke. To look at a clock and sleep again takes less than 0.1 ms."""
 
+_A_DAY = 86_400.0
+
 
 class HostClocks(NamedTuple):
     """The clocks of a host when it was observed, in microseconds; None if unknown."""
@@ -136,7 +138,7 @@ def find_work_between_sleeps(
     process: Process, thread: PythonThread, kernel: KernelThread | None, clocks: HostClocks
 ) -> str | None:
     """What a thread does that uses the processor between two sleeps, in a loop that ends at a time: there, it waits for nothing.
-    None for any other thread."""
+    None for any other thread, and if that time is over or more than a day away: then the loop does not show when it ends."""
     loop = _find_loop(thread)
     asleep = kernel is not None and (kernel.syscall in system_calls.SLEEP or is_between_sleeps(kernel))
     if kernel is None or not asleep or loop is None or not _is_innermost(thread, loop[0]):
@@ -145,6 +147,8 @@ def find_work_between_sleeps(
         return None
     frame, timed = loop
     left = seconds_left(timed, lambda name: read_float(process, frame, name), clocks.monotonic_us, clocks.wall_us)
+    if left is not None and not 0 < left <= _A_DAY:
+        return None
     return f"it works between sleeps, in a loop that ends {f'in {duration(left)}' if left is not None else 'at a time'}"
 
 

@@ -272,8 +272,8 @@ def _values(wording: Wording, setting: Differs) -> list[Evidence]:
 
 
 def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> list[Evidence]:
-    """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for. `own_store`: as in
-    `Idle`."""
+    """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for. `own_store`:
+    as in `Idle`."""
     polls = isinstance(kind, Asleep) and kind.polls and kind.of_child is None
     loops = around(rank.frame) if rank.frame is not None and polls else []
     if not loops or rank.frame is None:
