@@ -118,6 +118,15 @@ def test_a_reference_to_no_part_is_damage() -> None:
         codec.decode(gzip.compress(json.dumps(written).encode()))
 
 
+@pytest.mark.parametrize("clock", ["wall_us", "monotonic_us"])
+@pytest.mark.parametrize("value", [-1, 2**63])
+def test_a_clock_that_no_host_has_is_damage(clock: str, value: int) -> None:
+    written = json.loads(gzip.decompress(codec.encode(snapshot(rank(0, train(12))))))
+    written["hosts"][0][clock] = value
+    with pytest.raises(codec.BundleError, match="damaged"):
+        codec.decode(gzip.compress(json.dumps(written).encode()))
+
+
 def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(codec.BundleError, match="cannot write"):
         codec.write(WHOLE, tmp_path / "absent" / "x.hangdoc")
