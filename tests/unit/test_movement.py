@@ -832,7 +832,7 @@ def test_who_sleeps_in_a_loop_until_a_time_polls_for_nothing(header: str, cpu: f
 
 @pytest.mark.parametrize(
     ("end", "shows"),
-    [("7150.5", True), ("93000.0", True), ("94000.0", False), ("6999.0", False)]
+    [("7150.5", True), ("93000.0", True), ("94000.0", False), ("6999.0", True), ("6989.0", False), ("6.9e+03", True)]
     + [(text, False) for text in ("inf", "1e400", "nan", "1e300", "9" * 400)],
 )
 def test_the_end_of_a_loop_that_is_over_or_far_away_says_nothing(end: str, shows: bool) -> None:

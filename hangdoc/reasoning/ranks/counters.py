@@ -23,6 +23,9 @@ _EPOCH = regex(r"(?i)(^|_)epochs?(_|\d|$)")
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
 
+_WHOLE_BELOW = 1e12
+"""A float below it is written without an exponent, since its text has twelve digits (`observe.memory.python_state`)."""
+
 
 def counters_in(frames: Iterable[Frame]) -> set[str]:
     """Names of the counters of these frames' loops. They show the progress of the work, not its settings."""
@@ -235,9 +238,11 @@ def read_float(process: Process | None, frame: Frame, name: str) -> float | None
     if not own and (frame.function == "<module>" or not frame.locals):
         own = [local.text for local in observed.module(process) if local.name == name]
     try:
-        return float(own[0]) if own else None
+        value = float(own[0]) if own else None
     except ValueError:
         return None
+    # Older bundles have six digits of a float: a time of day is rounded to hours.
+    return None if value is not None and "e+" in own[0] and abs(value) < _WHOLE_BELOW else value
 
 
 def count_rounds(rank: Rank) -> tuple[int | None, int | None]:

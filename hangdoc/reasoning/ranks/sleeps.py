@@ -21,6 +21,8 @@ _LEAST_WORK_NS = 300_000
 """Of CPU time for each time that a thread woke. To look at a clock and sleep again takes less than 0.1 ms."""
 
 _A_DAY = 86_400.0
+_READ_BEFORE = 10.0
+"""Seconds. A stack is read so long before the clock of its host at most, if the machine is not slow."""
 
 
 class HostClocks(NamedTuple):
@@ -138,7 +140,7 @@ def find_work_between_sleeps(
     process: Process, thread: PythonThread, kernel: KernelThread | None, clocks: HostClocks
 ) -> str | None:
     """What a thread does that uses the processor between two sleeps, in a loop that ends at a time: there, it waits for nothing.
-    None for any other thread, and if that time is over or more than a day away: then the loop does not show when it ends."""
+    None for any other thread, and if that time is long over or more than a day away: then the loop does not show when it ends."""
     loop = _find_loop(thread)
     asleep = kernel is not None and (kernel.syscall in system_calls.SLEEP or is_between_sleeps(kernel))
     if kernel is None or not asleep or loop is None or not _is_innermost(thread, loop[0]):
@@ -147,9 +149,10 @@ def find_work_between_sleeps(
         return None
     frame, timed = loop
     left = seconds_left(timed, lambda name: read_float(process, frame, name), clocks.monotonic_us, clocks.wall_us)
-    if left is not None and not 0 < left <= _A_DAY:
+    if left is not None and not -_READ_BEFORE < left <= _A_DAY:
         return None
-    return f"it works between sleeps, in a loop that ends {f'in {duration(left)}' if left is not None else 'at a time'}"
+    when = f"in {duration(left)}" if left is not None and left > 0 else "at a time"
+    return f"it works between sleeps, in a loop that ends {when}"
 
 
 def _is_innermost(thread: PythonThread, frame: Frame) -> bool:
