@@ -138,21 +138,26 @@ def test_the_wait_of_another_thread_says_where_that_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("readers", "busy", "why"),
+    ("readers", "busy", "timed", "why"),
     [
-        ((200,), False, "which waits until somebody reads its queue, but no other process has it"),
-        ((200, MAIN), False, "which waits until this rank reads its queue"),
-        ((200, 900), False, None),
-        ((200,), True, None),
+        ((200,), False, False, "which waits until somebody reads its queue, but no other process has it"),
+        ((200, MAIN), False, False, "which waits until this rank reads its queue"),
+        ((200, MAIN), False, True, None),
+        ((200, 900), False, False, None),
+        ((200,), True, False, None),
     ],
 )
-def test_a_child_cannot_end_while_its_queue_is_full(readers: tuple[int, ...], busy: bool, why: str | None) -> None:
+def test_a_child_cannot_end_while_its_queue_is_full(
+    readers: tuple[int, ...], busy: bool, timed: bool, why: str | None
+) -> None:
     """The thread of the queue writes, and the main thread waits for its end. After os.fork, the child has both ends."""
     holders = tuple(Holder(pid=pid, name="python3", state="S") for pid in readers)
     full = AwaitedFile(kind="pipe", name="pipe:[7]", inode=7, descriptor=10, writes=True, holders=holders)
     threads = (kernel(200, "read" if busy else "futex"), kernel(201, "write", full, wchan="anon_pipe_write"))
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=threads)
-    owner = process((kernel(MAIN, "wait4"), (frame("_exit_function", 357, "/multiprocessing/util.py"),)), pid=MAIN)
+    exits = frame("_exit_function", 357, "/multiprocessing/util.py")
+    call = kernel(MAIN, "poll" if timed else "wait4", timed=timed)  # as Process.join does it
+    owner = process((call, (frame("Process.join", 149, "/multiprocessing/process.py", library=True), exits)), pid=MAIN)
     found = wait_of(owner, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN))
     assert isinstance(found.hold, BlocksItsChild) is (why is not None)
     if why is not None and isinstance(found.hold, BlocksItsChild):
@@ -171,13 +176,18 @@ def test_a_child_cannot_end_while_its_queue_is_full(readers: tuple[int, ...], bu
 )
 def test_a_child_at_a_lock_that_was_held_when_it_was_forked(threads: list[KernelThread], kind: type[Hold]) -> None:
     """No other thread of it could release the lock. One in shared memory, another process may release."""
-    owner = process((kernel(MAIN, "wait4"), (frame("save", 12),)), pid=MAIN)
+    owner = process((kernel(MAIN, "wait4", timed=False), (frame("save", 12),)), pid=MAIN)
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=tuple(threads))
     hold = wait_of(owner, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN, argv=owner.argv)).hold
     assert type(hold) is kind
     assert hold.ends == ("never" if kind is ChildAtLock else "unknown")
     if kind is ChildAtLock:
         assert str(hold).endswith("which is waiting for a lock that was held when it was forked")
+    gives_up = process((kernel(MAIN, "waitid", timed=True), (frame("save", 12),)), pid=MAIN)
+    assert (
+        wait_of(gives_up, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN, argv=owner.argv)).hold.ends
+        != "never"
+    )
 
 
 @pytest.mark.parametrize(

@@ -437,19 +437,20 @@ def waits_for_children(waiter: Waiter) -> bool:
 
 def _for_child(waiter: Waiter) -> ThreadWait | None:
     """The end or the output of child processes. It ends as the waits of these end; if one of them waits until this process reads
-    its output, neither continues."""
+    its output, neither continues, unless the process gives up after a time."""
     file = waiter.top.file if waiter.top is not None else ""
     writers = _find_awaited_children(waiter)
     by_end = waiter.call in system_calls.CHILD or any(name in file for name in CHILD_FILES)
     if not writers and not by_end:
         return None
     children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
+    untimed = waiter.kernel is not None and waiter.kernel.timed is False
     for child in children:
-        if (unread := _find_unread_output(waiter, child)) is not None:
+        if (unread := _find_unread_output(waiter, child)) is not None and (untimed or not unread[1]):
             output, of_queue = unread
             why = f"waiting for its child process {child.pid} ({child.name}), which waits until {output}"
             return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid, of_queue=of_queue))
-    if len(children) == 1 and _is_at_lock_alone(children[0]):
+    if len(children) == 1 and untimed and _is_at_lock_alone(children[0]):
         (child,) = children
         hold = ChildAtLock(pid=child.pid, name=child.name, forked=child.argv == waiter.process.argv)
         return ThreadWait("waiting-child", str(hold), hold)
