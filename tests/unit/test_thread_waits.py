@@ -153,7 +153,8 @@ def test_a_child_cannot_end_while_its_queue_is_full(
     """The thread of the queue writes, and the main thread waits for its end. After os.fork, the child has both ends."""
     holders = tuple(Holder(pid=pid, name="python3", state="S") for pid in readers)
     full = AwaitedFile(kind="pipe", name="pipe:[7]", inode=7, descriptor=10, writes=True, holders=holders)
-    threads = (kernel(200, "read" if busy else "futex"), kernel(201, "write", full, wchan="anon_pipe_write"))
+    main = kernel(200, "futex", timed=busy)
+    threads = (main, kernel(201, "write", full, wchan="anon_pipe_write"))
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=threads)
     exits = frame("_exit_function", 357, "/multiprocessing/util.py")
     call = kernel(MAIN, "poll" if timed else "wait4", timed=timed)  # as Process.join does it
@@ -164,30 +165,44 @@ def test_a_child_cannot_end_while_its_queue_is_full(
         assert found.why.endswith(why) and found.hold.of_queue
 
 
+AT_LOCK = frame("save", 9, source="with L: write()")
+AT_EVENT = frame("Condition.wait", 359, "/usr/lib/python3.13/threading.py", library=True, source="waiter.acquire()")
+IN_LOGGING = frame(
+    "Handler.acquire", 926, "/usr/lib/python3.11/logging/__init__.py", library=True, source="self.lock.acquire()"
+)
+ALONE = kernel(200, "futex", timed=False)
+
+
 @pytest.mark.parametrize(
-    ("threads", "kind"),
+    ("threads", "at", "kind"),
     [
-        ([kernel(200, "futex", timed=False)], ChildAtLock),
-        ([kernel(200, "futex", timed=False), kernel(201, "futex", timed=False)], Elsewhere),
-        ([kernel(200, "futex", timed=True)], Elsewhere),
-        ([kernel(200, "futex", AwaitedFile(kind="shared-memory", name="/dev/shm/x"), timed=False)], Elsewhere),
-        ([kernel(200, "read", timed=False)], Elsewhere),
+        ([ALONE], AT_LOCK, ChildAtLock),
+        ([ALONE], IN_LOGGING, ChildAtLock),
+        ([ALONE], AT_EVENT, Elsewhere),
+        ([ALONE], frame("save", 9, source="done.acquire()"), Elsewhere),
+        ([ALONE], None, Elsewhere),
+        ([ALONE, kernel(201, "futex", timed=False)], AT_LOCK, Elsewhere),
+        ([kernel(200, "futex", timed=True)], AT_LOCK, Elsewhere),
+        ([kernel(200, "futex", AwaitedFile(kind="shared-memory", name="/dev/shm/x"), timed=False)], AT_LOCK, Elsewhere),
+        ([kernel(200, "read", timed=False)], AT_LOCK, Elsewhere),
     ],
 )
-def test_a_child_at_a_lock_that_was_held_when_it_was_forked(threads: list[KernelThread], kind: type[Hold]) -> None:
-    """No other thread of it could release the lock. One in shared memory, another process may release."""
+def test_a_child_at_a_lock_that_was_held_when_it_was_forked(
+    threads: list[KernelThread], at: Frame | None, kind: type[Hold]
+) -> None:
+    """No other thread of it could release the lock. One in shared memory, another process may release; and an event, or a lock
+    that is used as one, a handler of signals."""
     owner = process((kernel(MAIN, "wait4", timed=False), (frame("save", 12),)), pid=MAIN)
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=tuple(threads))
-    hold = wait_of(owner, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN, argv=owner.argv)).hold
+    frames = () if at is None else (at, frame("main", 3))
+    forked = replace(child(200, threads[0], *frames), clocks=clocks, ppid=MAIN, argv=owner.argv)
+    hold = wait_of(owner, forked).hold
     assert type(hold) is kind
     assert hold.ends == ("never" if kind is ChildAtLock else "unknown")
     if kind is ChildAtLock:
         assert str(hold).endswith("which is waiting for a lock that was held when it was forked")
     gives_up = process((kernel(MAIN, "waitid", timed=True), (frame("save", 12),)), pid=MAIN)
-    assert (
-        wait_of(gives_up, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN, argv=owner.argv)).hold.ends
-        != "never"
-    )
+    assert wait_of(gives_up, forked).hold.ends != "never"
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ class BlocksItsChild(Hold, frozen=True, kw_only=True):
 
 
 class ChildAtLock(Hold, frozen=True, kw_only=True):
-    """It waits for a child process that waits for a lock of its own memory, and has no other thread that could release it."""
+    """It waits for a child process whose line takes a lock of its own memory, and has no other thread that could release it."""
 
     NAME = "child-at-lock"
     NAMES_ITS_CHILD = True

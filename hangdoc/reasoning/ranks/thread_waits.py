@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
-from hangdoc.reasoning.evidence.stack import reading, user_frames
+from hangdoc.reasoning.evidence.stack import innermost, reading, user_frames
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -471,12 +471,16 @@ def _for_child(waiter: Waiter) -> ThreadWait | None:
 
 
 def _is_at_lock_alone(child: Process) -> bool:
-    """Whether the only thread of a process waits, without a timeout, for a lock in its own memory: no thread can release it."""
-    threads = observed.threads(child)
-    if len(threads) != 1 or child.state in "ZX":
+    """Whether the only thread of a process waits, without a timeout, for a lock in its own memory that its line takes: no thread
+    can release it. A handler of signals may end any other wait, like that of an event."""
+    threads, thread = observed.threads(child), _find_main_thread(child)
+    top = innermost(thread) if thread is not None else None
+    if len(threads) != 1 or child.state in "ZX" or top is None:
         return False
     (only,) = threads
-    return only.syscall == system_calls.FUTEX and only.timed is False and not only.files and only.cpu_ns == 0
+    takes_lock = (top.source or "").startswith("with ") or (top.library and ".acquire(" in (top.source or ""))
+    in_futex = only.syscall == system_calls.FUTEX and only.timed is False and not only.files and only.cpu_ns == 0
+    return in_futex and takes_lock and not top.file.endswith("/threading.py")  # its events wait by `acquire`, too
 
 
 def _find_peer_of_child(waiter: Waiter, child: Process) -> OnNetwork | None:
@@ -517,11 +521,12 @@ def _find_awaited_children(waiter: Waiter) -> list[Process]:
 def _find_unread_output(waiter: Waiter, child: Process) -> tuple[str, bool] | None:
     """For what a child process waits that writes to another pipe, which is full and which at most the thread could read:
     `this rank reads its standard output`; and whether it is the pipe of a queue, to which a thread of the child writes what was
-    put there. The other threads of the child wait meanwhile."""
+    put there. The other threads of the child wait meanwhile, without a timeout."""
     threads = observed.threads(child)
     writers = [thread for thread in threads if thread.syscall in system_calls.WRITE and thread.files]
     others = [thread for thread in threads if thread not in writers]
-    if len(writers) != 1 or any(other.syscall != system_calls.FUTEX or other.files for other in others):
+    at_rest = (other.syscall == system_calls.FUTEX and other.timed is False and not other.files for other in others)
+    if len(writers) != 1 or not all(at_rest):
         return None
     file = writers[0].files[0]
     read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
