@@ -206,17 +206,34 @@ def test_a_child_at_a_lock_that_was_held_when_it_was_forked(
 
 
 @pytest.mark.parametrize(
-    ("holders", "timed", "kind"),
-    [((100,), False, InEventLoop), ((100,), True, OnNetwork), ((100, 900), False, OnNetwork)],
+    ("holders", "call", "others", "kind"),
+    [
+        ((100,), kernel(MAIN, "epoll_wait", timed=False), (), InEventLoop),
+        ((100,), kernel(MAIN, "epoll_wait", timed=False), ("gloo_tcp_loop", "pt_tcpstore_uv"), InEventLoop),
+        ((100,), kernel(MAIN, "epoll_wait", timed=True), (), OnNetwork),
+        ((100, 900), kernel(MAIN, "epoll_wait", timed=False), (), OnNetwork),
+        ((100,), kernel(MAIN, "select", timed=False), (), OnNetwork),
+        ((100,), kernel(MAIN, "epoll_wait", timed=False), ("grpc_poller",), OnNetwork),
+        ((100,), kernel(MAIN, "epoll_wait", timed=False), ("TP_",), OnNetwork),
+    ],
 )
 def test_an_event_loop_that_only_its_own_process_can_wake(
-    holders: tuple[int, ...], timed: bool, kind: type[Hold]
+    holders: tuple[int, ...], call: KernelThread, others: tuple[str, ...], kind: type[Hold]
 ) -> None:
-    """It watches one end of the pair of sockets by which threads wake it, and this process has the other end."""
+    """It watches one end of the pair of sockets by which threads wake it, and this process has the other end. No other thread may
+    get what wakes it from another process."""
     wakes = AwaitedFile(kind="socket", name="socket:[9]", inode=9, descriptor=11,
                         holders=tuple(Holder(pid=pid, name="python3", state="S") for pid in holders))  # fmt: skip
-    owner = process((kernel(MAIN, "epoll_wait", wakes, timed=timed), (frame("main", 13),)))
-    assert type(wait_of(replace(owner, pid=MAIN)).hold) is kind
+
+    def loop(*files: AwaitedFile) -> Process:
+        owner = process((replace(call, files=files), (frame("main", 13),)), pid=MAIN)
+        polls = [replace(kernel(200 + at, "epoll_wait", timed=False), name=name) for at, name in enumerate(others)]
+        assert isinstance(owner.clocks, Clocks)
+        return replace(owner, clocks=replace(owner.clocks, threads=(*owner.clocks.threads, *polls)))
+
+    assert type(wait_of(loop(wakes)).hold) is kind
+    assert not isinstance(wait_of(loop(*[wakes] * 16)).hold, InEventLoop)
+    assert not isinstance(wait_of(loop(wakes), child(200, kernel(200, "clock_nanosleep"))).hold, InEventLoop)
 
 
 def test_the_first_of_several_waits_to_end_counts() -> None:

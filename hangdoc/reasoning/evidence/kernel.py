@@ -75,7 +75,8 @@ NETWORK = frozenset(
     ["connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "poll", "ppoll",
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
 )  # fmt: skip
-EVENT_LOOP = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "pselect6", "select"})
+EPOLL = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
+EVENT_LOOP = EPOLL | {"poll", "ppoll", "pselect6", "select"}
 RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}
 SEND = WRITE | {"sendto", "sendmsg", "sendmmsg"}
 SIGNAL = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})

@@ -469,10 +469,10 @@ class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):
 
 
 class InEventLoop(Elsewhere, frozen=True, kw_only=True):
-    """Its event loop waits, and only its own process can wake it: it has no connection and no timer."""
+    """Its event loop waits, and only its own process or a signal can wake it: it has no connection and no timer."""
 
     NAME = "in-event-loop"
-    what: str | None = "waiting in its event loop for a task or thread of its own"
+    what: str | None = "waiting in its event loop without a connection or timer"
 
 
 class Unread(Elsewhere, frozen=True, kw_only=True):

@@ -45,12 +45,14 @@ from hangdoc.reasoning.ranks.loader import is_fetching
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_others, kernel_thread, tid_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
-from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts import file_names, thread_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _WAKES_BY_OBSERVERS = 4
+_MOST_FILES = 16
+"""A probe reads so many of those that an event loop watches: of as many or more, not all are known."""
 _SHOWN_THREADS = 3
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
@@ -744,12 +746,29 @@ def _for_network(waiter: Waiter) -> ThreadWait | None:
 
 def _wakes_itself(waiter: Waiter) -> bool:
     """Whether a thread waits in an event loop without a timer, and all that the loop watches are sockets of which only its own
-    process has the other end: the pair by which threads wake the loop."""
-    if waiter.kernel is None or waiter.call not in system_calls.EVENT_LOOP or waiter.kernel.timed is not False:
+    process has the other end: the pair by which threads wake the loop. Not if one of these threads may do so for somebody else
+    (a server's, or one that waits for a child process)."""
+    kernel = waiter.kernel
+    if kernel is None or kernel.syscall not in system_calls.EPOLL or kernel.timed is not False:
         return False
-    files = waiter.kernel.files
-    alone = (file.kind == "socket" and is_held_only_by(file, waiter.process.pid) for file in files)
-    return bool(files) and all(alone)
+    alone = (file.kind == "socket" and is_held_only_by(file, waiter.process.pid) for file in kernel.files)
+    others = (thread for thread in observed.threads(waiter.process) if thread.tid != kernel.tid)
+    children = any(helper.state not in "ZX" for helper in waiter.helpers)
+    return (
+        0 < len(kernel.files) < _MOST_FILES
+        and all(alone)
+        and not children
+        and not any(map(_may_be_woken_by_others, others))
+    )
+
+
+def _may_be_woken_by_others(thread: KernelThread) -> bool:
+    """Whether a thread may wait for what another process does. Those of torch's backends and stores only serve torch."""
+    of_torch = thread_names.is_of_library(thread.name) or thread.name.startswith(thread_names.STORE)
+    if of_torch and not thread_names.is_of_rpc(thread.name):
+        return False
+    by_others = system_calls.NETWORK | system_calls.READ | system_calls.CHILD | system_calls.SIGNAL
+    return thread.syscall is None or thread.syscall in by_others
 
 
 def _for_events(waiter: Waiter) -> ThreadWait | None:
