@@ -388,26 +388,39 @@ def test_a_rank_that_holds_a_lock_while_it_waits(
     assert "rank 1 is waiting for a lock on /data/x.db that rank 2 holds" in found.findings[0].summary
 
 
-@pytest.mark.parametrize(("works", "verdict"), [(False, "hung"), (True, "waiting")])
-def test_a_rank_that_went_past_a_barrier_of_multiprocessing(works: bool, verdict: str) -> None:
-    """Rank 2 caught an exception before the barrier, and waits in a collective. The parent has the barrier too, and sleeps."""
+def at_barrier(number: int, *, world: int, works: bool = False) -> Process:
+    """A rank at a barrier of multiprocessing. Its parent and all ranks have the barrier's memory; the parent sleeps."""
     synchronize, threading = "/lib/python3.11/multiprocessing/synchronize.py", "/lib/python3.11/threading.py"
     calls = [("Condition.wait", synchronize), ("Barrier._wait", threading), ("Barrier.wait", threading)]
     inside = [frame(name, 9, file, library=True) for name, file in calls]
-    others = (50, 101, 102)
+    others = (50, *(100 + other for other in range(world) if other != number))
     holders = tuple(Holder(pid=pid, name="python", state="S", works=works, sleeps=(900.0,)) for pid in others)
     file = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", holders=holders)
     kernel = {"syscall": "futex", "files": (file,), "timed": False}
-    comes = [rank(number, *inside, frame("epoch", 5), world=3, kernel=kernel) for number in (0, 1)]
+    return rank(number, *inside, frame("epoch", 5), world=world, kernel=kernel)
+
+
+@pytest.mark.parametrize(("works", "verdict"), [(False, "hung"), (True, "waiting")])
+def test_a_rank_that_went_past_a_barrier_of_multiprocessing(works: bool, verdict: str) -> None:
+    """Rank 2 caught an exception before the barrier, and waits in a collective."""
+    comes = [at_barrier(number, world=3, works=works) for number in (0, 1)]
     found = job(*comes, rank(2, *c10d("barrier"), frame("main", 10), world=3))
     assert found.verdict == verdict
     if works:
         return
     assert blamed(found) == [("outside-barrier", "HD202", (2,), (0, 1))]
-    assert (
-        "ranks 0-1 are waiting at a multiprocessing.Barrier to which rank 2 has not come" in found.findings[0].summary
-    )
-    assert "lock" not in found.findings[0].summary
+    summary = found.findings[0].summary
+    assert "ranks 0-1 are waiting at a multiprocessing.Barrier to which rank 2 may have to come" in summary
+    assert "lock" not in summary
+
+
+def test_which_of_several_ranks_have_to_come_to_a_barrier_is_not_known() -> None:
+    """It may be one of ranks 0 and 1 alone: rank 2 has its memory by a fork."""
+    collective = (*c10d("all_reduce"), frame("main", 10))
+    found = job(at_barrier(0, world=3), *(rank(number, *collective, world=3) for number in (1, 2)))
+    (finding,) = found.findings
+    assert (finding.code, finding.culprits, finding.victims) == ("HD202", (0,), (1, 2))
+    assert "rank 0, which is waiting at a barrier in shared memory" in finding.summary
 
 
 def test_the_training_function_runs_in_a_thread_of_ray() -> None:

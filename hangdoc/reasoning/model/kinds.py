@@ -64,7 +64,8 @@ class HoldsLock(Cycle, frozen=True, kw_only=True):
 
 
 class OutsideBarrier(Cycle, frozen=True, kw_only=True):
-    """Ranks have not come to a barrier in shared memory, and wait for ranks that are in it."""
+    """Only one rank has not come to a barrier in shared memory, and it waits for ranks that are in it. How many the barrier waits
+    for is not known."""
 
     NAME = "outside-barrier"
     absent: Class

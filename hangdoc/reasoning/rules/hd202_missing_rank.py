@@ -331,13 +331,13 @@ def describe_lock(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
 def describe_barrier(run: Run, blockage: Blockage, kind: OutsideBarrier) -> Draft:
     absent, inside = kind.absent, kind.inside
     return Draft(
-        confidence=0.85,
+        confidence=0.8,
         summary=f"{words.are(inside.ranks)} waiting at a multiprocessing.Barrier to which "
-        f"{words.have(absent.ranks)} not come: {words.are(absent.ranks)} waiting for {words.ranks(inside.ranks)} in "
+        f"{words.ranks(absent.ranks)} may have to come: {words.are(absent.ranks)} waiting for {words.ranks(inside.ranks)} in "
         f"{words.operation(absent.first)}",
         evidence=[*words.class_evidence([inside, absent]), *words.standstill(run)],
-        remedy=f"Find out why {words.ranks(absent.ranks)} went past the barrier, e.g. by an exception that was caught: look at "
-        "the lines before the call.",
+        remedy=f"Find out whether {words.ranks(absent.ranks)} went past the barrier, e.g. by an exception that was caught: look "
+        "at the lines before the call.",
         may_end=True,
         commands=next_steps.stack_of(absent.first.pid) if absent.first.pid is not None else None,
     )

@@ -56,7 +56,7 @@ def _find_store_wait(parts: Parts) -> KindWithCulprits | None:
 
 
 def _find_lock_holder(run: Run, classes: Parts) -> KindWithCulprits | None:
-    """Ranks of a cycle that hold the lock on a file for which another one waits, or that have not come to its barrier."""
+    """Ranks of a cycle that hold the lock on a file for which another one waits, or the only one not at its barrier."""
     for alike in classes:
         hold, held_by = alike.first.hold, lock_holders(run, alike.first)
         if isinstance(hold, AtFileLock) and held_by:

@@ -89,18 +89,27 @@ def _lacks_group(rank: Rank | None, name: str | None) -> bool:
 
 def lock_holders(run: Run, rank: Rank) -> list[int]:
     """The ranks that may release the lock for which a rank waits. For a lock in shared memory, these are ranks that wait for no
-    other one: who holds it is not known, and a process outside of the run that is at work may release it. For a barrier, these
-    are the ranks that have not come to it."""
+    other one: who holds it is not known, and a process outside of the run that is at work may release it. To a barrier, the only
+    rank of the host that has not come may have to come, also if it waits."""
     hold = rank.hold
     if not isinstance(hold, AtFileLock) and not (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
         return []
     pids = {holder.pid for holder in hold.holders or ()}
     peers = [peer for peer in run.on(rank.host) if peer.pid in pids]
     if isinstance(hold, AtSharedLock):
-        waits_itself = (peer.waits and hold.of != "barrier" for peer in peers)
-        both = zip(peers, waits_itself, strict=True)
-        peers = [peer for peer, waits in both if not waits and not isinstance(peer.hold, AtFileLock | AtSharedLock)]
+        absent = _find_absent(run, rank.host, hold) if hold.of == "barrier" else None
+        at_none = [peer for peer in peers if not isinstance(peer.hold, AtFileLock | AtSharedLock)]
+        peers = [peer for peer in at_none if peer is absent or not peer.waits]
     return sorted(peer.rank for peer in peers)
+
+
+def _find_absent(run: Run, host: str, barrier: AtSharedLock) -> Rank | None:
+    """The rank that has not come to a barrier; None for several. All forks of a process have the memory of its barriers, so which
+    of several ranks the barrier waits for is not known."""
+    inside = {peer.rank for peer in run.on(host)
+              if isinstance(peer.hold, AtSharedLock) and peer.hold.file == barrier.file}  # fmt: skip
+    absent = [peer for peer in run.on(host) if peer.rank not in inside]
+    return absent[0] if len(absent) == 1 else None
 
 
 def seconds_silent(run: Run, *, standstill: bool) -> float | None:
