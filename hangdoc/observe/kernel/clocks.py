@@ -371,8 +371,8 @@ def _read_waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = T
                 sleep_seconds=system_calls.sleep_seconds(proc, pid, call, arguments),
                 timeout=system_calls.timeout(proc, pid, call, arguments),
             )
-            # The thread of a queue writes to its pipe.
-            search = tid == pid or call in system_calls.SENDS
+            # A queue of multiprocessing has a thread of its own, which writes to its pipe.
+            search = tid == pid or call in system_calls.WRITES
             files = awaited_files.awaited(proc, pid, call, arguments, search=search)
             place = place._replace(files=files)
             timer = awaited_files.seconds_to_timer(proc, pid, files) if place.timeout is None else None

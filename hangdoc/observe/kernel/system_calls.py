@@ -54,7 +54,8 @@ WITH_FILE = frozenset(
      "fallocate", "sendfile", "splice", "mq_timedsend", "mq_timedreceive"]
 )  # fmt: skip
 """Their first argument is a file descriptor."""
-SENDS = frozenset(["write", "writev", "sendto", "sendmsg", "sendmmsg", "sendfile"])
+WRITES = frozenset({"write", "writev"})
+SENDS = WRITES | {"sendto", "sendmsg", "sendmmsg", "sendfile"}
 """Of these, those that write to it. At a socket or a pipe, they wait until the other end reads."""
 MESSAGE_QUEUES = {"mq_timedsend": True, "mq_timedreceive": False}
 """The calls at a POSIX message queue (mq_overview(7)), and whether each one writes."""

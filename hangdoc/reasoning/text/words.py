@@ -40,6 +40,8 @@ from hangdoc.torch_facts import call_names
 from hangdoc.torch_facts.file_names import Function
 
 _SIGKILL = 9
+_AT_EXIT = Function("/multiprocessing/util.py", "_exit_function")
+"""Where Python waits for child processes after the end of the program."""
 _NOT_NEEDED = "not needed"
 """Why C++ frames were not read that would show nothing more."""
 _MORE_MEMORY = (
@@ -88,8 +90,6 @@ def them(which: Iterable[int]) -> str:
     return verb(which, "it", "them")
 
 
-_AT_EXIT = Function("/multiprocessing/util.py", "_exit_function")
-"""Where Python waits for child processes after the end of the program."""
 # --- what a rank is doing ----------------------------------------------------------------------------------------------
 
 
