@@ -70,7 +70,6 @@ READ = frozenset({"read", "pread64", "readv", "preadv", "mq_timedreceive"})
 WRITE = frozenset({"write", "pwrite64", "writev", "pwritev", "sendfile", "splice", "mq_timedsend"})
 ON_FILES = frozenset({"open", "openat", "openat2", "fsync", "fdatasync", "msync", "fallocate", "getdents64"})
 FILE_LOCK = frozenset({"fcntl", "flock"})
-ACCEPT = frozenset({"accept", "accept4"})
 NETWORK = frozenset(
     ["connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "poll", "ppoll",
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]

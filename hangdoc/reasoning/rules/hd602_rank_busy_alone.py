@@ -113,6 +113,7 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     meanwhile = [Evidence(actor.rank, "processes", _describe_task(task)) for task in tasks if actor is not None]
     holds = [run.ranks[number].hold for number in blockage.culprits]
     meanwhile += describe_poll(blockage.awaited[0].first, holds[0] if holds else None, own_store=kind.own_store)
+    meanwhile += children.ended(run, blockage.awaited[0].first)
     lock = next((hold.lock for hold in holds if isinstance(hold, GetsRequests) and hold.lock is not None), None)
     if lock is not None:
         meanwhile.append(Evidence(None, "stack", f"a thread of pid {lock.pid} waits for a lock: {lock.what}"))

@@ -7,11 +7,8 @@ are derived from the blockages only.
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from msgspec import structs
-
 from hangdoc.diagnosis import Verdict
 from hangdoc.program import around, asks_store
-from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import backend_names, shortest_timeout
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
@@ -80,8 +77,6 @@ _WHILE_SECONDS = 20.0
 """Before a timeout, for a look and what a person or the watch does about it."""
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
-_JUST_BEFORE = 5.0
-"""Seconds. A process that a rank has started so long before it began to wait was started for that wait."""
 _NOT_THERE = (
     Unseen,
     Works,
@@ -193,33 +188,11 @@ def _idle_or(run: Run, hold: Hold, awaited: Sequence[Class], waiting: Sequence[C
         own_store = isinstance(hold, Asleep) and not waiting and _poll_own_store(run)
         return Idle(receives=str(hold), sure=False, own_store=own_store) if may_come else hold
     sure = hands_out or all(_serves_others(alike.first) for alike in waiting)
-    if isinstance(hold, Serves):
-        expected = sure or not any(_lost_its_client(run, alike.first) for alike in awaited)
-    else:
-        expected = sure or (
-            given > LONGEST_DEFAULT
-            and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
-        )
-    if expected:
-        return Idle(receives=hold.next_request, sure=sure)
-    return structs.replace(hold, ends="unknown") if isinstance(hold, Serves) else hold
-
-
-def _lost_its_client(run: Run, rank: Rank) -> bool:
-    """Whether a rank accepts one connection, in no loop, and all child processes that it has are dead, one of which failed and
-    was started just before: that one was to connect."""
-    kernel = kernel_thread(rank.process, rank.thread) if rank.process is not None else None
-    python = [frame for frame in rank.thread.frames if not frame.native] if rank.thread is not None else []
-    itself = rank.own[:1] == tuple(python[1:2]) and bool(rank.own) and python[0].file.endswith("/socket.py")
-    idle = rank.idle_seconds
-    if idle is None or not itself or kernel is None or kernel.syscall not in system_calls.ACCEPT:
-        return False
-    children = [helper for helper in run.helpers(rank) if helper.ppid == rank.pid]
-    return (
-        not any(around(frame) or frame.source is None for frame in rank.own)
-        and all(child.state in "ZX" for child in children)
-        and any(child.exit_code and child.started_seconds_ago - idle < _JUST_BEFORE for child in children)
+    expected = isinstance(hold, Serves) or (
+        given > LONGEST_DEFAULT
+        and not any(_carries_out_request(alike.first, other.first) for alike in waiting for other in awaited)
     )
+    return Idle(receives=hold.next_request, sure=sure) if sure or expected else hold
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
