@@ -134,7 +134,7 @@ def test_only_the_user_and_root_work_for_a_job(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(process_table, "user_of", lambda proc, pid: users[pid])
     monkeypatch.setattr(processes_at_work, "_find_group_members", lambda *_: set())
     monkeypatch.setattr(processes_at_work, "_find_in_directory", lambda *_: {1, 2, 3})
-    assert processes_at_work._find_beside(ProcFS(), 9, frozenset()) == {1, 2}
+    assert processes_at_work._find_beside(ProcFS(), 9, frozenset(), for_files=True) == {1, 2}
 
 
 def test_the_open_files_of_one_user_take_a_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,6 @@ def test_a_search_without_end_leaves_the_evidence(monkeypatch: pytest.MonkeyPatc
     finally:
         never.set()
     assert (process.stack, process.clocks) == kept
-    assert any("who holds what it waits for could not be searched" in problem for problem in seen.problems)
+    assert any("who holds what it waits for could not be searched" in problem for problem in seen.late)
     again = isolation.shared.read_each([pid], lambda pid: -pid, Deadline(5.0))
     assert again == {pid: -pid}, "and the process is still read"

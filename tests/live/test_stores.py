@@ -48,7 +48,10 @@ def test_a_rank_that_is_missing_in_new_group(tmp_path: Path) -> None:
 
 def test_each_rank_waits_for_keys_of_its_own(tmp_path: Path) -> None:
     lines = store_evidence(tmp_path, "keys", "HD202")
-    keys = {text.split(", which")[0].rpartition("//")[2]: (rank, "also rank 1" in text) for rank, text in lines}
+    keys = {
+        text.split(", which")[0].removeprefix("waits for the key "): (rank, "also rank 1" in text)
+        for rank, text in lines
+    }
     assert keys == {"result/last": (0, True), "result/0": (0, False), "result/1": (1, False)}
     assert all("beside it is " in text and "result/done" in text for _, text in lines)
 

@@ -41,7 +41,8 @@ def arbitrary(kind: structure.Type, dice: random.Random, depth: int = 0) -> obje
     if isinstance(kind, structure.StrType):
         return dice.choice(_TEXTS)
     if isinstance(kind, structure.IntType):
-        return dice.choice(_NUMBERS)
+        low, high = (-(1 << 70) if kind.ge is None else kind.ge), (1 << 70 if kind.le is None else kind.le)
+        return dice.choice([number for number in _NUMBERS if low <= number <= high])
     if isinstance(kind, structure.FloatType):
         floats = [0.0, 0.5, 1.0, 40.0, -1.0, 1e9]
         low, high = (-1e12 if kind.ge is None else kind.ge), (1e12 if kind.le is None else kind.le)
