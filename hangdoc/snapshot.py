@@ -15,6 +15,10 @@ from msgspec.structs import replace
 
 SCHEMA = "hangdoc.snapshot/4"
 _UNUSED_SHOWN = 3
+MOST_AWAITED_FILES = 16
+"""So many of the files that a system call waits for are read: of as many, there may be more."""
+MOST_P2P_OPS = 64
+"""So many elements of a list for batch_isend_irecv are read."""
 
 WindowSeconds = Annotated[float, Meta(ge=0, le=86_400)]
 """Rules divide by it and multiply with it, so a bundle with another value is refused."""

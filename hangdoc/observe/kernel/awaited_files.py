@@ -13,11 +13,10 @@ from hangdoc.observe.access.process_files import files_of
 from hangdoc.observe.kernel import file_holders, shared_memory, system_calls
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
-from hangdoc.snapshot import AwaitedFile, Holder
+from hangdoc.snapshot import MOST_AWAITED_FILES, AwaitedFile, Holder
 
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", "zfs", "proc", "sysfs", "devtmpfs"})
 _MAX_PATH = 512
-_MAX_FILES = 16
 _ACCESS_MODE = 0o3
 _TIMER = "anon_inode:[timerfd]"
 _SOCKET = regex(r"socket:\[(\d+)\]")
@@ -44,7 +43,7 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
     elif call in system_calls.EPOLLS:
         descriptors = _read_registered(proc, pid, arguments[0])
     files = []
-    for descriptor in list(descriptors)[:_MAX_FILES]:
+    for descriptor in list(descriptors)[:MOST_AWAITED_FILES]:
         try:
             files.append(_read_descriptor(proc, pid, descriptor, call, search=search))
         except ProcError:
@@ -72,7 +71,7 @@ def _read_path_at(proc: ProcFS, pid: int, address: int) -> str:
 
 def _read_polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
     """The descriptors in an array of `struct pollfd` (poll(2))."""
-    raw = system_calls.memory(proc, pid, address, 8 * min(count, _MAX_FILES)) if count else b""
+    raw = system_calls.memory(proc, pid, address, 8 * min(count, MOST_AWAITED_FILES)) if count else b""
     return [fd for fd, _, _ in struct.iter_unpack("=ihh", raw[: len(raw) // 8 * 8]) if fd >= 0]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hangdoc.observe.memory.locate import Image
 from hangdoc.observe.memory.memory import DICT, LONG, UNICODE, Memory, Unreadable
-from hangdoc.snapshot import Group
+from hangdoc.snapshot import MOST_P2P_OPS, Group
 from hangdoc.torch_facts import call_names, dtypes, module_names
 
 
@@ -197,7 +197,7 @@ def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
     name_at = memory.layout.function_name
     if name_at is None:
         return
-    for index, element in enumerate(memory.elements(address, 64)):
+    for index, element in enumerate(memory.elements(address, MOST_P2P_OPS)):
         with contextlib.suppress(Unreadable, KeyError):
             fields = dict(memory.attributes(element))
             call = memory.text(memory.word(fields["op"] + name_at))

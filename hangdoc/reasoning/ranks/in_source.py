@@ -8,13 +8,11 @@ from hangdoc.parse import natural, was_removed
 from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame, Loop, PythonThread
+from hangdoc.snapshot import MOST_P2P_OPS, Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names
 
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _ELEMENT = regex(r"(\w+)\[(\d{1,3})\]")
-_MOST_POSTED = 64
-"""So many elements of a list are read."""
 _NAMED_PEER = regex(r"\b(i?send|i?recv)\(\s*[\w.\[\]]+\s*,\s*(?:(?:dst|src)\s*=\s*)?(\d{1,9})\s*[,)]")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _DEF = regex(r"(\s*)(?:async )?def ")
@@ -104,7 +102,7 @@ def list_posted(thread: PythonThread) -> list[Posted]:
             continue
         posted.append(Posted(call[1] in call_names.SENDS, peer))
         last[element[1]] = int(element[2])
-    whole = len(posted) == sum(last.values()) + len(last) and len(posted) < _MOST_POSTED
+    whole = len(posted) == sum(last.values()) + len(last) and len(posted) < MOST_P2P_OPS
     return posted if whole else []
 
 

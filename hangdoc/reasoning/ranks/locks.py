@@ -249,7 +249,7 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
     while at[0] not in seen:
         thread, frame = at
         seen.append(thread)
-        module = find_awaited_module(thread)
+        module = _find_awaited_module(thread)
         name = module or _find_awaited_name(frame)
         if name is None:
             return last
@@ -320,7 +320,7 @@ def _find_thread_inside(process: Process, lock: _Lock) -> ThreadAt | None:
     return next(iter(inside.values())) if len(inside) == 1 else None
 
 
-def find_awaited_module(thread: PythonThread) -> str | None:
+def _find_awaited_module(thread: PythonThread) -> str | None:
     """The module for whose lock a thread waits, because another one imports it; None for any other wait. The functions of
     importlib._bootstrap that take the lock have its name as a variable."""
     top = innermost(thread)

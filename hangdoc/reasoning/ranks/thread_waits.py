@@ -44,15 +44,22 @@ from hangdoc.reasoning.ranks import loader, locks, sleeps
 from hangdoc.reasoning.ranks.loader import is_fetching
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_others, kernel_thread, tid_of
 from hangdoc.regex import regex
-from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.snapshot import (
+    MOST_AWAITED_FILES,
+    AwaitedFile,
+    Connection,
+    Frame,
+    Holder,
+    KernelThread,
+    Process,
+    PythonThread,
+)
 from hangdoc.torch_facts import file_names, thread_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _WAKES_BY_OBSERVERS = 4
-_MOST_FILES = 16
-"""A probe reads so many of those that an event loop watches: of as many or more, not all are known."""
 _SHOWN_THREADS = 3
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
@@ -755,7 +762,7 @@ def _wakes_itself(waiter: Waiter) -> bool:
     others = (thread for thread in observed.threads(waiter.process) if thread.tid != kernel.tid)
     children = any(helper.state not in "ZX" for helper in waiter.helpers)
     return (
-        0 < len(kernel.files) < _MOST_FILES
+        0 < len(kernel.files) < MOST_AWAITED_FILES
         and all(alone)
         and not children
         and not any(map(_may_be_woken_by_others, others))

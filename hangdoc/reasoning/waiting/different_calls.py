@@ -174,10 +174,8 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     everyone = ranks_of(parts)
     sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
     ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
-    departed = find_departed(run.ledger, everyone)
-    departs = do(departed, "departs from the order of its", "depart from the order of their")
-    reason = f"{departs} earlier calls" if departed else ""
     if _opposite_order(parts):
+        reason, departed = _explain_departed(run, everyone)
         return GroupOrder(parts=parts, reason=reason, ends=ends), departed or everyone
     for mine in parts:
         others = [part for part in parts if part is not mine]
@@ -189,7 +187,15 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     alone = all(len(part.ranks) > len(smallest.ranks) for part in others)
     if alone and not any(map(_has_root, parts)):
         return _explain_odd_side(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
+    reason, departed = _explain_departed(run, everyone)
     return Mismatch(parts=parts, reason=reason, ends=ends), departed or everyone
+
+
+def _explain_departed(run: Run, waiting: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Which of some ranks depart from the order of their own earlier calls, as a clause and by number; empty for none."""
+    departed = find_departed(run.ledger, waiting)
+    departs = do(departed, "departs from the order of its", "depart from the order of their")
+    return (f"{departs} earlier calls" if departed else ""), departed
 
 
 def _blame_by_record(run: Run, parts: Parts) -> KindWithCulprits | None:
