@@ -1,7 +1,7 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -223,26 +223,26 @@ def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:
         return literal
-    for local in frame.locals:
-        if local.name == name and (value := integer(local.text)) is not None:
-            return value
-    if frame.locals and frame.function != "<module>":
-        return None
-    texts = (integer(local.text) for local in observed.module(process) if local.name == name)
-    return next((value for value in texts if value is not None), None)
+    values = map(integer, _read_texts(process, frame, name))
+    return next((value for value in values if value is not None), None)
 
 
 def read_float(process: Process | None, frame: Frame, name: str) -> float | None:
     """The value of a number in a variable as a frame sees it, which may be infinite or no number; None if it is not known."""
-    own = [local.text for local in frame.locals if local.name == name]
-    if not own and (frame.function == "<module>" or not frame.locals):
-        own = [local.text for local in observed.module(process) if local.name == name]
+    text = next(_read_texts(process, frame, name), "")
     try:
-        value = float(own[0]) if own else None
+        value = float(text)
     except ValueError:
         return None
     # Older bundles have six digits of a float: a time of day is rounded to hours.
-    return None if value is not None and "e+" in own[0] and abs(value) < _WHOLE_BELOW else value
+    return None if "e+" in text and abs(value) < _WHOLE_BELOW else value
+
+
+def _read_texts(process: Process | None, frame: Frame, name: str) -> Iterator[str]:
+    """The texts of a variable as a frame sees it: its own, then that of its module if the frame is the module's or has none."""
+    yield from (local.text for local in frame.locals if local.name == name)
+    if not frame.locals or frame.function == "<module>":
+        yield from (local.text for local in observed.module(process) if local.name == name)
 
 
 def count_rounds(rank: Rank) -> tuple[int | None, int | None]:
