@@ -7,6 +7,7 @@ python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [l
 `python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
 """
 
+import compileall
 import os
 import resource
 import shutil
@@ -17,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import hangdoc
 from bench import delayed, fleet, one_look, page, pauses, polls, priority, recorder, scale, ship, top, watch_day
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
@@ -175,6 +177,8 @@ def last_dump(rounds: int = 3, ranks: int = 8, patience: float = 3.0) -> None:
 
 def main(chosen: list[str]) -> None:
     """Run the chosen measurements, or all of them."""
+    # pip compiles what it installs. A checkout may not be compiled: PYTHONDONTWRITEBYTECODE, for example.
+    compileall.compile_dir(Path(hangdoc.__file__).parent, quiet=1)
     for name, measure in (
         ("beyond-window", beyond_window),
         ("start-up", start_up),

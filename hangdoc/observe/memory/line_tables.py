@@ -3,6 +3,7 @@
 Sources: Objects/lnotab_notes.txt (3.10), InternalDocs/code_objects.md (since 3.11).
 """
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ _ONE_LINE = (10, 11, 12)
 _MORE_BITS, _BITS = 64, 63
 _MAX_VARINT = 7
 """Bytes: no line number has more than 32 bits."""
+_MAX_CACHED, _MAX_CACHED_BYTES = 1024, 4096
+"""Lines that are remembered, and the size of their tables."""
 
 
 class _Entry(NamedTuple):
@@ -27,22 +30,31 @@ class _Entry(NamedTuple):
 def line_at(version: tuple[int, int], table: bytes, first_line: int, unit: int) -> int | None:
     """The line of the code unit number `unit` in a code object that begins at `first_line`; None if it has none, as instructions
     that only the compiler made. `version` is the interpreter's."""
-    line, has_line = _last_line(version, table, first_line, unit)
+    line, has_line = _look_up(version, table, first_line, unit)
     return line if has_line else None
 
 
 def line_before(version: tuple[int, int], table: bytes, first_line: int, unit: int) -> int:
     """The same. Of an instruction without a line, or of a damaged table, the line before it."""
-    return _last_line(version, table, first_line, unit)[0]
+    return _look_up(version, table, first_line, unit)[0]
 
 
-def _last_line(version: tuple[int, int], table: bytes, line: int, unit: int) -> tuple[int, bool]:
+def _look_up(version: tuple[int, int], table: bytes, first_line: int, unit: int) -> tuple[int, bool]:
+    find = _find_cached_line if len(table) <= _MAX_CACHED_BYTES else _find_line
+    return find(version, table, first_line, unit)
+
+
+def _find_line(version: tuple[int, int], table: bytes, line: int, unit: int) -> tuple[int, bool]:
     end = 0
     for entry in _entries_3_10(table) if version < (3, 11) else _entries(table):
         line, end = line + entry.ahead, end + entry.units
         if unit < end:
             return line, entry.has_line
     return line, False
+
+
+# The ranks of a run wait at the same instructions, and a rank at rest stays there.
+_find_cached_line = functools.lru_cache(_MAX_CACHED)(_find_line)
 
 
 def _entries_3_10(table: bytes) -> Iterator[_Entry]:
