@@ -334,6 +334,8 @@ def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Fra
     for frame in frames:
         if not frame.library or frame.file.endswith(file_names.WITH_ARGUMENTS):
             yield _annotate_frame(memory, frame, _read_contents)
+        elif frame.file.endswith(file_names.PIPELINE):
+            yield _annotate_frame(memory, frame, _read_container)
         elif id(frame) in program_frames:
             yield _annotate_frame(memory, frame, _read_length)
         else:
@@ -360,14 +362,19 @@ def _annotate_frame(memory: Memory, frame: Frame, read: _Read) -> Frame:
 def _read_contents(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
     """Of the user's variables: the length of a container, the dtype and shape of a tensor, and the numbers and floating-point
     types in any other object."""
-    if local.text[:1] in "[({":
-        is_batch = f"<{call_names.P2P_OP} at " in local.text
-        return _add_length(memory, local, address), p2p_ops(memory, local.name, address) if is_batch else ()
     if not local.text.startswith("<"):
-        return local, ()
+        return _read_container(memory, local, address)
     if (text := torch_value(memory, address) or worker_info(memory, address)) is not None:
         return msgspec.structs.replace(local, text=text), ()
     return local, chain(precisions(memory, local.name, address), amounts(memory, local.name, address))
+
+
+def _read_container(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
+    """The length of a container, and the operations in a list for batch_isend_irecv."""
+    if local.text[:1] not in "[({":
+        return local, ()
+    is_batch = f"<{call_names.P2P_OP} at " in local.text
+    return _add_length(memory, local, address), p2p_ops(memory, local.name, address) if is_batch else ()
 
 
 def _read_length(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:

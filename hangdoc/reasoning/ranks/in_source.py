@@ -9,12 +9,13 @@ from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.regex import regex
 from hangdoc.snapshot import MOST_P2P_OPS, Frame, Loop, PythonThread
-from hangdoc.torch_facts import call_names
+from hangdoc.torch_facts import call_names, file_names
 
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _ELEMENT = regex(r"(\w+)\[(\d{1,3})\]")
 _NAMED_PEER = regex(r"\b(i?send|i?recv)\(\s*[\w.\[\]]+\s*,\s*(?:(?:dst|src)\s*=\s*)?(\d{1,9})\s*[,)]")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
+_NAME = regex(r"\w+")
 _DEF = regex(r"(\s*)(?:async )?def ")
 _EACH = regex(r"for (\w+) in ")
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
@@ -94,24 +95,40 @@ class Posted(NamedTuple):
 def list_posted(thread: PythonThread) -> list[Posted]:
     """What the user's innermost frame has posted with batch_isend_irecv; empty if not all of a list could be read."""
     frame = innermost_user_frame(thread)
-    posted: list[Posted] = []
+    return [each for calls in _read_posted(frame).values() for each in calls] if frame is not None else []
+
+
+def _read_posted(frame: Frame) -> dict[str, list[Posted]]:
+    """The operations in a frame's lists for batch_isend_irecv, by the names of the lists; empty if not all of a list could be
+    read."""
+    posted: dict[str, list[Posted]] = {}
     last: dict[str, int] = {}
-    for local in frame.locals if frame is not None else ():
+    for local in frame.locals:
         call, element = _POSTED.fullmatch(local.text), _ELEMENT.fullmatch(local.name)
         if call is None or element is None or (peer := natural(call[2])) is None:
             continue
-        posted.append(Posted(call[1] in call_names.SENDS, peer))
+        posted.setdefault(element[1], []).append(Posted(call[1] in call_names.SENDS, peer))
         last[element[1]] = int(element[2])
-    whole = len(posted) == sum(last.values()) + len(last) and len(posted) < MOST_P2P_OPS
-    return posted if whole else []
+    read = sum(map(len, posted.values()))
+    return posted if read == sum(last.values()) + len(last) and read < MOST_P2P_OPS else {}
+
+
+def _list_posted_by_pipeline(thread: PythonThread) -> list[Posted]:
+    """What torch's pipeline schedule has posted and waits for: the lists that its line names, or all of its function."""
+    for frame in thread.frames:
+        if frame.file.endswith(file_names.PIPELINE) and (posted := _read_posted(frame)):
+            named = posted.keys() & set(_NAME.findall(frame.source or ""))
+            return [each for name in named or posted for each in posted[name]]
+    return []
 
 
 def find_peer(op: str, thread: PythonThread) -> int | None:
-    """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
-    posted, or the number in the call that made the work; None for several, and for none."""
+    """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame or a
+    pipeline has posted, or the number in the call that made the work; None for several, and for none."""
     if op not in call_names.POINT_TO_POINT:
         return None
-    peers = {each.peer for each in list_posted(thread) if each.sends == (op in call_names.SENDS)}
+    posted = _list_posted_by_pipeline(thread) or list_posted(thread)
+    peers = {each.peer for each in posted if each.sends == (op in call_names.SENDS)}
     frame = innermost_user_frame(thread)
     if not peers and frame is not None:
         source = frame.source if call_names.calls_in(frame.source or "") else _find_lines_since_made(frame)

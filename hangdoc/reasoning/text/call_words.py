@@ -174,15 +174,20 @@ def _sides(group: GroupCalls, number: int, sides: tuple[Side, ...], *, tensors: 
 
 
 def _unfinished(group: GroupCalls, comparison: Unfinished) -> Evidence:
-    made = [calls for calls in group.ranks.values() if calls.made is not None and calls.made >= comparison.number]
+    made = [
+        number for number, calls in group.ranks.items() if calls.made is not None and calls.made >= comparison.number
+    ]
     everyone = len(made) == len(group.members)
-    who = "all ranks have" if everyone else "all ranks whose calls are recorded have"
+    who = "all ranks have" if everyone else f"{ranks_text(made)} {'have' if len(made) > 1 else 'has'}"
     text = f"{who} made call {comparison.number} of {group_name(group)}, {name_call(comparison.call, tensors=True)}"
     return Evidence(None, PROBE, f"{text}, and it has not finished{_on(group, comparison)}")
 
 
 def _on(group: GroupCalls, comparison: Unfinished) -> str:
-    some = len(comparison.waiting) < sum(calls.made is not None for calls in group.ranks.values())
+    recorded = sum(calls.made is not None for calls in group.ranks.values())
+    if recorded == 1:
+        return ""
+    some = len(comparison.waiting) < recorded
     return f" on {ranks_text(comparison.waiting)}" if some else " on any of them"
 
 

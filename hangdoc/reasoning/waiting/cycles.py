@@ -37,7 +37,8 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     left = find_left_loop(run, classes, classes, waits) if placed else None
     if left is None and (arguments := different_calls.compare_arguments(classes, run.ledger)) is not None:
         return arguments
-    if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
+    counted = left is not None and _names_peer(left.inside.first)
+    if left is not None and (left.differences or left.begins_differ or counted or not _only_some_stay(left)):
         return left, left.short.ranks
     if (unmatched := point_to_point.find_unmatched(run, classes)) is not None:
         return unmatched
@@ -99,10 +100,8 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
     """The first pair of classes of which one has left a loop in which the other waits for it."""
     for behind in sorted(waiting, key=_largest_first):
         for ahead in sorted(short, key=_largest_first):
-            # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
-            named = is_p2p(behind.first) and peer_of(behind.first) is not None
             awaited = sorted(waits.awaited_by(behind).intersection(ahead.ranks))
-            if ahead is behind or named or not awaited:
+            if ahead is behind or not awaited:
                 continue
             outside = run.ranks[awaited[0]]
             if run.ledger.has_made_as_often(outside.rank, behind.first.rank):
@@ -110,6 +109,9 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
             if (uneven := _find_uneven_loop(outside, behind.first)) is None:
                 continue
             left, out, within = uneven
+            # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
+            if _names_peer(behind.first) and not _ended_before(out, within):
+                continue
             left_it = [alike for alike in short if alike is not behind and _is_at_same_call(alike.first, outside)]
             inside = [
                 alike for alike in waiting if alike not in left_it and _is_at_same_call(alike.first, behind.first)
@@ -163,6 +165,16 @@ def _is_at_same_call(rank: Rank, peer: Rank) -> bool:
     """Whether two ranks are at the same call; of its group less may be known on one of them."""
     mine, theirs = (each.wait.operation.op if each.wait is not None else None for each in (rank, peer))
     return mine == theirs and (rank.state, rank.where) == (peer.state, peer.where)
+
+
+def _names_peer(rank: Rank) -> bool:
+    return is_p2p(rank) and peer_of(rank) is not None
+
+
+def _ended_before(outside: Rank, inside: Rank) -> bool:
+    """Whether the rank inside has come to a round that the rank outside has not begun: the last common one is complete."""
+    ended, going = outside.loop, inside.loop
+    return ended is not None and going is not None and ended.done is not None and ended.done == going.done
 
 
 def _did_as_many_rounds(outside: Rank, inside: Rank) -> bool:

@@ -96,7 +96,9 @@ def _find_most_awaited(run: Run, stuck: list[Class]) -> tuple[Class, Class] | No
     astray = [part for part in stuck if counts[part.ranks] == highest]
     if len(astray) != 1 or highest < 2:
         return None
-    return astray[0], next(alike for alike in run.waiting if peer_of(alike.first) in astray[0].ranks)
+    callers = _list_callers(run, astray[0])
+    # Who waits for it, and for whom it waits itself, forms the cycle: the others only stand behind.
+    return astray[0], next((each for each in callers if peer_of(astray[0].first) in each.ranks), callers[0])
 
 
 def _find_partners(run: Run, astray: Class) -> tuple[int, ...]:
