@@ -485,3 +485,41 @@ def test_the_loops_of_a_pipeline_with_different_numbers_of_rounds(rounds: tuple[
     texts = [evidence.text for evidence in job.findings[0].evidence]
     assert ("the loop `for m in range(micro)` has 4 rounds on rank 0, 5 rounds on rank 1" in texts) == shown
     assert not any("rank > 0" in text for text in texts)
+
+
+SCHEDULE = "/env/site-packages/torch/distributed/pipelining/schedules.py"
+STEPS = Loop(
+    line=12, end_line=16, header="for step in range(steps)", counters=("step",), every=1, start=0, bound="steps"
+)
+
+
+def _pipeline_stage(number: int, peer: int, *, step: int = 6, steps: int = 7) -> Process:
+    """A stage that waits in the forward receive of torch's schedule, whose function has also posted sends and receives of the
+    backward pass."""
+    posted = (
+        local("fwd_recvs[0]", f"P2POp(irecv, {peer})"),
+        local("bwd_recvs[0]", f"P2POp(irecv, {number + 1})"),
+        local("sends[0]", f"P2POp(isend, {number + 1})"),
+    )
+    frames = (
+        frame("_wait_batch_p2p", 683, SCHEDULE, source="w.wait()"),
+        frame("_step_microbatches", 910, SCHEDULE, locals=posted, source="_wait_batch_p2p(_batch_p2p(fwd_recvs))"),
+        frame("main", 14, loops=(STEPS,), locals=(local("step", step), local("steps", steps)), source="sched.step()"),
+    )
+    inner = frame("gloo::transport::tcp::UnboundBuffer::waitRecv", 0, "libtorch_cpu.so", native=True)
+    return rank(number, *frames, world=3, native=stack(inner, *frames))
+
+
+@pytest.mark.parametrize(("done", "code"), [(6, "HD102"), (7, "HD204")])
+def test_a_stage_of_a_pipeline_that_has_left_the_loop(done: int, code: str) -> None:
+    """Stage 0 is in the barrier behind the loop. If it has sent in each round of the others, it is not short of rounds."""
+    out = (*c10d("barrier"), frame("main", 18, loops=(STEPS,), locals=(local("step", done - 1), local("steps", done))))
+    found = job(rank(0, *out, world=3), _pipeline_stage(1, 0), _pipeline_stage(2, 1))
+    assert [(f.code, f.culprits, f.victims) for f in found.findings] == [(code, (0,), (1, 2))]
+
+
+def test_the_pair_named_is_that_of_the_cycle() -> None:
+    """Stage 2 is in its backward pass and has skipped a send to stage 3. Stages 0 and 1 only stand behind it."""
+    stages = [call(number, "recv", number + 1, world=4, line=31) for number in range(3)]
+    found = job(*stages, call(3, "recv", 2, world=4, line=13))
+    assert found.findings[0].summary.startswith("rank 3 is waiting in recv from rank 2, but rank 2 did not call")
