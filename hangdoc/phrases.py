@@ -61,11 +61,18 @@ def do(which: Iterable[int], singular: str, plural: str) -> str:
     return f"{_name_ranks(ordered)} {singular if len(ordered) == 1 else plural}"
 
 
+_TWO_DAYS = 2 * 24 * 60
+"""Minutes."""
+
+
 def duration(seconds: float) -> str:
-    """`4.2 s`, `48 s`, `3 min 20 s`, `2 h 5 min`."""
+    """`4.2 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `7 d`, `6 d 23 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes >= _TWO_DAYS:
+        days, hours = divmod(round(minutes / 60), 24)
+        return f"{days} d {hours} h" if hours else f"{days} d"
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 

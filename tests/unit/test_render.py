@@ -218,4 +218,11 @@ def test_the_loop_whose_rounds_are_shown_as_batches_is_named_where_it_is_not_one
 def test_phrases() -> None:
     assert numbers([5, 0, 1, 2, 2]) == "0-2, 5"
     assert numbers([]) == ""
-    assert [duration(s) for s in (4.23, 48.2, 200, 7500)] == ["4.2 s", "48 s", "3 min 20 s", "2 h 5 min"]
+    assert [duration(s) for s in (4.23, 48.2, 200, 7500, 604_800, 604_740 - 3600)] == [
+        "4.2 s",
+        "48 s",
+        "3 min 20 s",
+        "2 h 5 min",
+        "7 d",
+        "6 d 23 h",
+    ]

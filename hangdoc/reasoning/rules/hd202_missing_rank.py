@@ -184,7 +184,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     beside = [holder.pid for holder in holders] + [each.pid for each in (sender.sends_to if sender is not None else ())]
     between = [
         *recorded_waits(run, blockage.awaited),
-        Evidence(first.rank, "cpu", _progress(first, blockage.age_seconds or 0.0)),
+        Evidence(first.rank, "cpu", _progress(first, kind, blockage.age_seconds or 0.0)),
         *describe_poll(first, kind),
         *_own_paths(run, first, kind),
         *_chain(first, sender),
@@ -224,7 +224,7 @@ def _show_takers(run: Run, kind: Hold) -> tuple[next_steps.Command, ...]:
     return tuple(command for pid in pids for command in next_steps.stack_of(pid))
 
 
-def _progress(rank: Rank, age_seconds: float) -> str:
+def _progress(rank: Rank, kind: Hold, age_seconds: float) -> str:
     """How much of its CPU a rank used, whether its counters changed, and why it is in its state. Where it has run since the wait
     began, an observer may have woken it: since when it rests shows nothing."""
     why = rank.why if rank.why != words.doing(rank) else ""
@@ -237,6 +237,8 @@ def _progress(rank: Rank, age_seconds: float) -> str:
         else "none of its counters changed"
     )
     progress = "its counters changed" if rank.counters_moved else still
+    if rank.counters_moved and isinstance(kind, Busy) and kind.ends != "by-itself":
+        progress = ""  # only those of the loop that it does not leave
     return "; ".join(dict.fromkeys(filter(None, (", ".join(filter(None, (cpu, progress))), why))))
 
 

@@ -119,7 +119,8 @@ def _without_core(run: Run, host: Host) -> Iterator[Draft]:
     yield Draft(
         confidence=0.85,
         culprits=delays,
-        summary=f"{words.are(delays)} ready to run and {words.verb(delays, 'gets', 'get')} no core of {host.name}: {why}",
+        summary=f"{words.are(delays)} ready to run and {words.verb(delays, 'gets', 'get')} too little of the cores of "
+        f"{host.name}: {why}",
         evidence=[Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]],
         remedy=remedy,
     )

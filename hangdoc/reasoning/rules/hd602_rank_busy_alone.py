@@ -78,6 +78,7 @@ from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.snapshot import RayTask
 
 _IF_TASKS_TAKE_LONG = "The driver may wait for the tasks of other workers: look at those, if they take too long."
+_IF_TOO_LONG = "Nothing shows how far it has come: if this takes longer than it should, look at its line again. "
 _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
 
 
@@ -99,8 +100,8 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
             ),
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "
-        "ranks or do it in the background.",
+        remedy=f"Wait until {words.have(blamed)} finished. {'' if kind.certain else _IF_TOO_LONG}To save the time of the other "
+        "ranks, share this work among all ranks or do it in the background.",
         commands=children.look(run, first) or None,
     )
 

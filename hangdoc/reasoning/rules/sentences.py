@@ -14,15 +14,16 @@ from hangdoc.reasoning.evidence.stack import name_line, short
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs
-from hangdoc.reasoning.model.holds import Asleep, Hold
+from hangdoc.reasoning.model.holds import Asleep, Busy, Hold
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions
-from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, is_over_data, positions
+from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, goes_round, is_over_data, positions
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
+from hangdoc.snapshot import Frame
 
 _SHOWN = 4
 _COMPARED = 3
@@ -272,25 +273,34 @@ def _values(wording: Wording, setting: Differs) -> list[Evidence]:
 
 
 def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> list[Evidence]:
-    """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for. `own_store`:
-    as in `Idle`."""
+    """The loop in which a rank polls or that it repeats, the statements that end it, and the values that these test: what it
+    polls for. `own_store`: as in `Idle`."""
     polls = isinstance(kind, Asleep) and kind.polls and kind.of_child is None
-    loops = around(rank.frame) if rank.frame is not None and polls else []
-    if not loops or rank.frame is None:
+    frame = rank.frame if polls else _find_endless_frame(rank) if isinstance(kind, Busy) else None
+    loops = around(frame) if frame is not None else []
+    if not loops or frame is None:
         return []
+    what = "it polls in the loop" if polls else "it repeats the loop"
     ends = [end for end in loops[-1].exits if end.conditions][:2]
     tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
-    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [rank.frame])))}
+    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [frame])))}
     tested = [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
     values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
     only = ["only the ranks are clients of that store now"] if own_store else []
-    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(describe_exit, ends), *values[:3], *only])
-    return [Evidence(rank.rank, "source", text), *_called_at(rank)]
+    text = "; ".join([f"{what} `{loops[-1].header}`", *map(describe_exit, ends), *values[:3], *only])
+    return [Evidence(rank.rank, "source", text), *_called_at(rank, frame)]
 
 
-def _called_at(rank: Rank) -> list[Evidence]:
+def _find_endless_frame(rank: Rank) -> Frame | None:
+    """The user's own frame with the loop that a rank repeats without an end; None where its counters show progress."""
+    if rank.process is None or not goes_round(rank.process, rank.thread):
+        return None
+    return next((frame for frame in rank.own if around(frame)), None)
+
+
+def _called_at(rank: Rank, of: Frame) -> list[Evidence]:
     """Where the function in which a rank polls was called: for what it polls may be an argument."""
-    at = next((at for at, frame in enumerate(rank.own) if frame is rank.frame), None)
+    at = next((at for at, frame in enumerate(rank.own) if frame is of), None)
     caller = rank.own[at + 1] if at is not None and at + 1 < len(rank.own) else None
     if caller is None or caller.source is None:
         return []
