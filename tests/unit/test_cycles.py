@@ -523,3 +523,20 @@ def test_the_pair_named_is_that_of_the_cycle() -> None:
     stages = [call(number, "recv", number + 1, world=4, line=31) for number in range(3)]
     found = job(*stages, call(3, "recv", 2, world=4, line=13))
     assert found.findings[0].summary.startswith("rank 3 is waiting in recv from rank 2, but rank 2 did not call")
+
+
+def test_most_ranks_ran_out_of_data_before_one() -> None:
+    """The last common round is complete on all: no rank left out a call in it. In it, one would have."""
+    loop = replace(STEPS, header="for step, x in enumerate(batches)", bound=None)
+
+    def at(number: int, step: int, *, inside: bool) -> Process:
+        inner = c10d("all_reduce") if inside else c10d("all_gather_object")
+        return rank(
+            number, *inner, frame("main", 14 if inside else 18, loops=(loop,), locals=(local("step", step),)), world=3
+        )
+
+    codes = {}
+    for step in (80, 81):
+        (finding,) = job(at(0, 80, inside=False), at(1, 80, inside=False), at(2, step, inside=True)).findings
+        codes[step] = finding.code, finding.culprits
+    assert codes == {80: ("HD201", (2,)), 81: ("HD105", (0, 1))}

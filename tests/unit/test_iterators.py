@@ -89,6 +89,13 @@ circle.sampler = circle
 def loader_iterator(done, name="_SingleProcessDataLoaderIter", sampler=batched, **more):
     return of("torch.utils.data.dataloader", name, ("__next__",), _num_yielded=done, _index_sampler=sampler, _dataset=files,
               _dataset_kind=0, _num_workers=0, _auto_collation=True, **more)
+def last_batch_behind_its_loop():
+    for n in range(5): pass
+    yield [n]
+own_batches = of("mine", "TokenBudgetSampler", batch_size=2, drop_last=False)
+behind = last_batch_behind_its_loop()
+next(behind)
+of_own_sampler = loader_iterator(6, sampler=own_batches, _sampler_iter=behind)
 class Following:
     # As an iterator over a dataloader: it counts what it gives.
     def __init__(self, total): self._num_yielded, self._index_sampler, self._total = 0, numbers, total
@@ -257,6 +264,7 @@ def test_counts(memory: Memory, victim: tuple[int, Image], variables: dict[str, 
         return (counted.done, counted.total) if isinstance(counted, Count) else None
 
     expected = {
+        "of_own_sampler": (6, None),
         "single": (7, 8), "streamed": (3, 8), "by_workers": (3, None), "listed": (2, 4), "paired": (1, 3), "counted": (4, 3),
         "index": (2, None), "zipped": (4, 3), "mapped": (3, 3), "sliced": (2, 3), "unbounded": (2, 3), "passing": (3, 3),
         "annotating": (3, 3), "delegating": (3, 3), "repeating": (3, 3), "over_list": (3, 4), "repeats": (3, 3), "fetcher": (5,

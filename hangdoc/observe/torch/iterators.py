@@ -200,6 +200,8 @@ class Iterators:
         """As above, from the variables of the samplers' generators, which have called `len(dataset)`."""
         with contextlib.suppress(Unreadable, KeyError):
             frame = self._frames.generator_frame(attributes["_sampler_iter"])
+            if not SAMPLING.is_at(frame.file, frame.function) or not frame.loops:
+                return None  # a sampler of the user's, whose loops may be over anything
             sampling = frame.variables["sampler_iter"] if "sampler_iter" in frame.variables else frame.loops[-1].address
             return self._lengths.batches(self._samples(sampling), sampler)
         return None

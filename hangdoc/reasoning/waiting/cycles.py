@@ -37,8 +37,7 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     left = find_left_loop(run, classes, classes, waits) if placed else None
     if left is None and (arguments := different_calls.compare_arguments(classes, run.ledger)) is not None:
         return arguments
-    counted = left is not None and _names_peer(left.inside.first)
-    if left is not None and (left.differences or left.begins_differ or counted or not _only_some_stay(left)):
+    if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks
     if (unmatched := point_to_point.find_unmatched(run, classes)) is not None:
         return unmatched
@@ -156,6 +155,8 @@ def _only_some_stay(left: LeftLoop) -> bool:
     """Whether only some ranks make the call inside the loop, or the one after it: it is under a condition on the rank; or no
     statement ends the loop early, and most have left it or the call is under a condition on the data."""
     inside, short = left.inside.first, left.short.first
+    if _ended_before(short, inside):
+        return False
     few = len(left.inside.ranks) < len(left.short.ranks)
     ended = not early_exits(left.loop) and (few or conditions.on_data(left.loop, inside, short))
     return ended or left.skippable or conditions.singled_out(inside, short)
