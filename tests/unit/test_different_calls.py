@@ -1,9 +1,11 @@
 """Ranks in different calls of one number: what the source around them explains, and what it can't."""
 
+from msgspec.structs import replace
+
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import CallForm, Frame, Loop, Process
-from tests.unit.builders import backward, c10d, frame, native_backward, rank, snapshot
+from hangdoc.snapshot import CallForm, Counter, Frame, Loop, Process, Progress
+from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 PACKAGE = "/site-packages/package/trainer.py"
@@ -79,3 +81,33 @@ def test_a_rank_that_made_both_calls_before_may_make_the_missing_one_later() -> 
     finding = only_finding(at(0, "all_reduce", 5), at(1, "broadcast", 6))
     assert (finding.code, finding.culprits) == ("HD203", (1,))
     assert "If rank 1 makes the missing call after the one in which it waits, only the order" in (finding.remedy or "")
+
+
+def test_a_rank_that_makes_a_call_in_fewer_of_its_iterations() -> None:
+    """Gradients are accumulated over 8 batches on rank 1, over 4 on rank 0."""
+    loop = Loop(line=8, end_line=12, header="for i in range(400)", counters=("i",), every=1, start=0, advances=("i",))
+    source = "accum = cfg['accum']\nfor i in range(400):\n    sync = (i + 1) % accum == 0\n    loss.backward()\ndist.barrier()"
+
+    def at(number: int, accum: int, done: int, line: int, *inner: Frame) -> Process:
+        values = {"accum": accum, "seed": number + 7, "r": number, "i": done}
+        counters = tuple(
+            Counter(
+                name=name,
+                function="main",
+                file="/home/me/train.py",
+                before=value,
+                after=value,
+                looped=name == "i",
+                advances=name == "i",
+            )
+            for name, value in values.items()
+        )
+        own = frame("main", line, loops=(loop,), locals=(local("i", done),), context=source)
+        calls = [form("all_reduce", 11)] * 50 + [form("barrier", 13) if number else form("all_reduce", 11)]
+        return replace(recorded(number, calls, *inner, own), progress=Progress(counters=counters))
+
+    finding = only_finding(at(0, 4, 203, 11, *backward()), at(1, 8, 399, 13, *c10d("barrier")))
+    assert (finding.code, finding.culprits) == ("HD203", (1,))
+    assert "after 400 iterations and made as many calls as rank 0, which is still in it after 203" in finding.summary
+    assert "`accum`" in (finding.remedy or "") and "seed" not in (finding.remedy or "")
+    assert "`accum` is 8 on rank 1, 4 on rank 0" in [line.text for line in finding.evidence]

@@ -12,7 +12,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame, Loop
+from hangdoc.snapshot import Frame, Loop, Process, Progress
 
 # What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
 # `accelerator.is_local_main_process`, `accelerator.is_last_process`.
@@ -286,3 +286,31 @@ def _read_text(rank: Rank, name: str) -> str | None:
     node = parsed_expression(text)
     value = node.operand if isinstance(node, ast.UnaryOp) else node
     return rounded(text) if isinstance(value, ast.Constant) and not was_removed(str(value.value)) else None
+
+
+def compare_numbers(rank: Rank, other: Rank, loop: Loop) -> dict[str, tuple[int, int]]:
+    """The integers of the function with a loop that its source names from the loop on, that no loop advances, and that differ
+    between two ranks: (on `rank`, on `other`) by name. Those that are the ranks' own numbers are not settings."""
+    frame = frame_of(loop, other) or frame_of(loop, rank)
+    if frame is None:
+        return {}
+    used = set(names_in((frame.context or "")[max((frame.context or "").find(loop.header), 0) :]))
+    mine, theirs = (_list_numbers(each.process, frame) for each in (rank, other))
+    return {
+        name: (mine[name], theirs[name])
+        for name in mine.keys() & theirs.keys() & used
+        if mine[name] != theirs[name] and (mine[name], theirs[name]) != (rank.rank, other.rank)
+    }
+
+
+def _list_numbers(process: Process | None, frame: Frame) -> dict[str, int]:
+    """The integers of a function that did not change in the window and count nothing, by name."""
+    if process is None or not isinstance(process.progress, Progress):
+        return {}
+    return {
+        each.name: each.after
+        for each in process.progress.counters
+        if (each.file, each.function) == (frame.file, frame.function)
+        and each.before == each.after
+        and not (each.looped or each.advances)
+    }

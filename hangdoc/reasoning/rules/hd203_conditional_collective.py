@@ -67,13 +67,15 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.rank import Class, ranks_of
-from hangdoc.reasoning.ranks.conditions import Condition, find_condition
+from hangdoc.reasoning.ranks.conditions import Condition, compare_numbers, find_condition
+from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.ranks.place import left_loops
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Loop
 
+_SHOWN_NUMBERS = 3
 _CALL_ON_ALL = (
     "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
     "decides, all_reduce the decision first."
@@ -81,6 +83,9 @@ _CALL_ON_ALL = (
 _ORDER = (
     " If {} the missing call after the one in which {}, only the order differs: make the calls in the same order on every "
     "rank."
+)
+_SAME_NUMBERS = (
+    "Find out whether {} decides in which iterations the call is made. If so, give it the same value on all ranks."
 )
 _SET_ON_ALL = (
     "Find out what sets `{}` on {} only: a callback, a signal handler, a setting. Set it on all ranks: all_reduce the decision "
@@ -127,15 +132,31 @@ def _describe_skip(
     run: Run, blockage: Blockage, kind: Subset, makers: Sequence[Class], loop: Loop, condition: Condition | None
 ) -> Draft:
     who, others = blockage.culprits, ranks_of(makers)
+    outside, inside = run.ranks[who[0]], makers[0].first
+    done, theirs = (count_rounds(rank)[0] for rank in (outside, inside))
+    they, them = words.verb(who, "it", "they"), words.ranks(others)
+    after, still, how = "", "", f"{they} left out a call in an iteration"
+    if done is not None and theirs is not None and done > theirs + 1:
+        after, still = f" after {done} iterations", f" after {theirs}"
+        how = f"{they} {words.verb(who, 'makes a call', 'make a call')} in fewer of them"
+    numbers = sorted(compare_numbers(outside, inside, loop).items())[:_SHOWN_NUMBERS]
     such = f", or a condition such as `{condition.test}`" if condition is not None else ", or a condition"
     return Draft(
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{words.have(who)} left the loop `{loop.header}` and made as many calls as {words.ranks(others)}, which "
-        f"{words.be(others)} still in it, waiting in {words.operation(makers[0].first)}: {words.verb(who, 'it', 'they')} left "
-        f"out a call in an iteration; {words.waiting_in([*kind.others] or blockage.awaited)}",
-        evidence=sentences.call_evidence(run, kind.parts, deciding=()),
-        remedy=f"Find the iteration in which {words.ranks(who)} left out the call: an exception that was caught, a "
-        f"`continue`{such}. Let all ranks decide on it together: all_reduce a flag before the branch.",
+        summary=f"{words.have(who)} left the loop `{loop.header}`{after} and made as many calls as {them}, which "
+        f"{words.be(others)} still in it{still}, waiting in {words.operation(inside)}: {how}; "
+        f"{words.waiting_in([*kind.others] or blockage.awaited)}",
+        evidence=[
+            *(
+                Evidence(None, "variables", f"`{name}` is {a} on rank {outside.rank}, {b} on rank {inside.rank}")
+                for name, (a, b) in numbers
+            ),
+            *sentences.call_evidence(run, kind.parts, deciding=()),
+        ],
+        remedy=_SAME_NUMBERS.format(" and ".join(f"`{name}`" for name, _ in numbers))
+        if numbers
+        else f"Find the iteration{'s' * bool(after)} in which {words.ranks(who)} left out the call: an exception that was "
+        f"caught, a `continue`{such}. Let all ranks decide on it together: all_reduce a flag before the branch.",
     )
 
 
