@@ -238,6 +238,15 @@ def test_a_spare_agent_of_an_elastic_run_waits_in_its_rendezvous() -> None:
     assert ranks_of(snapshot(starter, rank_0, other, silence=None)) == [[], [0]]
 
 
+def test_a_rank_that_has_ended_still_belongs_to_the_run_of_its_node() -> None:
+    """Two torchruns on one host. The kernel names no network of a process that has ended: it is that of its launcher."""
+    nodes = [agent(number, 90 + number, 29600) for number in range(2)]
+    works = told(0, frame("save", 7), port=29600, cpu=0.9, owner=90, ppid=90, namespaces={"net": "net:[1]"})
+    over = told(1, port=29600, owner=91, ppid=91, state="X", namespaces={})
+    (job,) = diagnose(snapshot(*nodes, works, over, silence=None, connections=listening(29600))).jobs
+    assert (job.verdict, [one.pid for one in job.ranks]) == ("waiting", [100, 101])
+
+
 # --- launches that never meet ----------------------------------------------------------------------------------------
 
 

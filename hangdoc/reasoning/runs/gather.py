@@ -137,8 +137,17 @@ def _is_copy(process: Process) -> bool:
 def _loopback_of(host: Host, process: Process, address: str | None) -> str | None:
     """Which loopback network an address names: the first network namespace has the same number on all hosts. None for any other
     address."""
-    local = address is not None and run_identity.is_loopback(address)
-    return f"{host.name} {process.namespaces.get('net', '')}" if local else None
+    if address is None or not run_identity.is_loopback(address):
+        return None
+    return f"{host.name} {_network_of(host, process)}"
+
+
+def _network_of(host: Host, process: Process) -> str:
+    """The network namespace of a process. One that has ended has none: that of the process that started it."""
+    if "net" in process.namespaces:
+        return process.namespaces["net"]
+    above = (each for each in host.processes if each.pid in (process.owner, process.ppid))
+    return next((each.namespaces["net"] for each in above if "net" in each.namespaces), "")
 
 
 def _shown(identity: RankIdentity) -> str | None:
