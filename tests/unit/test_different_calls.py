@@ -111,3 +111,17 @@ def test_a_rank_that_makes_a_call_in_fewer_of_its_iterations() -> None:
     assert "after 400 iterations and made as many calls as rank 0, which is still in it after 203" in finding.summary
     assert "`accum`" in (finding.remedy or "") and "seed" not in (finding.remedy or "")
     assert "`accum` is 8 on rank 1, 4 on rank 0" in [line.text for line in finding.evidence]
+
+
+def test_the_option_that_sets_the_variable_of_a_condition() -> None:
+    test = ("a.aux_loss",)
+    arguments = {0: (), 1: ("--aux-loss", "0.01")}
+
+    def at(number: int, value: float, *inner: Frame) -> Process:
+        own = frame("main", 9 - number, conditions=test if number else (), locals=(local("a.aux_loss", value),))
+        calls = [form("all_reduce", 9)] * 3 + [form("broadcast", 8) if number else form("all_reduce", 9)]
+        return replace(recorded(number, calls, *inner, own), argv=("python3", "train.py", *arguments[number]))
+
+    finding = only_finding(at(0, 0.0, *backward()), at(1, 0.01, *c10d("broadcast")))
+    assert (finding.code, finding.culprits) == ("HD203", (1,))
+    assert "`--aux-loss` is 0.01 on rank 1, not given on rank 0" in [line.text for line in finding.evidence]

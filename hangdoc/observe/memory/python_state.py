@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hangdoc.observe.memory.locate import Image
 from hangdoc.observe.memory.memory import DICT, LONG, UNICODE, Memory, Unreadable
+from hangdoc.regex import regex
 from hangdoc.snapshot import MOST_P2P_OPS, Group
 from hangdoc.torch_facts import call_names, dtypes, module_names
 
@@ -176,9 +177,13 @@ def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str
     return environment
 
 
+_PLAIN = regex(r"True|False|-?\d[\d.]*(e[+-]?\d+)?|-?inf|nan")
+"""The text of a truth value or of a floating-point number."""
+
+
 def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
-    """Numbers and lengths of containers in the attributes of an object, such as `loader.dataset.paths`: a script keeps the size
-    of its data there. Attributes that begin with an underscore are skipped."""
+    """Numbers, truth values and lengths of containers in the attributes of an object, such as `loader.dataset.paths`: a script
+    keeps the size of its data and its settings there. Attributes that begin with an underscore are skipped."""
     for attribute, address in islice(memory.attributes(instance), 48):
         if attribute.startswith("_") or len(attribute) > _MAX_NAME:
             continue
@@ -186,7 +191,7 @@ def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterato
         with contextlib.suppress(Unreadable):
             value = variable(memory, path, address)
             if value is not None:
-                if value.number is not None or value.length is not None:
+                if value.number is not None or value.length is not None or _PLAIN.fullmatch(value.text):
                     yield value
             elif depth > 1:
                 yield from amounts(memory, path, address, depth - 1)

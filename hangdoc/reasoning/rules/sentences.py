@@ -3,7 +3,9 @@
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
+from hangdoc import settings
 from hangdoc.diagnosis import Evidence, Severity
+from hangdoc.launch.launchers import program_words
 from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import amount, shorten, shorten_values
 from hangdoc.program import around
@@ -155,7 +157,7 @@ def condition_evidence(
     """The conditions around their calls that are not around those of the others, but for those that are decided by one of
     `without`. Those around the calls of the ranks `deciding` show the remedy."""
     firsts = [part.first for part in parts[:_COMPARED]]
-    lines: list[Evidence] = []
+    lines: list[Evidence | None] = []
     for rank in firsts:
         found = (conditions.find_condition(rank, other) for other in firsts if other is not rank)
         condition = next(filter(None, found), None)
@@ -165,8 +167,26 @@ def condition_evidence(
                 names = " and ".join(f"`{name}`" for name in condition.differing)
                 remedy = _AGREE[condition.decides].format(test=condition.test, names=names)
                 line = WithRemedy(line.rank, line.probe, line.text, remedy=remedy)
-            lines.append(line)
-    return lines
+            lines += [line, *(_describe_option(name, firsts) for name in condition.differing)]
+    return [line for line in lines if line is not None]
+
+
+def _describe_option(name: str, ranks: Sequence[Rank]) -> Evidence | None:
+    """The option of the command lines of ranks that has the name of a variable (`--aux-loss` of `args.aux_loss`); None if there
+    is none, or if it is the same on all."""
+    given: dict[int, str | None] = {}
+    written = ""
+    for rank in ranks:
+        argv = program_words(rank.process.argv) if rank.process is not None else ()
+        names, values = settings.names_as_written(argv), settings.options(argv)
+        option = next((each for each in values if each.replace("-", "_") == name.rpartition(".")[2]), None)
+        given[rank.rank] = values[option] if option is not None else None
+        written = written or (names[option] if option is not None else "")
+    if not written or len(set(given.values())) < 2:
+        return None
+    by_value = sorted(given.items(), key=lambda item: (item[1] is None, item[0]))
+    texts = (f"{'not given' if value is None else shorten(value, 60)} on rank {rank}" for rank, value in by_value)
+    return Evidence(None, ARGUMENTS.probe, f"`{written}` is {', '.join(texts)}")
 
 
 def unequal_loops(ranks: Iterable[Rank]) -> list[Evidence]:
