@@ -1,16 +1,24 @@
 """The drawing of which rank waits for which, on every recorded run."""
 
+import datetime
 from collections import Counter
 from collections.abc import Iterable
 
 import pytest
+from rich.text import Text
 
 from hangdoc import codec
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.reasoning.model.run import Run
+from hangdoc.snapshot import Process, Unavailable
+from hangdoc_tui.history import History
+from hangdoc_tui.source import Poll
+from hangdoc_tui.view_model import ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
+from hangdoc_tui.waits import _make_lines
 from tests.tui.sample_runs import CORPUS, thousand
+from tests.unit.builders import rank, snapshot
 
 BUNDLES = sorted(path.stem for path in CORPUS.glob("*.hangdoc"))
 
@@ -51,3 +59,17 @@ def test_who_waits_for_one_rank_stands_behind_it() -> None:
     assert (picture.cycle, [one.ranks for one in picture.at]) == (False, [(517,)])
     (behind,) = picture.behind
     assert len(behind.group.ranks) == 1023
+
+
+def test_ranks_that_have_ended_are_no_ranks_that_were_not_observed() -> None:
+    nodes = [rank(number, state="Z", stack=Unavailable(reason="it has ended"), clocks=None) for number in range(2)]
+    agent = Process(
+        pid=50, ppid=1, role="launcher", name="torchrun", argv=("torchrun",), state="S", started_seconds_ago=90.0
+    )
+    value = snapshot(*nodes, agent, silence=None)
+    diagnosis, found = examine(value, patience=2.0)
+    poll = Poll(0, datetime.datetime.now(datetime.UTC), 0.0, value, diagnosis, found)
+    lines = _make_lines(ViewModel(poll, diagnosis.jobs[0], found[0], None, History()))
+    texts = [" ".join(cell.plain for cell in cells if isinstance(cell, Text)) for cells, _ in lines]
+    assert not any("not observed" in text for text in texts), texts
+    assert sum("✗" in text for text in texts) == 2

@@ -18,6 +18,12 @@ from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 
 _ENDS = {"never": "Never ends", "by-itself": "Can end by itself", "unknown": ""}
+_VERBS = {
+    "culprit": ("is the culprit", "are the culprits"),
+    "awaited": ("is awaited", "are awaited"),
+    "involved": ("is involved", "are involved"),
+}
+"""By the role of the ranks that a finding names."""
 _COLUMNS = (
     Column("who", most=34),
     Column("waits for", most=14),
@@ -84,8 +90,7 @@ def _make_title(picture: Picture, model: ViewModel) -> Text:
     blockage = picture.blockage
     blamed = blockage.blamed
     finding = _find_finding(model.job.findings, blamed, blockage.victims)
-    awaited = finding is not None and finding.role != "culprit"
-    verbs = ("is awaited", "are awaited") if awaited else ("is the culprit", "are the culprits")
+    verbs = _VERBS[finding.role if finding is not None else "culprit"]
     who = f"{phrases.ranks(blamed)} {phrases.verb(blamed, *verbs)}" if blamed else "no culprit"
     name = f"{finding.code} {finding.name}" if finding is not None else blockage.kind.NAME
     since = f" for {duration(blockage.age_seconds)}" if blockage.age_seconds is not None else ""
@@ -114,8 +119,12 @@ def _make_end_lines(picture: Picture, model: ViewModel) -> Iterator[Line]:
             edge = "╭▸ " if index == 0 else "╰─ " if index == last else "│  "
         following = picture.at[(index + 1) % len(picture.at)] if picture.cycle else None
         yield _make_line(group, edge, numbers(following.ranks) if following is not None else "", model)
-    if picture.unseen:
-        yield (Text(f"   {phrases.ranks(picture.unseen)}: not observed", "magenta"),), picture.unseen[0]
+    dead = [view for rank in picture.unseen if (view := model.view(rank)) is not None and view.label == "dead"]
+    for view in dead:
+        yield (Text(f"   {phrases.ranks([view.rank])}", "bold"), Text(), doing([view]), Text()), view.rank
+    unseen = sorted(set(picture.unseen) - {view.rank for view in dead})
+    if unseen:
+        yield (Text(f"   {phrases.ranks(unseen)}: not observed", "magenta"),), unseen[0]
 
 
 def _make_waiting_lines(waiting: Waiting, model: ViewModel, depth: int) -> Iterator[Line]:
