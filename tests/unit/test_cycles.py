@@ -388,6 +388,38 @@ def test_a_rank_that_holds_a_lock_while_it_waits(
     assert "rank 1 is waiting for a lock on /data/x.db that rank 2 holds" in found.findings[0].summary
 
 
+ACCEPTS = PythonThread(
+    tid=900, name="Thread-1", active=False, owns_gil=False,
+    frames=(frame("socket.accept", 295, "/lib/python3.11/socket.py", library=True), frame("serve", 30)),
+)  # fmt: skip
+MONITOR = PythonThread(
+    tid=901, name="TMonitor", active=False, owns_gil=False,
+    frames=(frame("run", 60, "/site-packages/tqdm/_monitor.py", library=True),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("other", "reply"), [(None, True), (MONITOR, True), (ACCEPTS, False)])
+def test_a_rank_asks_a_rank_that_waits_for_it(other: PythonThread | None, reply: bool) -> None:
+    """Rank 1 waits for a reply on a connection to rank 0, which never accepts it: it waits in a barrier for rank 1. A thread of
+    rank 0 that accepts connections would reply."""
+    server = Holder(pid=100, name="python3", state="S", sleeps=(3600.0,))
+    socket = AwaitedFile(kind="socket", name="socket:[9]", descriptor=12, inode=9, holders=(server,))
+    asks = rank(1, frame("register", 5), world=3, kernel={"syscall": "recvfrom", "files": (socket,), "timed": False})
+    serves, waits = (rank(number, *c10d("barrier"), frame("main", 9), world=3) for number in (0, 2))
+    if other is not None:
+        assert isinstance(serves.stack, Stack)
+        python = replace(serves.stack, threads=(*serves.stack.threads, other))
+        serves = replace(serves, stack=python, stack_before=python)
+    found = job(serves, asks, waits)
+    assert (found.verdict, found.findings[0].code) == ("hung", "HD202")
+    if reply:
+        assert blamed(found) == [("owes-reply", "HD202", (0, 1), (2,))]
+        summary = "rank 1 is waiting for a reply from rank 0, and rank 0 is waiting in barrier for rank 1: neither can continue"
+        assert found.findings[0].summary == summary
+    else:
+        assert blamed(found) == [("on-network", "HD202", (1,), (0, 2))]
+
+
 def at_barrier(number: int, *, world: int, works: bool = False) -> Process:
     """A rank at a barrier of multiprocessing. Its parent and all ranks have the barrier's memory; the parent sleeps."""
     synchronize, threading = "/lib/python3.11/multiprocessing/synchronize.py", "/lib/python3.11/threading.py"

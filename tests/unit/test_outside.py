@@ -278,6 +278,15 @@ def test_a_handler_that_waits_for_its_time_since_the_request_came(earlier: float
     assert [80 < seconds < 95 for seconds in found.sleeps] == [True] * counts
 
 
+@pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="this kernel has no /proc/PID/sched")
+@pytest.mark.usefixtures("no_cache")
+def test_the_timeout_of_a_call_of_torch_is_no_sleep_of_the_rank_that_is_in_it() -> None:
+    """A rank has to reply that waits in a barrier, which began at about the same time."""
+    with asked("import threading; threading.Event().wait(90)") as (server, waiting):
+        (found,) = who_replies(waiting, observed=frozenset({server}), since=time.monotonic()) or ()
+    assert (found.pid, found.sleeps) == (server, ())
+
+
 @pytest.mark.usefixtures("no_cache")
 def test_a_server_that_has_not_accepted_the_connection() -> None:
     with asked("time.sleep(99)", accepts=False) as (server, waiting):

@@ -270,7 +270,8 @@ def _judge(
         works = any(_writes_file(proc, pid, period) for pid in tree)
     if works or holder.behind is not None:
         return msgspec.structs.replace(holder, works=True)
-    sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above, related=least is INHERITED)
+    of_run, related = least is _OF_RUN, least is INHERITED
+    sleeps = _read_sleeps(proc, holder.pid, period, since, alone=holder.pid in above, related=related, of_run=of_run)
     for_events = _waits_for_events(proc, holder.pid)
     accepts = for_events and _waits_for_connections(proc, holder.pid, period)
     return msgspec.structs.replace(holder, sleeps=sleeps, waits_for_events=for_events, accepts=accepts)
@@ -389,11 +390,18 @@ def _read_last_runs(proc: ProcFS, tree: set[int]) -> dict[tuple[int, int], float
 
 @lru_cache(64)
 def _read_sleeps(
-    proc: ProcFS, pid: int, period: int, since: float | None, *, alone: bool, related: bool = False
+    proc: ProcFS,
+    pid: int,
+    period: int,
+    since: float | None,
+    *,
+    alone: bool,
+    related: bool = False,
+    of_run: bool = False,
 ) -> tuple[float, ...]:
     """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
     up. `since`: as for `judged`. `related`: it shares what was made for both, so its main thread waits for its own time, and not
-    for requests of anybody."""
+    for requests of anybody. `of_run`: its main thread may wait in a call of torch, whose timeout is the end of the run."""
     scheduler = SchedulerClocks(proc)
     table = read_table(proc, period)
     durations = []
@@ -403,8 +411,11 @@ def _read_sleeps(
         threads = clocks.threads_of(proc, member)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
             try:
-                own_time = related and tid == pid
-                durations.append(_read_sleep(proc, member, tid, reading, scheduler, since, own_time=own_time))
+                is_main = tid == pid
+                asked = None if of_run and is_main else since
+                durations.append(
+                    _read_sleep(proc, member, tid, reading, scheduler, asked, own_time=related and is_main)
+                )
             except (ProcError, ValueError):
                 continue
     return tuple(sorted(round(seconds, 3) for seconds in durations if seconds is not None))

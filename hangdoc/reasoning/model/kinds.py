@@ -72,6 +72,14 @@ class OutsideBarrier(Cycle, frozen=True, kw_only=True):
     inside: Class
 
 
+class OwesReply(Cycle, frozen=True, kw_only=True):
+    """A rank waits in a call, although another one waits at a connection that only the thread in that call can serve."""
+
+    NAME = "owes-reply"
+    owes: Class
+    needs: Class
+
+
 class GroupOrder(Cycle, frozen=True, kw_only=True):
     """Ranks entered the collectives of several groups in conflicting order."""
 

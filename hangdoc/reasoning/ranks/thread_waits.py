@@ -724,6 +724,18 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     )
 
 
+def may_serve_elsewhere(process: Process, thread: PythonThread) -> bool:
+    """Whether another thread of a process than the given one may reply on its connections: one that is in the user's code or
+    waits for data. Those of torch's backends and stores only serve torch, and a library's that sleeps or waits for a lock serves
+    nobody."""
+    own = tid_of(process, thread)
+    others = [other for other in observed.python_threads(process) if other is not thread]
+    in_program = any(user_frames(other) or _runs_a_task(other) for other in others)
+    return in_program or any(
+        _may_be_woken_by_others(kernel) for kernel in observed.threads(process) if kernel.tid != own
+    )
+
+
 def find_unix_server(waiter: Waiter) -> AwaitedFile | None:
     """The Unix socket at which a thread waits for connections; None for none. The thread by which Python's multiprocessing passes
     open files to other processes waits at one too, but nobody sends it work."""

@@ -42,16 +42,19 @@ If the work is meant to take that long, raise the timeout of the process group.
 It follows the chain of waiting ranks to its end, and reads the stack, CPU use
 and counters of the missing rank twice. If that rank waits for a lock on a file
 that another rank holds while it waits in an operation, neither can continue, and
-the rank that holds the lock is the culprit. A thread of the rank may wait for other
-processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
-TCP or Unix connection. Then hangdoc looks on this host for the processes that can
-end the wait. If one of them, or a process connected with it, is at work, the wait
-may end by itself. If one of them is blocked in sending data itself, hangdoc follows
-the data to the process that does not read. Of torch's dumps (`--dumps`), it knows only that the rank had
-made no further call. Which key of a TCPStore a rank waits for is read from the memory
-of the process that serves the store. If the stack of the missing rank could not be
-read, torch's record shows that it is behind, and its system call, its clocks and its
-other threads must show that it waits for no other rank; the score is then 50.
+the rank that holds the lock is the culprit. Neither can continue as well if the
+missing rank waits for a reply from a rank that waits in an operation and has no
+other thread that could reply: then both are named. A thread of the rank may wait
+for other processes: for a lock on a file or in shared memory, for a pipe, for a
+reply on a TCP or Unix connection. Then hangdoc looks on this host for the processes
+that can end the wait. If one of them, or a process connected with it, is at work,
+the wait may end by itself. If one of them is blocked in sending data itself, hangdoc
+follows the data to the process that does not read. Of torch's dumps (`--dumps`), it
+knows only that the rank had made no further call. Which key of a TCPStore a rank
+waits for is read from the memory of the process that serves the store. If the stack
+of the missing rank could not be read, torch's record shows that it is behind, and its
+system call, its clocks and its other threads must show that it waits for no other
+rank; the score is then 50.
 
 ## When it can be wrong
 
@@ -101,7 +104,7 @@ from hangdoc.reasoning.model.holds import (
     WaitsForSignal,
     describe_holders,
 )
-from hangdoc.reasoning.model.kinds import HoldsLock, OutsideBarrier
+from hangdoc.reasoning.model.kinds import HoldsLock, OutsideBarrier, OwesReply
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.rules.sentences import describe_poll
@@ -342,6 +345,30 @@ def describe_barrier(run: Run, blockage: Blockage, kind: OutsideBarrier) -> Draf
         "at the lines before the call.",
         may_end=True,
         commands=next_steps.stack_of(absent.first.pid) if absent.first.pid is not None else None,
+    )
+
+
+@about(OwesReply)
+def describe_reply(run: Run, blockage: Blockage, kind: OwesReply) -> Draft:
+    owes, needs = kind.owes, kind.needs
+    hold = needs.first.hold
+    at = f" ({hold.peer})" if isinstance(hold, OnNetwork) and hold.peer is not None else ""
+    sends = isinstance(hold, OnNetwork) and hold.sends
+    what = "sending data to" if sends else "waiting for a reply from"
+    direct = run.waits is not None and run.waits.awaited_by(owes) & set(needs.ranks)
+    for_whom = f" for {words.ranks(needs.ranks)}" if direct else ""
+    return Draft(
+        confidence=0.85 if kind.ends == "never" else 0.6,
+        summary=f"{words.are(needs.ranks)} {what} {words.ranks(owes.ranks)}{at}, and {words.are(owes.ranks)} waiting in "
+        f"{words.operation(owes.first)}{for_whom}: neither can continue",
+        evidence=[
+            *words.class_evidence([needs, owes]),
+            Evidence(owes.first.rank, "stacks", f"no other thread of it (pid {owes.first.pid}) serves that connection"),
+            *words.standstill(run),
+        ],
+        remedy=f"Let {words.ranks(owes.ranks)} serve the connection in a thread of its own, or before the call. Give the "
+        f"request of {words.ranks(needs.ranks)} a timeout.",
+        may_end=kind.ends != "never",
     )
 
 

@@ -1,8 +1,9 @@
 """Kinds of cycles: ranks that are in different calls and each wait for another of them.
 
-The kind is the first of these that fits: a lock that a rank holds while it waits; a rendezvous that others have passed; a loop
-that a rank has left and others are still in; one call with different roots or tensors; sends and receives; the collectives of
-two groups in opposite order; a call that only some ranks make; otherwise different calls at one point.
+The kind is the first of these that fits: a lock that a rank holds, or a reply that it owes, while it waits; a rendezvous that
+others have passed; a loop that a rank has left and others are still in; one call with different roots or tensors; sends and
+receives; the collectives of two groups in opposite order; a call that only some ranks make; otherwise different calls at one
+point.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -10,8 +11,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from msgspec.structs import replace
 
 from hangdoc.program import early_exits
-from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, InStore
-from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier
+from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, Ends, InStore, OnNetwork
+from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier, OwesReply
 from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
@@ -20,14 +21,14 @@ from hangdoc.reasoning.ranks.counters import begins_differ, frame_of, loop_view
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
-from hangdoc.reasoning.waiting.waits import is_p2p, lock_holders, peer_of
+from hangdoc.reasoning.waiting.waits import find_enders, is_p2p, peer_of
 from hangdoc.snapshot import Loop
 
 
 def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     """Which kind of cycle some classes form."""
-    if (locked := _find_lock_holder(run, classes)) is not None:
-        return locked
+    if (beyond := _find_ender(run, classes)) is not None:
+        return beyond
     if any(part.first.in_rendezvous for part in classes):
         return Apart(parts=_merge_by_call(classes)), ranks_of(classes)
     if (sizes := different_calls.find_tensors(run, classes)) is not None:
@@ -55,16 +56,22 @@ def _find_store_wait(parts: Parts) -> KindWithCulprits | None:
     return (InStore(), ranks_of(stuck)) if stuck and others and not ahead and not unclear else None
 
 
-def _find_lock_holder(run: Run, classes: Parts) -> KindWithCulprits | None:
-    """Ranks of a cycle that hold the lock on a file for which another one waits, or the only one not at its barrier."""
+def _find_ender(run: Run, classes: Parts) -> KindWithCulprits | None:
+    """Ranks of a cycle that hold the lock on a file for which another one waits, have to reply to it, or are the only one not at
+    its barrier. Which of the two is wrong where one asks the other is not known."""
     for alike in classes:
-        hold, held_by = alike.first.hold, lock_holders(run, alike.first)
+        hold, held_by = alike.first.hold, find_enders(run, alike.first)
         if isinstance(hold, AtFileLock) and held_by:
             holder = Class(run.ranks[held_by[0]], tuple(held_by))
             return HoldsLock(holder=holder, needs=alike, path=hold.path, ends=hold.ends), holder.ranks
         if isinstance(hold, AtSharedLock) and hold.of == "barrier" and held_by:
             absent = Class(run.ranks[held_by[0]], tuple(held_by))
             return OutsideBarrier(absent=absent, inside=alike, ends=hold.ends), absent.ranks
+        if isinstance(hold, OnNetwork) and held_by:
+            owes = Class(run.ranks[held_by[0]], tuple(held_by))
+            wait = owes.first.wait
+            ends: Ends = "never" if wait is not None and wait.sure else "unknown"
+            return OwesReply(owes=owes, needs=alike, ends=ends), ranks_of((owes, alike))
     return None
 
 

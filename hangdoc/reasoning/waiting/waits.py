@@ -5,11 +5,12 @@ from collections.abc import Hashable, Iterable
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.records import backend_names, unfinished_transfers
 from hangdoc.reasoning.ledger.compare import wait_seconds
-from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, WaitsForLoader
+from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, OnNetwork, WaitsForLoader
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Node, Waits
 from hangdoc.reasoning.ranks.movement import kernel_thread
+from hangdoc.reasoning.ranks.thread_waits import may_serve_elsewhere
 from hangdoc.reasoning.waiting import graph
 from hangdoc.torch_facts import call_names
 
@@ -41,7 +42,7 @@ def _make_node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -
     here = frozenset(rank for alike in classes for rank in alike.ranks)
     rank = classes[0].first
     if rank.wait is None:
-        return Node(classes, here, frozenset(lock_holders(run, rank)) - here)
+        return Node(classes, here, frozenset(find_enders(run, rank)) - here)
     if rank.wait.kind == "p2p":
         peer = rank.wait.operation.peer
         if peer is not None and peer != rank.rank:
@@ -87,12 +88,15 @@ def _lacks_group(rank: Rank | None, name: str | None) -> bool:
     return name is not None and bool(groups) and name not in {group.name for group in groups}
 
 
-def lock_holders(run: Run, rank: Rank) -> list[int]:
-    """The ranks that may release the lock for which a rank waits. For a lock in shared memory, these are ranks that wait for no
-    other one: who holds it is not known, and a process outside of the run that is at work may release it. To a barrier, the only
-    rank of the host that has not come may have to come, also if it waits."""
+def find_enders(run: Run, rank: Rank) -> list[int]:
+    """The ranks that may end the wait of one that is in no call: who may release the lock, or has to reply at the other end of
+    the connection. For a lock in shared memory, these are ranks that wait for no other one: who holds it is not known, and a
+    process outside of the run that is at work may release it. To a barrier, the only rank of the host that has not come may have
+    to come, also if it waits."""
     hold = rank.hold
-    if not isinstance(hold, AtFileLock) and not (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
+    if not isinstance(hold, AtFileLock | AtSharedLock | OnNetwork) or (
+        hold.ends == "by-itself" and not isinstance(hold, AtFileLock)
+    ):
         return []
     pids = {holder.pid for holder in hold.holders or ()}
     peers = [peer for peer in run.on(rank.host) if peer.pid in pids]
@@ -100,7 +104,16 @@ def lock_holders(run: Run, rank: Rank) -> list[int]:
         absent = _find_absent(run, rank.host, hold) if hold.of == "barrier" else None
         at_none = [peer for peer in peers if not isinstance(peer.hold, AtFileLock | AtSharedLock)]
         peers = [peer for peer in at_none if peer is absent or not peer.waits]
+    if isinstance(hold, OnNetwork):
+        peers = [peer for peer in peers if len(pids) == 1 and peer is not rank and _must_reply_itself(peer)]
     return sorted(peer.rank for peer in peers)
+
+
+def _must_reply_itself(peer: Rank) -> bool:
+    """Whether only the thread of a rank that waits in a call can reply to what came on its connections."""
+    if not peer.waits or peer.moving or peer.process is None or peer.thread is None:
+        return False
+    return not may_serve_elsewhere(peer.process, peer.thread)
 
 
 def _find_absent(run: Run, host: str, barrier: AtSharedLock) -> Rank | None:
