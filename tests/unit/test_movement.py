@@ -432,6 +432,21 @@ def test_a_rank_that_waits_for_a_command_shows_where_that_waits() -> None:
     assert finding.commands == ("ps -o pid,ppid,stat,etime,args -p 9",)
 
 
+def test_the_resource_tracker_of_multiprocessing_is_no_child_for_which_a_rank_waits() -> None:
+    waits = rank(1, frame("Process.join", 149, "/lib/python3.11/multiprocessing/process.py", library=True), frame("play", 9),
+                 kernel={"syscall": "wait4", "timed": False})  # fmt: skip
+    reads = KernelThread(tid=9, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+                         syscall="read", timed=False)  # fmt: skip
+    argv = ("/usr/bin/python3", "-B", "-c", "from multiprocessing.resource_tracker import main;main(12)")
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(reads,))
+    tracker = helper(9, 101, name="python3", stack=Unavailable(reason="not read"), argv=argv, clocks=clocks)
+    works = helper(10, 101, name="python3", stack=Unavailable(reason="not read"), clocks=replace(clocks, threads=(replace(reads, tid=10),)))  # fmt: skip
+    finding = job(snapshot(in_loop(0, 4), waits, tracker, works)).findings[0]
+    children = [each.text for each in finding.evidence if each.text.startswith("child process")]
+    assert children == ["child process 10 (python3) is in the system call read"]
+    assert finding.commands == ("ps -o pid,ppid,stat,etime,args -p 10",)
+
+
 @pytest.mark.parametrize(
     ("replies", "sleeps", "verdict"), [(False, None, "waiting"), (True, None, "hung"), (True, 50.0, "waiting")]
 )

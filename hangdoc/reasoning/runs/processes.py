@@ -128,6 +128,8 @@ def _not_in(name: str, taken: set[str]) -> str:
 
 
 Helpers = dict[tuple[str, int | None], list[Process]]
+_RESOURCE_TRACKER = "from multiprocessing.resource_tracker import main"
+"""What it runs (multiprocessing/resource_tracker.py, `ResourceTracker.ensure_running`)."""
 
 
 class HelperIndex:
@@ -159,12 +161,20 @@ class HelperIndex:
             nearest: dict[int, int | None] = {}
             below: dict[int | None, list[Process]] = {}
             for process in host.processes:
+                if _is_resource_tracker(process):
+                    continue
                 helper = process.role == "helper"
                 owner = process.owner if helper else _nearest_rank(process.ppid, by_pid, nearest)
                 if helper or owner is not None:
                     below.setdefault(owner, []).append(process)
             self._of_host[id(host)] = host, below
         return self._of_host[id(host)][1]
+
+
+def _is_resource_tracker(process: Process) -> bool:
+    """Whether it is the process by which Python's multiprocessing removes what is left of semaphores and shared memory. It does
+    nothing for the program, and reads a pipe until the last process of that has ended."""
+    return process.argv[-2:-1] == ("-c",) and process.argv[-1].startswith(_RESOURCE_TRACKER)
 
 
 def _nearest_rank(pid: int, by_pid: dict[int, Process], nearest: dict[int, int | None]) -> int | None:
