@@ -364,6 +364,30 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_queue_whose_thread_has_ended_is_filled_by_nobody(ended: bool) -> None:
+    """Each rank has a thread that fills its queue; that of rank 1 has ended by an exception, or waits for a file server."""
+    decodes = frame("decode", 15)
+    fills = PythonThread(tid=900, name="prefetch", active=False, owns_gil=False, frames=(decodes,))
+    line = "self.not_empty.wait()"
+    get = frame("Queue.get", 171, "/lib/python3.11/queue.py", library=True, source=line)
+    waits = rank(1, get, frame("step", 18), kernel={"syscall": "futex", "timed": False})
+    assert isinstance(waits.stack, Stack)
+    with_thread = replace(waits.stack, threads=(*waits.stack.threads, fills))
+    waits = waits if ended else replace(waits, stack=with_thread, stack_before=with_thread)
+    peer = in_loop(0, 4)
+    assert isinstance(peer.stack, Stack)
+    peer = replace(peer, stack=replace(peer.stack, threads=(*peer.stack.threads, fills)))
+    found = job(snapshot(peer, waits, silence=90.0))
+    finding = found.findings[0]
+    assert (found.verdict, finding.culprits) == ("hung", (1,))
+    texts = [each.text for each in finding.evidence]
+    assert ("as the only Python thread, for an entry of an empty queue" in finding.summary) is ended
+    assert ("rank 0 has a thread prefetch, and it has none" in texts) is ended
+    assert ("the thread that should fill the queue has probably ended" in finding.remedy) is ended
+    assert ("--patience" in finding.remedy) is not ended
+
+
 def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
     """All of them have its semaphore, and wait; the process that should read it does not."""
     sharers = tuple(Holder(pid=pid, name="python", state="S") for pid in (9, 100, 101))
@@ -440,7 +464,8 @@ def test_the_resource_tracker_of_multiprocessing_is_no_child_for_which_a_rank_wa
     argv = ("/usr/bin/python3", "-B", "-c", "from multiprocessing.resource_tracker import main;main(12)")
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(reads,))
     tracker = helper(9, 101, name="python3", stack=Unavailable(reason="not read"), argv=argv, clocks=clocks)
-    works = helper(10, 101, name="python3", stack=Unavailable(reason="not read"), clocks=replace(clocks, threads=(replace(reads, tid=10),)))  # fmt: skip
+    clocks = replace(clocks, threads=(replace(reads, tid=10),))
+    works = helper(10, 101, name="python3", stack=Unavailable(reason="not read"), clocks=clocks)
     finding = job(snapshot(in_loop(0, 4), waits, tracker, works)).findings[0]
     children = [each.text for each in finding.evidence if each.text.startswith("child process")]
     assert children == ["child process 10 (python3) is in the system call read"]

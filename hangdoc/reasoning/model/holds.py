@@ -457,6 +457,14 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
     """It follows `is` in a sentence. None if the rank's state says it."""
 
 
+class AtOwnQueue(Elsewhere, frozen=True, kw_only=True):
+    """It waits for an entry of a queue of its own process, which has no other thread that runs Python code. Only a handler of
+    signals, or a callback of a library, could add one."""
+
+    NAME = "at-own-queue"
+    what: str | None = "waiting, as the only Python thread, for an entry of an empty queue"
+
+
 class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):
     """It waits for a signal, which another process sends."""
 

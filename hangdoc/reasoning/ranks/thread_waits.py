@@ -18,6 +18,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
     AtLock,
+    AtOwnQueue,
     AtSharedLock,
     BlocksItsChild,
     ChildAtLock,
@@ -76,10 +77,11 @@ CHILD_FILES = (
 )
 """Parts of the paths of the modules that wait for child processes."""
 _FULL_QUEUE = "waiting for room in a full queue"
+_EMPTY_QUEUE = "waiting for an entry of an empty queue"
 _AWAITED = (
     ("/queue.py", "put", "not_full", _FULL_QUEUE),
     ("/multiprocessing/queues.py", "put", "_sem", _FULL_QUEUE),
-    ("/queue.py", "get", "not_empty", "waiting for an entry of an empty queue"),
+    ("/queue.py", "get", "not_empty", _EMPTY_QUEUE),
     ("/threading.py", "join", "", "waiting for the end of a thread"),
     ("/multiprocessing/pool.py", "get", "", "waiting for the result of a pool's task"),
     ("/multiprocessing/pool.py", "next", "", "waiting for the result of a pool's task"),
@@ -649,6 +651,15 @@ def _describe_keepers(process: Process, main: PythonThread) -> str:
 # --- other threads -------------------------------------------------------------------------------------------------------
 
 
+def _for_own_queue(waiter: Waiter) -> ThreadWait | None:
+    """An entry of `queue.Queue`, which only threads of the process can add, if it is its only Python thread."""
+    alone = len(observed.python_threads(waiter.process)) == 1
+    if not alone or waiter.call != system_calls.FUTEX or _name_awaited(waiter.thread) != _EMPTY_QUEUE:
+        return None
+    hold = AtOwnQueue()
+    return ThreadWait("waiting-data" if is_fetching(waiter.thread) else "waiting-lock", hold.what or "", hold)
+
+
 def _for_threads(waiter: Waiter) -> ThreadWait | None:
     """Other threads of its process, if it is known what each of them waits for that may end the wait: those in the user's code or
     in a task of a pool. Of several, the one that may end first; also a thread that serves requests."""
@@ -865,6 +876,7 @@ _PROVIDERS = (
     _for_child,
     _for_events,
     _for_pipe,
+    _for_own_queue,
     _for_threads,
     _for_own_loading,
     _for_iterator,

@@ -79,11 +79,13 @@ rank's loop.
 from collections.abc import Iterable, Sequence
 
 from hangdoc import phrases, settings
+from hangdoc.parse import was_removed
 from hangdoc.phrases import duration, shorten, verb
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
+    AtOwnQueue,
     AtSharedLock,
     BetweenCalls,
     Busy,
@@ -130,7 +132,12 @@ _FORKED = (
     "os.fork copies locks, but no threads: fork before other threads start, or start the child with subprocess or with "
     "multiprocessing's start method spawn."
 )
+_NO_PRODUCER = (
+    "Look at its log: the thread that should fill the queue has probably ended, by an exception. Let the thread pass its "
+    "exception on through the queue, so that the rank fails with it."
+)
 _REMEDIES: dict[type[Hold], str] = {
+    AtOwnQueue: _NO_PRODUCER,
     GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
     InStore: _FIND_SETTER,
@@ -149,6 +156,7 @@ _OTHERS_PERCENT = 0.5
 _BEFORE_REST = 5.0
 """Seconds between the last call or byte and the rest."""
 _SHOWN_TAKERS = 3
+_SHOWN_THREADS = 3
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -158,6 +166,7 @@ _WAITS_TOO_LONG = (
 @about(
     Asleep,
     AtFileLock,
+    AtOwnQueue,
     AtSharedLock,
     ChildAtLock,
     ChildStopped,
@@ -191,6 +200,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *describe_poll(first, kind),
         *_own_paths(run, first, kind),
         *_chain(first, sender),
+        *_missing_threads(run, first, kind),
         *_describe_own_enders(run, blockage, kind),
         *_arrival(first, blockage),
         *dead,
@@ -288,6 +298,24 @@ def _chain(rank: Rank, sender: Holder | None) -> list[Evidence]:
         [f"{names[0]} is sending data to {names[1]}", *(f"sending data to {name}" for name in names[2:])]
     )
     return [Evidence(rank.rank, "processes", f"{sends}; {_describe_last(sender)}")]
+
+
+def _missing_threads(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:
+    """The names of the Python threads that all other ranks have, and that one does not that waits for a thread of its own."""
+    if not isinstance(kind, AtOwnQueue) or rank.process is None:
+        return []
+    own = {thread.name for thread in observed.python_threads(rank.process)}
+    others = {
+        number: {thread.name for thread in threads if thread.name} - own
+        for number, process in run.processes.items()
+        if number != rank.rank and (threads := observed.python_threads(process))
+    }
+    common = set[str].intersection(*others.values()) if others else set[str]()
+    names = [shorten(name, 40) for name in sorted(common) if not was_removed(name)]
+    have = f"{words.ranks(sorted(others))} {verb(others, 'has', 'have')}"
+    return [
+        Evidence(rank.rank, "stacks", f"{have} a thread {name}, and it has none") for name in names[:_SHOWN_THREADS]
+    ]
 
 
 def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
