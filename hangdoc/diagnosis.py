@@ -120,7 +120,7 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """For each of its process groups whose calls are known."""
     batches_source: BatchesSource | None = None
     """Who counts the batches: `beacon`, the trainer publishes them; `loader`, the rank's own iterator over its data counts them,
-    and the batch in which the rank is now is included; `inferred`, variables of the program count them. None without a count."""
+    or the framework that trains; `inferred`, variables of the program count them. None without a count."""
     batches_ended: bool = False
     """Whether it runs no further batch of this pass over the data: it has left the loop, has done all, or is dead."""
     where_source: PlaceSource | None = None

@@ -785,6 +785,8 @@ class Loader(Value, frozen=True, kw_only=True):
     """The frame of the loop that iterates, and its present line."""
     begins: int = 0
     """Line of the `for`; 0 if it is not known, or if no `for` goes over the iterator."""
+    asked: bool | None = None
+    """Whether that `for` waits for the next batch: the instruction that asks for it runs. None if it is not known."""
     depth: int = 0
     """How many loops of the same thread are around this one, as epochs around batches."""
     outstanding: int | None = None
@@ -806,6 +808,8 @@ class TrainerCount(Value, frozen=True, kw_only=True):
     name: str
     """Attribute that counts: `TrainerState.global_step`."""
     done: int
+    batches: bool = False
+    """Whether it counts the batches of this pass over the data that are completed, in a loop that runs."""
     done_before: int | None = None
     """The same at the beginning of the window."""
     total: int | None = None

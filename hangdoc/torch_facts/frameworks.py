@@ -74,14 +74,24 @@ class FunctionCount(NamedTuple):
     framework: str
     function: Function
     done: str
+    """A variable of the function, and a path of attributes from it. So is `total`."""
     total: str | None
-    """Path from the variable `self`."""
     shown: str
     versions: str
+    batches: bool = False
+    """Whether it counts the batches of this pass over the data."""
+    first: int | None = None
+    """Its value in the first batch, if it changes when a batch begins; None if it changes when one is completed."""
+    loops: int = 0
+    """So many `for` loops of the function are around what it does with a batch."""
+    asks: str | None = None
+    """The function that it calls for its next batch."""
 
 
 _PROGRESS = "epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed"
 _READY, _FIT_LOOP = "epoch_loop.batch_progress.current.ready", "fit_loop.epoch_loop.batch_progress"
+_COMPLETED = "epoch_loop.batch_progress.current.completed"
+_EPOCH, _ENGINE = Function("/transformers/trainer.py", "_run_epoch"), "/ignite/engine/engine.py"
 CLASS_COUNTS = (
     ClassCount(
         "transformers", "transformers.", "TrainerState", "global_step", "max_steps", "TrainerState.global_step", "5.23"
@@ -100,10 +110,26 @@ CLASS_COUNTS = (
     ),
 )
 FUNCTION_COUNTS = (
-    FunctionCount("torch", PIPELINE_STEP, "fwd_mb_index", "_n_microbatches", "forward micro-batch", "2.13"),
-    FunctionCount("torch", PIPELINE_STEP, "bwd_mb_index", "_n_microbatches", "backward micro-batch", "2.13"),
+    FunctionCount("torch", PIPELINE_STEP, "fwd_mb_index", "self._n_microbatches", "forward micro-batch", "2.13"),
+    FunctionCount("torch", PIPELINE_STEP, "bwd_mb_index", "self._n_microbatches", "backward micro-batch", "2.13"),
     FunctionCount("torch", PIPELINE_STEP, "time_step", None, "action of the schedule", "2.13"),
-)
+    *(
+        FunctionCount(
+            "lightning", Function(file, "run"), f"self.{_COMPLETED}", "self.max_batches", f"{_FIT_LOOP}.completed", "2.6", True
+        )
+        for file in ("/pytorch_lightning/loops/fit_loop.py", "/lightning/pytorch/loops/fit_loop.py")
+    ),
+    FunctionCount(
+        "transformers", _EPOCH, "step", "steps_in_epoch", "Trainer._run_epoch: step", "5.23", True, first=0, loops=2
+    ),
+    *(
+        FunctionCount(
+            "ignite", function, "iter_counter", "self.state.epoch_length", "Engine: iter_counter", "0.5", True, first=1,
+            asks="__next__",
+        )
+        for function in (Function(_ENGINE, "_run_once_on_dataset_as_gen"), Function(_ENGINE, "_run_once_on_dataset_legacy"))
+    ),
+)  # fmt: skip
 
 _RESULT = "/trainer/connectors/logger_connector/result.py"
 LOGGED_METRICS = (

@@ -112,6 +112,7 @@ def test_iterators_of_the_loops_around_the_line(memory: Memory, victim: tuple[in
         LINES["for pair in zip((1, 2), (3, 4)):"],
         LINES["for number in numbers(9):"],
     ]
+    assert [loop.asked for loop in nested.loops] == [False] * 3
     comprehension = ["tuple_iterator"] if "<listcomp>" not in by_name else []  # inlined since 3.12
     assert kinds(memory, by_name["<module>"]) == ["range_iterator", "tuple_iterator", *comprehension]
 

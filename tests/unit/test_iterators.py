@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pytest
 
 from hangdoc.observe.memory.frame_layout import LAYOUTS
-from hangdoc.observe.memory.frames import Frames
+from hangdoc.observe.memory.frames import Frames, MemoryFrame
 from hangdoc.observe.memory.locate import Image
 from hangdoc.observe.memory.memory import Memory, Unreadable
 from hangdoc.observe.memory.objects import Objects
 from hangdoc.observe.memory.python_state import Modules
 from hangdoc.observe.torch.dataloaders import LoopReader
 from hangdoc.observe.torch.dataset_lengths import Lengths
-from hangdoc.observe.torch.framework_steps import counts_of_object
+from hangdoc.observe.torch.framework_steps import counts_of_function, counts_of_object
 from hangdoc.observe.torch.iterators import Count, Iterators
 from tests.pythons import located
 
@@ -221,7 +221,28 @@ own._index_sampler, own._dataset = batched, files
 class Trains:
     def __init__(self): self.state, self.idle = state, Loader()
     def run(self): train(loader, own)
-Trains().run()
+exec(compile('''
+def run(self): epoch()
+''', "/x/lightning/pytorch/loops/fit_loop.py", "exec"), scope)
+exec(compile('''
+def _run_epoch(steps_in_epoch):
+    step = 4
+    for update in range(9):
+        for i, batch in enumerate([1]):
+            step += 1
+            engine._run_once_on_dataset_as_gen()
+''', "/x/transformers/trainer.py", "exec"), scope)
+exec(compile('''
+def _run_once_on_dataset_as_gen(self):
+    iter_counter = 4
+    trains.run()
+''', "/x/ignite/engine/engine.py", "exec"), scope)
+progress = of("lightning.x", "Progress", current=of("lightning.x", "Current", completed=7, ready=8))
+class Engine:
+    def __init__(self): self.state = of("ignite.x", "State", epoch_length=60)
+    _run_once_on_dataset_as_gen = scope["_run_once_on_dataset_as_gen"]
+scope.update(epoch=lambda: scope["_run_epoch"](50), engine=Engine(), trains=Trains())
+scope["run"](of("lightning.x", "_FitLoop", epoch_loop=of("lightning.x", "Loop", batch_progress=progress), max_batches=70))
 """
 
 
@@ -290,11 +311,33 @@ def test_numbers_of_frameworks(memory: Memory, victim: tuple[int, Image], variab
         assert numbers(name) == []
 
 
+def test_a_batch_that_has_begun_is_not_completed(memory: Memory, victim: tuple[int, Image]) -> None:
+    frames, objects = Frames(memory, victim[1]), Objects(memory, victim[1].version)
+    (thread,) = frames.threads()
+    stack = {frame.function: frame for frame in frames.stack(thread)}
+
+    def count(frame: MemoryFrame, called: str) -> list[int]:
+        return [each.done for each in counts_of_function(objects, frame, called)]
+
+    epoch, engine = stack["_run_epoch"], stack["_run_once_on_dataset_as_gen"]
+    assert count(epoch, "training_step") == [5]
+    assert count(epoch._replace(loops=epoch.loops[:1]), "get_batch_samples") == [6]
+    assert count(engine, "_fire_event") == [3]
+    assert count(engine, "__next__") == [4]
+
+
 def test_loops_of_the_main_thread(memory: Memory, victim: tuple[int, Image]) -> None:
     loaders, counts = LoopReader(memory, victim[1]).read(victim[0])
-    assert [(count.framework, count.done) for count in counts] == [("transformers", 12)]
+    assert {(count.framework, count.done, count.total, count.batches) for count in counts} == {
+        ("transformers", 12, 40, False),
+        ("transformers", 5, 50, True),
+        ("ignite", 3, 60, True),
+        ("lightning", 7, 70, True),
+        ("lightning", 8, 70, False),  # begun
+    }
+    assert loaders[0].loader.asked is False
     first = loaders[0].loader
-    assert (first.done, first.total, first.depth, first.function) == (4, 8, 1, "train")
+    assert (first.done, first.total, first.depth, first.function) == (4, 8, 3, "train")
     assert (first.name, first.dataset, first.dataset_length, first.sampler) == (
         "self.idle",
         "OfFiles",

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import loop_view
-from hangdoc.snapshot import Exit, Frame, Loader, Local, Loop, Loops, Process
+from hangdoc.snapshot import Exit, Frame, Loader, Local, Loop, Loops, Process, TrainerCount
 from tests.unit.builders import c10d, rank, snapshot
 
 LOOP = Loop(
@@ -49,6 +49,48 @@ def test_the_present_batch_is_not_done() -> None:
     fetching = loop_view(process(ITERATOR), (replace(FRAME, line=10),), KEY)
     assert fetching is not None
     assert (fetching.done, fetching.by_iterator) == (8, True)
+
+
+def test_a_loop_of_one_line_is_at_its_header_in_its_body() -> None:
+    """`for x in loader: m(x).backward()`: only the instruction tells whether it asks for the next batch."""
+    for asked, done in ((False, 7), (True, 8)):
+        view = loop_view(process(replace(ITERATOR, asked=asked)), (replace(FRAME, line=10),), KEY)
+        assert view is not None and view.done == done
+
+
+def test_the_framework_says_how_many_batches_are_completed() -> None:
+    """transformers' Trainer fetches the batches of eight forward passes at once."""
+    steps = TrainerCount(framework="transformers", name="TrainerState.global_step", done=1, total=38)
+    batches = TrainerCount(framework="transformers", name="Trainer._run_epoch: step", done=9, batches=True)
+    fetched = replace(ITERATOR, done=16, total=150, begins=0, pass_id=5)
+    for counts, done in (((steps, batches), 9), ((steps,), 15)):
+        (job,) = diagnose(snapshot(rank(0, FRAME, loops=Loops(loaders=(fetched,), counts=counts)))).jobs
+        assert (job.ranks[0].batches_done, job.ranks[0].batches_total, job.ranks[0].batches_pass) == (done, 150, 5)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "done"),
+    [("loss = step(batch)", 12, 7), ("batch = next(batches)", 12, 8), ("dist.barrier()", 20, 8)],
+    ids=["in a batch", "asks for the next one", "behind the loop"],
+)
+def test_batches_that_a_next_asks_for(source: str, line: int, done: int) -> None:
+    loop = Loop(line=10, end_line=14, header="while True")
+    at = replace(FRAME, line=line, source=source, loops=(loop,))
+    (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=(replace(ITERATOR, begins=0),))))).jobs
+    assert job.ranks[0].batches_done == done
+
+
+def test_a_rank_that_left_the_epochs_shows_its_step() -> None:
+    epochs = Loop(line=30, end_line=32, header="for epoch in range(2)", counters=("epoch",), every=1, start=0)
+    fits = Frame(function="fit", file="/w/train.py", line=31, loops=(epochs,))
+    count = TrainerCount(framework="transformers", name="TrainerState.global_step", done=18, total=300)
+    ranks = [
+        rank(number, *c10d(op), replace(fits, line=line), loops=Loops(counts=(count,)))
+        for number, (op, line) in enumerate((("all_reduce", 31), ("barrier", 34)))
+    ]
+    (job,) = diagnose(snapshot(*ranks, silence=600.0)).jobs
+    texts = {each.rank: each.text for each in job.findings[0].evidence if each.probe == "loops"}
+    assert (job.findings[0].code, texts) == ("HD105", dict.fromkeys((0, 1), "TrainerState.global_step is 18 of 300"))
 
 
 def test_an_enumerate_says_its_index() -> None:

@@ -192,13 +192,18 @@ def test_frameworks_count_their_steps_there(count: frameworks.ClassCount) -> Non
     assert [name for name in attributes if not re.search(rf"\b{name}\b", source)] == []
 
 
-def test_a_step_of_a_pipeline_counts_in_these_variables() -> None:
-    (path,) = _files(file_names.PIPELINE_STEP.file)
-    source = path.read_text()
+@pytest.mark.parametrize("count", frameworks.FUNCTION_COUNTS, ids=lambda count: f"{count.function.file}{count.shown}")
+def test_functions_of_frameworks_count_in_these_variables(count: frameworks.FunctionCount) -> None:
+    package = count.function.file.split("/")[1]
+    if not (_PACKAGES / package).is_dir():
+        pytest.skip(f"{package} is not installed")
+    source = "".join(path.read_text() for path in _files(count.function.file))
 
-    for count in frameworks.FUNCTION_COUNTS:
-        assert re.search(rf"\bfor {count.done}\b|\b{count.done} = |\b{count.done}, ", source)
-        assert count.total is None or f"self.{count.total}" in source
+    assert f"def {count.function.name}(" in source
+    for path in filter(None, (count.done, count.total)):
+        name, *attributes = path.split(".")
+        assert name == "self" or re.search(rf"\bfor {name}\b|\b{name} = |\b{name}, |\b{name},$", source, re.MULTILINE)
+        assert [each for each in attributes if not re.search(rf"\b{each}\b", _source_of(package))] == []
 
 
 def test_filelock_has_these_variables() -> None:

@@ -52,6 +52,8 @@ class Running(NamedTuple):
     address: int
     line: int | None
     """Of the `for`; None if unknown."""
+    asked: bool | None = None
+    """Whether the loop waits for its next element; None if unknown."""
 
 
 class MemoryFrame(NamedTuple):
@@ -249,9 +251,12 @@ class Frames:
             if index >= sure and len(running) >= len(loops):
                 break
             if value and self._is_iterator(value) and not (index and self._is_exit(stack[index - 1])):
-                begin = loops[len(running)].begin if len(running) < len(loops) else None
-                line = line_at(self._image.version, code.lines, code.first_line, begin) if begin is not None else None
-                running.append(Running(value, line))
+                if len(running) >= len(loops):
+                    running.append(Running(value, None))
+                    continue
+                loop = loops[len(running)]
+                line = line_at(self._image.version, code.lines, code.first_line, loop.begin)
+                running.append(Running(value, line, asked=loop.begin <= position < loop.body))
         return tuple(running)
 
     def _is_iterator(self, address: int) -> bool:

@@ -31,6 +31,8 @@ class ForLoop(NamedTuple):
 
     begin: int
     """Its FOR_ITER."""
+    body: int
+    """Behind that and its inline cache."""
     end: int
     """Behind its last instruction."""
 
@@ -111,9 +113,9 @@ def loops_around(version: tuple[int, int], code: bytes, at: int) -> list[ForLoop
         if number in table.unknown:
             return []
         if number in table.for_iter:
-            end = index + 1 + table.for_cache + argument
-            if index <= at < end:
-                loops.append(ForLoop(index, end))
+            body = index + 1 + table.for_cache
+            if index <= at < body + argument:
+                loops.append(ForLoop(index, body, body + argument))
     return loops
 
 

@@ -43,6 +43,8 @@ class _Iterating(NamedTuple):
     """Loops around it."""
     begins: int | None = None
     """Line of the `for`."""
+    asked: bool | None = None
+    """Whether that waits for its next element."""
     name: str | None = None
 
 
@@ -92,7 +94,9 @@ class LoopReader:
             for loop in frame.loops:
                 count = self._iterators.count(loop.address)
                 if count is not None and (count.of_batches or not library):
-                    seen.setdefault(count.address, (at, _Iterating(count, loop.address, frame, depth, loop.line)))
+                    seen.setdefault(
+                        count.address, (at, _Iterating(count, loop.address, frame, depth, loop.line, loop.asked))
+                    )
                 depth += 1
             depths.append(depth)
         for at, frame in enumerate(frames):
@@ -149,6 +153,7 @@ class LoopReader:
             file=frame.file,
             line=frame.line or 0,
             begins=iterating.begins or 0,
+            asked=iterating.asked,
             depth=iterating.depth,
             outstanding=outstanding,
             workers=workers,

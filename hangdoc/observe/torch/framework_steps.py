@@ -4,6 +4,11 @@ What does not match is left out: another version may count elsewhere. torch's Gr
 not here, because they count in tensors and in C++.
 """
 
+import contextlib
+
+import msgspec
+
+from hangdoc.observe.memory.frames import MemoryFrame
 from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.observe.memory.objects import Objects
 from hangdoc.snapshot import TrainerCount
@@ -28,26 +33,38 @@ def counts_of_object(objects: Objects, address: int) -> list[TrainerCount]:
     ]
 
 
-def counts_of_function(objects: Objects, file: str, function: str, variables: dict[str, int]) -> list[TrainerCount]:
-    """The numbers in the variables of a function that runs, if it is in the table."""
+def counts_of_function(objects: Objects, frame: MemoryFrame, called: str | None) -> list[TrainerCount]:
+    """The numbers in the variables of a function that runs, if it is in the table. `called`: the function that it has called."""
     counts = []
     for row in FUNCTION_COUNTS:
-        if row.function.is_at(file, function) and row.done in variables:
-            total = _total(objects, variables["self"], row.total) if "self" in variables else None
-            try:
-                count = _count(row, objects.memory.integer(variables[row.done]), total)
-            except Unreadable:
-                continue
-            counts += [count] if count is not None else []
+        if row.function.is_at(frame.file, frame.function):
+            done, total = (_read(objects, frame.variables, path) for path in (row.done, row.total))
+            if done is not None and row.first is not None:
+                in_batch = len(frame.loops) >= row.loops and (row.asks is None or called != row.asks)
+                done += (0 if in_batch else 1) - row.first
+            count = _count(row, done, total)
+            counts += [msgspec.structs.replace(count, batches=row.batches)] if count is not None else []
     return counts
 
 
+def _read(objects: Objects, variables: dict[str, int], path: str | None) -> int | None:
+    """The integer at a variable, or at a path of attributes from it; None for anything else."""
+    name, _, attributes = (path or "").partition(".")
+    if name not in variables:
+        return None
+    if attributes:
+        return objects.integer_at(variables[name], attributes)
+    with contextlib.suppress(Unreadable):
+        return objects.memory.integer(variables[name])
+    return None
+
+
 def _total(objects: Objects, address: int, path: str | None) -> int | None:
-    total = objects.integer_at(address, path) if path is not None else None
-    return total if total is not None and 0 < total <= _MAX_STEPS else None
+    return objects.integer_at(address, path) if path is not None else None
 
 
 def _count(row: ClassCount | FunctionCount, done: int | None, total: int | None) -> TrainerCount | None:
     if done is None or not 0 <= done <= _MAX_STEPS:
         return None
+    total = total if total is not None and 0 < total <= _MAX_STEPS else None
     return TrainerCount(framework=row.framework, name=row.shown, done=done, total=total)

@@ -137,7 +137,7 @@ def _rate(rank: Rank) -> float | None:
     if process is None or not isinstance(process.loops, Loops) or not process.loops.between_seconds:
         return None
     both = [
-        *((count.done, count.done_before) for count in process.loops.counts),
+        *((count.done, count.done_before) for count in process.loops.counts if not count.batches),
         *((loader.done, loader.done_before) for loader in process.loops.loaders),
     ]
     moved = (done - before for done, before in both if done is not None and before is not None and done > before)

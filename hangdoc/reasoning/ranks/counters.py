@@ -14,7 +14,7 @@ from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Frame, Loop, Process, Progress, PythonThread
+from hangdoc.snapshot import Counter, Frame, Loader, Loop, Process, Progress, PythonThread
 
 _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
@@ -175,7 +175,8 @@ def _add_records(process: Process | None, frame: Frame, view: LoopView) -> LoopV
         if iterator is None or iterator.done is None:
             return view
         received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
-        done = max(0, received - (frame.line != loop.line))
+        asked = frame.line == loop.line if iterator.asked is None else iterator.asked  # older bundles do not have it
+        done = max(0, received - (not asked))
         total = total if iterator.total is None else iterator.total
         return structs.replace(
             view,
@@ -283,21 +284,20 @@ def count_batches(rank: Rank) -> BatchCount:
 
 def _count_batches(rank: Rank) -> BatchCount:
     if observed.beacon(rank.process) is None:
+        iterator = iterators.find_training_iterator(rank.process)
+        if (count := iterators.find_framework_count(rank.process)) is not None:
+            total = count.total if count.total is not None or iterator is None else iterator.total
+            return BatchCount(count.done, total, "loader", iterator.pass_id if iterator is not None else None)
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
             return BatchCount(view.done, view.total, "loader", view.pass_id, _find_place(rank, view.loop))
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
-        if (
-            in_loop
-            and (iterator := iterators.find_training_iterator(rank.process)) is not None
-            and iterator.done is not None
-        ):
-            # Without a stack, a running loop is most likely in the batch that it was given last.
-            completed = max(0, iterator.done - bool(iterator.begins))
+        if in_loop and iterator is not None and iterator.done is not None:
             place = (
                 Where(file=short(iterator.file), line=iterator.begins, function=iterator.function)
                 if iterator.begins
                 else None
             )
+            completed = max(0, iterator.done - _is_in_batch(rank, iterator))
             return BatchCount(completed, iterator.total, "loader", iterator.pass_id, place)
         if rank.loop is not None and not rank.loop.of_batches:
             return BatchCount()
@@ -308,6 +308,20 @@ def _count_batches(rank: Rank) -> BatchCount:
     if published or rank.loop is None:
         return BatchCount(done, total, "beacon" if published else "inferred")
     return BatchCount(done, total, "inferred", loop=_find_place(rank, rank.loop.loop))
+
+
+def _is_in_batch(rank: Rank, iterator: Loader) -> bool:
+    """Whether a rank is in the batch that an iterator gave last: not while it asks for the next one, nor behind the loop in which
+    a `next(...)` asks for it. Without a stack, that is the most likely place."""
+    if iterator.asked is not None:
+        return not iterator.asked
+    place = (iterator.file, iterator.function)
+    for thread in observed.python_threads(rank.process) if rank.process is not None else ():
+        for at, frame in enumerate(thread.frames):
+            if (frame.file, frame.function.rpartition(".")[2]) == place:
+                asks = any("next(" in (each.source or "") for each in thread.frames[: at + 1])
+                return bool(around(frame)) and not asks
+    return True
 
 
 def _find_place(rank: Rank, loop: Loop) -> Where | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.program import early_exits
-from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process
+from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process, TrainerCount
 
 _OF_ANYTHING = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "enumerate"})
 """Kinds of iterators that may give batches or anything else."""
@@ -79,6 +79,16 @@ def find_training_iterator(process: Process | None) -> Loader | None:
     ]
     outermost = [loader for loader in running if loader.depth == min(each.depth for each in running)]
     return outermost[0] if len(outermost) == 1 else None
+
+
+def list_framework_counts(process: Process | None) -> tuple[TrainerCount, ...]:
+    """What the framework that trains counts."""
+    return process.loops.counts if process is not None and isinstance(process.loops, Loops) else ()
+
+
+def find_framework_count(process: Process | None) -> TrainerCount | None:
+    """How many batches the framework that trains has completed in this pass over the data; None if none counts them."""
+    return next((count for count in list_framework_counts(process) if count.batches), None)
 
 
 def find_unused_like(process: Process | None, theirs: Loader) -> Loader | None:

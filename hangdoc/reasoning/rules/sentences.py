@@ -20,7 +20,7 @@ from hangdoc.reasoning.model.holds import Asleep, Busy, Hold
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks import conditions
+from hangdoc.reasoning.ranks import conditions, iterators
 from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, goes_round, is_over_data, positions
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
@@ -34,8 +34,8 @@ _COMPARED = 3
 
 
 def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
-    """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
-    listed once: a loop bound, a variable and a beacon often hold the same number."""
+    """The strongest difference in data, the framework's step, the loop counters, both stacks, then the other differences. Each
+    pair of amounts is listed once: a loop bound, a variable and a beacon often hold the same number."""
     listed: set[tuple[int | None, ...]] = {tuple(count_rounds(side.first)[1] for side in (left.short, left.inside))}
     shown: list[Difference] = []
     for difference in left.differences:
@@ -47,7 +47,7 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
     stacks = words.class_evidence([left.short, left.inside])
     named = find_other_data(run, left.short.first, left.inside.first)
     data = [line for option in named[:_SHOWN] for line in _values(ARGUMENTS, option)]
-    return [*strongest, *data, *_counters(left), *stacks, *others, *words.standstill(run)]
+    return [*strongest, *data, *_steps(left), *_counters(left), *stacks, *others, *words.standstill(run)]
 
 
 def describe_counted(run: Run, blockage: Blockage, cause: CountedOut, remedy: str) -> Draft:
@@ -116,6 +116,17 @@ def _counters(left: LeftLoop) -> list[Evidence]:
         at = name_line(left.loop.line, frame_of(left.loop, side.first), side.first.frame)
         text = f"{text} the loop `{left.loop.header}` ({at}){count}"
         lines.append(Evidence(side.first.rank, "progress", text))
+    return lines
+
+
+def _steps(left: LeftLoop) -> list[Evidence]:
+    """The step at which the framework that trains is. The loop that was left may be over epochs."""
+    lines = []
+    for side in (left.short, left.inside):
+        counts = iterators.list_framework_counts(side.first.process)
+        step = next((count for count in counts if count.done and not count.batches), None)
+        if step is not None:
+            lines.append(Evidence(side.first.rank, "loops", f"{step.name} is {step.done}{_of(step.total)}"))
     return lines
 
 

@@ -141,5 +141,4 @@ def has_ended(run: Run, rank: Rank, count: BatchCount) -> bool:
         return True
     if any(isinstance(b.kind, LeftLoop) and rank.rank in b.culprits for b in run.blockages):
         return True
-    # A dataloader counts the batch in which the rank is now.
-    return count.source != "loader" and count.total is not None and count.done >= count.total
+    return count.total is not None and count.done >= count.total
