@@ -27,6 +27,8 @@ _COMMANDS = {
     "schema": ("schema", "command"),
     "mcp": ("mcp", "command"),
 }
+_MEANT = {"explain": "rules", "help": "--help"}
+"""What people type instead of a command: each report has a line `explain`."""
 _ONE_LOOK = ("diagnose", "snapshot")
 """Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
 _COLLECTED = 50_000, 10, 10
@@ -47,7 +49,9 @@ class _Lazy(click.Group):
         except click.UsageError:
             if args[0].startswith("-"):
                 raise  # of an option
-            raise click.UsageError(f"No such command {args[0]!r}.{suggest(args[0], _COMMANDS)}", ctx) from None
+            meant = _MEANT.get(args[0])
+            hint = f" Did you mean {meant}?" if meant is not None else suggest(args[0], _COMMANDS)
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:

@@ -157,6 +157,8 @@ def test_bad_input(arguments: list[str], code: int, words: str, tmp_path: Path) 
     [
         (["diagnos"], "No such command 'diagnos'. Did you mean diagnose?"),
         (["zzz"], "No such command 'zzz'."),
+        (["explain", "HD204"], "No such command 'explain'. Did you mean rules?"),
+        (["help"], "No such command 'help'. Did you mean --help?"),
         (["diagnose", "--pdi", "3"], "No such option '--pdi'. (Did you mean one of: '--pid', '--via'?)"),
     ],
 )

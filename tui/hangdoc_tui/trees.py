@@ -70,13 +70,13 @@ class StackTree(GrowingTree):
         is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
         who = Text(f"[{numbers(branch.ranks)}] ", style=words.CULPRIT_STYLE if is_culprit else "bold")
         first, *rest = branch.frames
-        node = parent.add(who + _show_frame(first), data=branch.ranks[0], expand=True, allow_expand=True)
-        for frame in rest:
-            if not frame.library or frame is rest[-1]:
-                node.add_leaf(_show_frame(frame), data=branch.ranks[0])
-        hidden = sum(frame.library for frame in rest[:-1])
-        if hidden:
-            node.set_label(node.label + Text(f"  … {hidden} library frame{'s' * (hidden > 1)}", style="dim"))  # type: ignore[operator]
+        shown = [frame for frame in rest if not frame.library or frame is rest[-1]]
+        hidden = len(rest) - len(shown)
+        more = Text(f"  … {hidden} library frame{'s' * (hidden > 1)}" if hidden else "", style="dim")
+        node = parent.add(who + _show_frame(first) + more, data=branch.ranks[0], expand=True)
+        for frame in shown:  # each below the one that called it
+            node = node.add(_show_frame(frame), data=branch.ranks[0], expand=True)
+        node.allow_expand = bool(branch.branches)
         for below in branch.branches:
             self._add(node, below, culprits)
 
