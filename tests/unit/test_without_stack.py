@@ -87,6 +87,15 @@ def test_the_rank_that_is_behind_is_blamed_if_it_waits_in_its_own_process() -> N
     assert (found.ranks[0].operation.op, found.ranks[0].operation.seq) == ("all_reduce", 5)
 
 
+def test_ranks_that_could_not_be_read_alike_have_one_line() -> None:
+    unread = [rank(number, stack=REFUSED, stack_before=REFUSED, world=8) for number in range(8)]
+    (job,) = diagnose(snapshot(*unread)).jobs
+    (finding,) = (each for each in job.findings if each.code == "HD901")
+    texts = [each.text for each in finding.evidence if each.probe in ("clocks", "stacks")]
+    assert len(texts) == 1 and texts[0].endswith("(also ranks 1-7)")
+    assert texts[0].count("CPU") <= 1
+
+
 def test_before_the_patience_it_is_no_hang() -> None:
     assert behind(patience=90.0).verdict == "waiting"
 

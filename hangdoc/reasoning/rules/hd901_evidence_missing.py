@@ -45,7 +45,8 @@ evidence does not matter.
   see
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
 from hangdoc.reasoning.model.kinds import SameCall, Standstill
@@ -111,7 +112,7 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     else:
         firsts = [alike.first for alike in blockage.awaited]
         what = f"what {words.do(who, 'does', 'do')} could not be read"
-        evidence = [Evidence(rank.rank, "clocks", _describe_clocks(rank)) for rank in firsts[:_SHOWN]]
+        evidence = _group_alike((rank.rank, "clocks", _describe_clocks(rank)) for rank in firsts)
         remedy, commands = _SETTLE.format(words.ranks(who)), settle(firsts[0].process)
     return Draft(
         confidence=0.5,
@@ -126,8 +127,18 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 def _describe_clocks(rank: Rank) -> str:
     """What is known of a rank without a stack."""
-    cpu = f"{rank.cpu_percent:.0f}% CPU; " if rank.cpu_percent is not None else ""
+    cpu = f"{rank.cpu_percent:.0f}% CPU; " if rank.cpu_percent is not None and "CPU" not in rank.why else ""
     return cpu + rank.why
+
+
+def _group_alike(lines: Iterable[tuple[int, str, str]]) -> list[Evidence]:
+    """One line for all ranks with the same text. `lines`: (rank, probe, text)."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for rank, probe, text in lines:
+        alike.setdefault((probe, text), []).append(rank)
+    return [
+        Evidence(ranks[0], probe, text + words.also(ranks)) for (probe, text), ranks in islice(alike.items(), _SHOWN)
+    ]
 
 
 def _without_dumps(run: Run, blockage: Blockage, waiting: tuple[Class, ...]) -> Draft:
@@ -179,11 +190,9 @@ def check(run: Run) -> Iterator[Draft]:
             + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
             [
                 *call_words.launched(run, run.ranks),
-                *(
-                    Evidence(rank, "clocks", _describe_clocks(run.ranks[rank]))
-                    if rank in told
-                    else Evidence(rank, "stacks", f"pid {pid}: {why}")
-                    for rank, pid, why in refused[:_SHOWN]
+                *_group_alike(
+                    (rank, "clocks", _describe_clocks(run.ranks[rank])) if rank in told else (rank, "stacks", why)
+                    for rank, _, why in refused
                 ),
             ],
             settle(run.processes[refused[0][0]]),
