@@ -101,6 +101,23 @@ def test_a_send_and_a_receive_that_name_each_other_and_do_not_meet() -> None:
     assert "`tag`" in (finding.remedy or "") and "batch_isend_irecv" not in (finding.remedy or "")
 
 
+def test_a_send_and_a_receive_with_different_tags() -> None:
+    def tagged(sends: int, receives: int) -> str:
+        calls = (
+            c10d("send", local("dst", 1), local("tag", sends)),
+            c10d("recv", local("src", 0), local("tag", receives)),
+        )
+        (finding,) = job(*(rank(number, *at, frame("main", 5), world=2) for number, at in enumerate(calls))).findings
+        assert (finding.code, finding.culprits) == ("HD204", (0, 1))
+        return finding.summary
+
+    assert tagged(20, 21) == (
+        "a send and a receive name each other and have different tags: rank 0 in send to rank 1 with tag 20; "
+        "rank 1 in recv from rank 0 with tag 21"
+    )
+    assert "tag" not in tagged(20, 20)
+
+
 def test_a_front_end_and_a_worker_that_wait_for_each_other_may_both_owe_the_message() -> None:
     """Workers 1 and 3 have replied, and wait for the next request like worker 2."""
     found = job(call(0, "recv", 2, world=4), *(call(number, "recv", 0, world=4) for number in (1, 2, 3)))

@@ -37,6 +37,8 @@ class Wait(Struct, frozen=True, gc=False):
     """False if the operation was inferred (from an idle backward, for example), not read from a frame."""
     root: int | None = None
     """Of a rooted collective, the root: the rank within its group that sends to all or receives from all."""
+    tag: int | None = None
+    """Of a send or a receive: it meets one with the same tag only."""
     asked: str | None = None
     """Of a call of torch.distributed.rpc, the name of the worker that must answer."""
     answered_by: int | None = None

@@ -183,8 +183,10 @@ def _read_call(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) ->
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
     root = _find_local(frame, "group_src", "group_dst", "src", "dst") if op in call_names.ROOTED else None
+    tag = _find_local(frame, "tag") if op in call_names.POINT_TO_POINT else None
     operation = Operation(op=op, origin=origin, group=group, peer=_find_peer(op, frame), backend=backend)
-    return Wait(call_names.wait_kind(op), operation, members, root=natural(root.text) if root is not None else None)
+    rooted, tagged = (natural(local.text) if local is not None else None for local in (root, tag))
+    return Wait(call_names.wait_kind(op), operation, members, root=rooted, tag=tagged)
 
 
 def _is_made_by_members_only(frame: Frame) -> bool:

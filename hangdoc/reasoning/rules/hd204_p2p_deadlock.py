@@ -115,6 +115,13 @@ def _conditions(pair: Sequence[Class]) -> list[Evidence]:
 def _summary(kind: PointToPoint) -> str:
     if not kind.sure and kind.pair is None:
         return f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts)}"
+    if tags := _find_tags(kind):
+        calls = "; ".join(
+            f"{words.ranks(part.ranks)} in {words.operation(part.first)} with tag {tags[part.first.rank]}"
+            for part in kind.parts
+            if part.first.rank in tags
+        )
+        return f"a send and a receive name each other and have different tags: {calls}"
     if kind.pair is None:
         ring = [number for part in kind.parts for number in part.ranks]
         return f"{words.ranks(ring)} are waiting for each other: {sentences.name_calls(kind.parts[:4])}"
@@ -125,6 +132,11 @@ def _summary(kind: PointToPoint) -> str:
 
 
 def _remedy(kind: PointToPoint) -> str:
+    if _find_tags(kind):
+        return (
+            "Give the send and the receive that are to meet the same `tag`. If a variable is the tag, find where the two ranks "
+            "came to different values of it: a message that one of them skipped or counted twice."
+        )
     if kind.pair is None and _is_one_pair(kind):
         return (
             "The send and the receive name each other and do not meet. Compare their `tag`, the sizes and dtypes of their "
@@ -146,6 +158,16 @@ def _is_one_pair(kind: PointToPoint) -> bool:
     """Whether the only send or receive of some ranks and that of others name each other."""
     stuck = [part.first for part in kind.parts if is_p2p(part.first)]
     return len(stuck) == 2 and calls_match(*stuck) and calls_match(*stuck[::-1])
+
+
+def _find_tags(kind: PointToPoint) -> dict[int, int]:
+    """The tags of the only send and the only receive, by rank, if they name each other; empty if they are equal or one is not
+    known."""
+    if kind.pair is not None or not _is_one_pair(kind):
+        return {}
+    waits = {part.first.rank: part.first.wait for part in kind.parts if is_p2p(part.first)}
+    tags = {rank: wait.tag for rank, wait in waits.items() if wait is not None and wait.tag is not None}
+    return tags if len(tags) == len(waits) == len(set(tags.values())) else {}
 
 
 def _both_receive(kind: PointToPoint) -> bool:
