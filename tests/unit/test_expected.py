@@ -40,6 +40,22 @@ def test_what_comes_seldom_is_known_by_what_was_before_it() -> None:
     assert odd.ranks == (0,)
 
 
+def test_calls_that_met_by_chance_since_the_sides_parted_tell_nothing() -> None:
+    """Rank 0 validates alone. Its calls meet those of rank 1's next step, which are as large, until one differs."""
+    validate = GRADIENT._replace(sites=(Site("train.py", 50, "validate"),))
+    odd = odd_of(recorded([[*STEP * 5, validate, validate, validate], [*STEP * 5, *STEP]]))
+    assert odd is not None
+    assert (odd.number, odd.ranks, odd.call, odd.others_call, odd.skipped) == (16, (0,), validate, GRADIENT, False)
+
+
+def test_one_call_at_two_lines_is_no_departure() -> None:
+    """Rank 1 makes the first call of each step at a line of its own, and leaves out the last one."""
+    theirs = GRADIENT._replace(sites=(Site("train.py", 13, "step"),))
+    odd = odd_of(recorded([[*[GRADIENT, LOSS] * 5, GRADIENT, LOSS], [*[theirs, LOSS] * 5, theirs, theirs]]))
+    assert odd is not None
+    assert (odd.number, odd.ranks) == (12, (1,))
+
+
 def test_the_fewer_ranks_are_odd() -> None:
     odd = odd_of(recorded([[GRADIENT], [BARRIER], [GRADIENT]]))
     assert odd is not None

@@ -3,7 +3,7 @@
 Lines are not compared here: two lines may make one call. `history` compares them.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from hangdoc.reasoning.evidence.records import unfinished_transfers
@@ -217,30 +217,63 @@ class Odd(NamedTuple):
 
 
 def find_odd(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None:
-    """The odd side: of sides of different size, the smaller one; of two that are equal, the one whose call is not what
-    followed the same calls before. A loop that has run many times makes the next call predictable; in a first round
+    """The odd side: of sides of different size, the smaller one; of two that are equal, the one whose call, where they parted, is
+    not what followed the same calls before. A loop that has run many times makes the next call predictable; in a first round
     nothing does. None if there are as many ranks on each side, and the past does not tell, or if a call is only
     inferred."""
     sides = comparison.sides
     if any(side.inferred for side in sides):
         return None
-    ranks = blamed(comparison)
-    by_past = not ranks
-    if by_past:
-        candidates = {signature(side.call) for side in sides}
-        expected = _what_followed(_past(group, comparison.number), candidates)
-        if expected is None or len(candidates) < 2:
-            return None
-        ranks = tuple(sorted(rank for side in sides if signature(side.call) != expected for rank in side.ranks))
-    mine = next(side.call for side in sides if side.ranks[0] in ranks)
-    theirs = next(side.call for side in sides if side.ranks[0] not in ranks)
-    made_before = {
-        signature(call)
-        for calls in group.ranks.values()
-        for number, call in _numbered(calls)
-        if number < comparison.number
-    }
-    return Odd(comparison.number, ranks, mine, theirs, skipped=signature(mine) in made_before, by_past=by_past)
+    if ranks := blamed(comparison):
+        return _make_odd(group, comparison.number, ranks, {rank: side.call for side in sides for rank in side.ranks})
+    if (departed := _find_first_departed(group, comparison)) is not None:
+        return departed
+    candidates = {signature(side.call) for side in sides}
+    expected = _what_followed(_past(group, comparison.number), candidates)
+    if expected is None or len(candidates) < 2:
+        return None
+    odd = tuple(sorted(rank for side in sides if signature(side.call) != expected for rank in side.ranks))
+    called = {rank: side.call for side in sides for rank in side.ranks}
+    return _make_odd(group, comparison.number, odd, called, by_past=True)
+
+
+def _make_odd(
+    group: GroupCalls, number: int, ranks: tuple[int, ...], called: Mapping[int, Call], *, by_past: bool = False
+) -> Odd:
+    """What `ranks` did at a number. `called`: the calls of all ranks there."""
+    mine = called[ranks[0]]
+    theirs = next(call for rank, call in called.items() if rank not in ranks)
+    made_before = {signature(call) for calls in group.ranks.values() for at, call in _numbered(calls) if at < number}
+    return Odd(number, ranks, mine, theirs, skipped=signature(mine) in made_before, by_past=by_past)
+
+
+def _find_first_departed(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None:
+    """The side that departed from its own past where the two first called other lines than each other. From there on their calls
+    met by chance, being equal in operation and size, so the past after it tells nothing. None if they parted only at the number
+    compared, or if each side, or none, did what followed before: ranks may make one call at two lines."""
+    sides = [[group.ranks[rank].by_number() for rank in side.ranks] for side in comparison.sides]
+    number = comparison.number
+    while all(number - 1 in made for side in sides for made in side) and _are_apart(sides, number - 1):
+        number -= 1
+    if number == comparison.number:
+        return None
+    firsts = [side[0] for side in sides]
+    candidates = {signature(made[number]) for made in firsts}
+    expected = [
+        _what_followed([signature(made[at]) for at in sorted(made) if at < number], candidates) for made in firsts
+    ]
+    follows = [signature(made[number]) == followed for made, followed in zip(firsts, expected, strict=True)]
+    if None in expected or all(follows) or not any(follows):
+        return None
+    odd = [side.ranks for side, kept in zip(comparison.sides, follows, strict=True) if not kept]
+    called = {rank: group.ranks[rank].by_number()[number] for side in comparison.sides for rank in side.ranks}
+    return _make_odd(group, number, tuple(sorted(rank for ranks in odd for rank in ranks)), called, by_past=True)
+
+
+def _are_apart(sides: Sequence[Sequence[Mapping[int, Call]]], number: int) -> bool:
+    """Whether all ranks of a side made the same call of a number, and each side another one."""
+    made = [{signature(calls[number]) for calls in side} for side in sides]
+    return all(len(each) == 1 for each in made) and len(set().union(*made)) == len(made)
 
 
 def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
