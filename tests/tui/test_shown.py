@@ -27,6 +27,7 @@ from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RankTable
 from hangdoc_tui.source import Recorded
 from hangdoc_tui.stacks import StackView
+from hangdoc_tui.trees import StackTree
 from tests.tui.sample_runs import CORPUS
 from tests.tui.test_narrow import lines
 from tests.tui.test_screens import seen
@@ -166,6 +167,20 @@ async def test_the_settings_are_those_of_the_bundle(name: str) -> None:
             which = [rank for _, ranks in setting.values.values for rank in ranks]
             assert len(which) == len(set(which))
             assert set(which) <= set(run.ranks)
+
+
+@pytest.mark.parametrize("name", ["nan_skip", "fsdp_uneven"])
+async def test_a_chain_of_calls_is_no_fork_in_the_tree(name: str) -> None:
+    async with shown(name, (120, 40)) as (top, pilot):
+        await pilot.press("3")
+        await seen(pilot)
+        tree = top.query_one(StackTree)
+        nodes = [*tree.root.children]
+        for node in nodes:
+            nodes += node.children
+        assert any(len(node.children) == 1 and not str(node.children[0].label).startswith("[") for node in nodes)
+        forks = [node for node in nodes if len(node.children) > 1]
+        assert all(str(child.label).startswith("[") for node in forks for child in node.children)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -86,10 +86,13 @@ class StackView(VerticalScroll):
         other = self._other(model, rank)
         there = {place_of_frame(frame) for frame in other[1]} if other is not None else None
         if other is not None:
-            yield Text(f"+ only here, - only {other[0]}", style="dim")
+            here = {place_of_frame(frame) for frame in frames}
+            yield Text(f"+ only here, - only {other[0]}" if here != there else f"no difference {other[0]}", style="dim")
             for frame in other[1]:
-                if place_of_frame(frame) not in {place_of_frame(mine) for mine in frames}:
+                if place_of_frame(frame) not in here:
                     yield Text.assemble(("- ", "red"), _make_title(frame, self._width))
+        elif self.compared_to != "nothing":
+            yield Text(f"no stack of {self.compared_to} to compare with", style="dim")
         for frame in frames:
             new = there is not None and place_of_frame(frame) not in there
             yield Text.assemble(("+ " if new else "  ", "green"), _make_title(frame, self._width))
@@ -124,13 +127,10 @@ class StackView(VerticalScroll):
                 yield Text(text, "dim")
             if view.stack_seconds_ago is not None and rank.thread is not None:
                 since = "; the rank has made no progress since" if view.label == "blocked" else ""
-                read = (
-                    f"{duration(view.stack_seconds_ago)} ago"
-                    if view.stack_seconds_ago >= _JUST_READ
-                    else "in this poll"
-                )
+                old = view.stack_seconds_ago >= _JUST_READ
+                read = f"{duration(view.stack_seconds_ago)} ago{since}" if old else "in this poll"
                 yield Text(
-                    f"stack read {read}{since}",
+                    f"stack read {read}",
                     "bold yellow" if stack_age(view) is not None else "dim",
                 )
         native = rank.process.native if rank.process is not None else None
