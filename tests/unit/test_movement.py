@@ -950,3 +950,18 @@ def test_the_body_of_a_loop_of_one_line_is_no_iterator(inner: str, source: str, 
     works = (frame("wrapper", 9), frame(inner, 12), frame("main", 28, source=source, loops=(loop,)))
     found = job(snapshot(*(rank(number, *works, cpu=0.9) for number in range(2))))
     assert found.ranks[0].state == state
+
+
+def test_the_busy_children_of_a_rank_are_named() -> None:
+    def child(pid: int, name: str, cpu: float) -> Process:
+        thread = KernelThread(
+            tid=pid, name=name, state="R", cpu_ns=int(cpu * 1e9), voluntary_switches=0, involuntary_switches=0
+        )
+        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(thread,))
+        return helper(pid, 101, name=name, clocks=clocks, stack=Unavailable(reason="no Python"))
+
+    waits = rank(1, frame("Popen.wait", 9, "/python3/subprocess.py"), frame("build", 7), train(15))
+    children = [child(7, "cc1plus", 0.9), child(8, "<str>", 0.95), child(9, "sleep", 0.0)]
+    found = job(snapshot(in_loop(0, 4), waits, *children))
+    assert told(found) == ("waiting", "working")
+    assert "its child processes 8, 7 (cc1plus) are busy" in [line.text for line in found.findings[0].evidence]

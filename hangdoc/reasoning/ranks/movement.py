@@ -6,6 +6,7 @@ or uses CPU anywhere is busy.
 
 from collections.abc import Iterable, Sequence
 
+from hangdoc.parse import was_removed
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
@@ -30,6 +31,8 @@ _WAKES_BY_OBSERVERS = 4
 """What a thread uses at most that an observer stops and continues."""
 _WAKES_OF_A_PAUSE = 2
 """By so many wakes two threads may differ that are read one after the other while an observer pauses them."""
+CHILDREN_BUSY = "its child processes are busy"
+_SHOWN_CHILDREN = 2
 _READY, _DELAYED = 0.8, 0.5
 """A thread that is ready to run for this share of the window computes; one that waits for so much of it is kept from that."""
 
@@ -184,10 +187,21 @@ def children_transfer(helpers: Sequence[Process]) -> bool:
 
 def children_at_work(process: Process, helpers: Sequence[Process]) -> bool:
     """Whether the helper processes of a rank use a processor: one of them, or many that end after a short time."""
-    return any(
-        cores_used(helper) >= BUSY or any(describe_delay(helper, thread) for thread in observed.threads(helper))
-        for helper in helpers
-    ) or any(map(_waits_for_busy, (process, *helpers)))
+    return any(map(_is_busy, helpers)) or any(map(_waits_for_busy, (process, *helpers)))
+
+
+def describe_children(helpers: Sequence[Process]) -> str:
+    """The busiest child processes of a rank that still run: `its child process 7 (cc1plus) is busy`."""
+    busy = sorted(filter(_is_busy, helpers), key=lambda helper: -cores_used(helper))
+    names = [f"{each.pid}{'' if was_removed(each.name) else f' ({each.name})'}" for each in busy[:_SHOWN_CHILDREN]]
+    names += [f"{len(busy) - _SHOWN_CHILDREN} more"] * (len(busy) > _SHOWN_CHILDREN)
+    if len(names) == 1:
+        return f"its child process {names[0]} is busy"
+    return f"its child processes {', '.join(names)} are busy" if names else CHILDREN_BUSY
+
+
+def _is_busy(process: Process) -> bool:
+    return cores_used(process) >= BUSY or any(describe_delay(process, thread) for thread in observed.threads(process))
 
 
 def _waits_for_busy(process: Process) -> bool:

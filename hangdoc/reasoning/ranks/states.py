@@ -20,7 +20,6 @@ from hangdoc.reasoning.ranks.without_stack import find_rest
 from hangdoc.snapshot import Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
-_CHILDREN = "its child processes are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -194,9 +193,10 @@ def _judge_standing_thread(
         why = "its dataloader workers are busy"
         return replace(working, state="loading-data", why=why, work=why)
     if state == "waiting-child" and movement.children_transfer(helpers):
-        return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
+        why = "its child processes read or write files"
+        return replace(working, state="computing", why=why, work=why)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
-        return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
+        return replace(working, state="computing", why=movement.CHILDREN_BUSY, work=movement.CHILDREN_BUSY)
     # It waits for a future, a queue or a lock.
     if isinstance(hold, Elsewhere) and (work := _describe_busy_threads(process, thread)) is not None:
         return replace(working, state="computing", why=work, work=work)

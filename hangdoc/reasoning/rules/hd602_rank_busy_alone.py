@@ -72,6 +72,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import GetsRequests, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks.movement import CHILDREN_BUSY, describe_children
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.rules.sentences import describe_poll
 from hangdoc.reasoning.text import children, next_steps, words
@@ -85,6 +86,7 @@ _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should se
 @about(Works)
 def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
     first, blamed = blockage.awaited[0].first, blockage.culprits
+    what = describe_children(run.helpers(first)) if kind.what == CHILDREN_BUSY else kind.what
     repeated = first.why.removeprefix("uses ") in kind.what
     return Draft(
         confidence=0.85 if kind.certain else 0.75,
@@ -96,7 +98,7 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
             Evidence(
                 first.rank,
                 "cpu",
-                kind.what if repeated else f"{first.why}; {kind.what}",
+                what if repeated else f"{first.why}; {what}",
             ),
             *words.stacks(run, blockage.waiting),
         ],
