@@ -184,8 +184,10 @@ def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -
     wrong = differs and standing == "must agree"
     if differs and standing in ("unknown", "should agree"):
         standing, why = "suspicious", f"training arguments differ: {why}"
+    elif standing == "suspicious" and differs:
+        why = f"{why}: ranks with different amounts of data hang (HD101)"
     elif standing == "suspicious":
-        why = f"{why}: ranks with different amounts of data hang (HD101)" if differs else why
+        standing = "unknown"
     return Row(name=written, origin="argument", standing=standing, values=values, why=why, wrong=wrong)
 
 

@@ -205,6 +205,12 @@ def test_the_rendezvous_variables_of_two_scripts(lines: tuple[str, str], standin
         assert (row.standing, row.wrong, row.values) == (standing, wrong and disagree, values)
 
 
+@pytest.mark.parametrize(("other", "standing"), [("/d/b", "suspicious"), ("/d/a", "unknown")])
+def test_only_data_that_differs_is_suspicious(other: str, standing: str) -> None:
+    line = "torchrun --nnodes 2 --node-rank {} --master-addr a train.py --data {}"
+    assert rows(line.format(0, "/d/a"), line.format(1, other))["--data"].standing == standing
+
+
 def test_an_uneven_accumulation_is_said() -> None:
     line = launches(WIRED.replace("--total-batch-size=4096", "--total-batch-size=5000"))
     assert "not an integer" in dict(derived([*line, *line]))["accumulation"]
