@@ -317,7 +317,7 @@ def _for_pipe(waiter: Waiter) -> ThreadWait | None:
     if waiter.reads_pipe:
         others = waiter.other_holders(file) if file.holders is not None else None
         children = {helper.pid for helper in waiter.helpers}
-        own = others is not None and all(holder.pid in children for holder in others)
+        own = others is not None and bool(children) and all(holder.pid in children for holder in others)
         related = children | {waiter.process.ppid}
         outside = all(
             holder.accepts or (holder.waits_for_events and holder.pid not in related) for holder in others or ()

@@ -144,6 +144,12 @@ _REMEDIES: dict[type[Hold], str] = {
     ProgramOver: _PROGRAM_OVER,
 }
 """For what needs no more than its kind."""
+_ABANDONED: dict[type[Hold], str] = {
+    AtSharedLock: "The processes that could release the lock have ended. Find out why.",
+    ReadsPipe: "Find out why the processes that could write have ended. Unless the pipe is that of a queue, close its write end "
+    "in the rank once the writer has it: the read then ends with the writer.",
+}
+"""Where nobody is left who could end the wait."""
 _TO_FIND = {
     "lock": "which process keeps the lock",
     "condition": "why no process notifies the condition or sets the event",
@@ -447,8 +453,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
             return _let_read(sender.sends_to[-1])
         case OnNetwork(serves=True, sends=True):
             return "The client does not read what the rank sends. End it, and give the write a timeout."
-        case AtSharedLock(ends="never"):
-            return "The processes that could release the lock have ended. Find out why."
+        case ForOthers(ends="never") if type(kind) in _ABANDONED:
+            return _ABANDONED[type(kind)]
         case AtSharedLock(holders=holders, in_queue=in_queue, of=of) if holders:
             what = "why nothing is taken from the queue" if in_queue else _TO_FIND[of]
             return f"Find out {what}: look at {describe_holders(holders)}."
