@@ -125,3 +125,15 @@ def test_the_option_that_sets_the_variable_of_a_condition() -> None:
     finding = only_finding(at(0, 0.0, *backward()), at(1, 0.01, *c10d("broadcast")))
     assert (finding.code, finding.culprits) == ("HD203", (1,))
     assert "`--aux-loss` is 0.01 on rank 1, not given on rank 0" in [line.text for line in finding.evidence]
+
+
+def test_calls_of_its_own_that_met_those_of_the_next_step_by_chance() -> None:
+    """Rank 0 validates, and its first two calls are as large as those of rank 1's next step: only the third one differs."""
+    usual = [form("all_gather", 15), form("all_gather", 15), form("all_reduce", 16)] * 8
+    validates = frame("main", 30, conditions=("step % 8 == 7 and rank == 0",))
+    finding = only_finding(
+        recorded(0, [*usual, *[form("all_gather", 30)] * 3], *c10d("all_gather"), validates),
+        recorded(1, [*usual, *usual[:3]], *c10d("all_reduce"), frame("main", 16)),
+    )
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+    assert finding.summary.startswith("only rank 0 called all_gather (inside `if step % 8 == 7 and rank == 0`)")

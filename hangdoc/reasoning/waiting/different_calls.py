@@ -255,8 +255,7 @@ def _explain_odd_side(
             reason = f"only {who} called {called}, in {frame.function} under `{test}`"
             return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
     if record is not None and not record.skipped and _has_passed(mine, record):
-        site = record.call.site
-        reason = f"only {who} called {called}" + (f" at {site.file}:{site.line}" if site is not None else "")
+        reason = f"only {who} called {called}{_describe_site(record.call, mine, theirs)}"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     passed = record is not None and is_ahead(mine.first, theirs.first)
     if record is not None and (record.skipped or passed):
@@ -272,6 +271,16 @@ def _explain_odd_side(
         else f"{do(odd, 'differs', 'differ')} from all others"
     )
     return Mismatch(parts=parts, reason=reason, ends=ends)
+
+
+def _describe_site(call: Call, mine: Class, theirs: Class) -> str:
+    """The condition around a call of the odd ranks if they now wait at its line; else its line, if that is known."""
+    site, at = call.site, mine.first.frame
+    if site is not None and at is not None and (site.path, site.line) == (at.file, at.line):
+        condition = conditions.find_own_condition(mine.first, [theirs.first])
+        if condition is not None:
+            return f" (inside `if {condition}`)"
+    return f" at {site.file}:{site.line}" if site is not None else ""
 
 
 def _has_passed(part: Class, record: Odd) -> bool:
