@@ -5,6 +5,9 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import CallForm, Counter, Frame, Loop, Process, Progress
+
+
+from hangdoc.snapshot import CallForm, Frame, Loop, Process
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -137,3 +140,40 @@ def test_calls_of_its_own_that_met_those_of_the_next_step_by_chance() -> None:
     )
     assert (finding.code, finding.culprits) == ("HD203", (0,))
     assert finding.summary.startswith("only rank 0 called all_gather (inside `if step % 8 == 7 and rank == 0`)")
+
+
+ROUNDS = Loop(line=10, end_line=20, header="for s in range(1, 1000)", counters=("s",), every=1, start=1)
+EACH = Loop(line=4, end_line=5, header="for part in parts", advances=("part",))
+
+
+def _in_round(number: int, s: int, calls: list[CallForm], *stack: Frame, line: int) -> Process:
+    main = frame("main", line, loops=(ROUNDS,), locals=(local("s", s),))
+    return recorded(number, calls, *stack, main, world=3)
+
+
+def _reduces_in(round_of_rank_1: int) -> Finding:
+    """Rank 1 waits in its 37th reduction. The others made 36, two in each of 18 rounds, and wait in a barrier."""
+    usual = [form("all_reduce", 5)] * 36
+    reduces = (*c10d("all_reduce"), frame("reduce", 5, loops=(EACH,)))
+    return only_finding(
+        _in_round(0, 18, [*usual, form("barrier", 19)], *c10d("barrier"), line=19),
+        _in_round(1, round_of_rank_1, [*usual, form("all_reduce", 5)], *reduces, line=12),
+        _in_round(2, 18, [*usual, form("barrier", 19)], *c10d("barrier"), line=19),
+    )
+
+
+def test_as_many_calls_in_fewer_rounds_are_more_calls_in_a_round() -> None:
+    finding = _reduces_in(13)
+    assert (finding.code, finding.culprits) == ("HD207", (1,))
+    assert finding.summary.startswith(
+        "rank 1 makes 3 calls of all_reduce (train.py:5) in each round of `for s in range(1, 1000)`, ranks 0, 2 make 2; "
+        "rank 1 has completed 12 rounds, ranks 0, 2 have completed 17"
+    )
+    assert "`for part in parts`" in finding.remedy
+
+
+def test_as_many_calls_in_nearly_as_many_rounds_show_no_number_per_round() -> None:
+    """Rank 1 left out a call in some round; or nothing is known of its rounds, as it is in its first one."""
+    for round_of_rank_1 in (19, 1, 0):
+        finding = _reduces_in(round_of_rank_1)
+        assert (finding.code, finding.culprits) == ("HD203", (1,))

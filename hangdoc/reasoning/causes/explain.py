@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import IntEnum
 
-from hangdoc.reasoning.causes import disagreements, hardware, launches, loops, network, signals
+from hangdoc.reasoning.causes import disagreements, hardware, launches, loops, network, rounds, signals
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Stopped, WaitsForInput
@@ -42,6 +42,7 @@ _ANYWHERE: dict[Provider, Strength] = {
     launches.find_orphans: Strength.FAULT,
     network.find_dead_link: Strength.NO_REPLY,
     disagreements.find_divergence: Strength.RECORDED,
+    rounds.find_calls_per_round: Strength.RECORDED,
     loops.find_less_data: Strength.PARTED,
     loops.find_counted_data: Strength.PARTED,
     disagreements.find_setting: Strength.SETTING,

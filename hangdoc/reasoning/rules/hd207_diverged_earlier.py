@@ -41,12 +41,15 @@ together.
 
 It reads torch's record of each rank's last calls (operation, sizes, call site)
 and compares them number by number. It reports a difference only if the calls
-match with the shift from one number on to the end and agreed before it.
+match with the shift from one number on to the end and agreed before it. Calls
+of one line and one size show no shift. Then the counters of the loop may: if one
+rank has made as many calls in 18 rounds as another in 24, and both numbers per
+round are whole, one of them makes more calls in each round.
 
 ## When it can be wrong
 
-All calls come from one line and have one size: then nothing shows a shift. If
-the first difference is older than the record (2,000 calls by default), only the
+All calls come from one line and have one size, and no counter of the loop was
+read: then nothing shows a shift. If the first difference is older than the record (2,000 calls by default), only the
 shift is reported, and only if most ranks agree. Two calls that alternate look
 the same for ranks that were shifted by one call and for ranks that call them in
 another order. Then the finding is another one, with a low score and a line about
@@ -61,7 +64,9 @@ same if there are only two ranks.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
+from hangdoc.program import around
 from hangdoc.reasoning.causes.disagreements import DivergedEarlier
+from hangdoc.reasoning.causes.rounds import CallsPerRound
 from hangdoc.reasoning.ledger.history import FirstDifference
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
@@ -78,6 +83,26 @@ def describe_shift(run: Run, blockage: Blockage, cause: DivergedEarlier) -> Draf
         remedy=f"{_find_out(difference)} Make every rank call the same collectives in the same order. Do not use what was "
         "trained since.",
         first_difference=job_views.first_difference(cause.group, difference),
+    )
+
+
+@about(CallsPerRound)
+def describe_calls_per_round(run: Run, blockage: Blockage, cause: CallsPerRound) -> Draft:
+    values = cause.counts.values
+    (most, with_most), (fewest, with_fewest) = max(values), min(values)
+    name = f"{cause.call.op} ({call_words.place_of(cause.call)})"
+    done = [f"{words.have(ranks)} completed {cause.rounds[ranks[0]]}" for ranks in (with_most, with_fewest)]
+    frame = cause.inside.frame
+    inner = around(frame)[-1:] if frame is not None else []
+    loops = [f" of `{loop.header}`" for loop in inner if loop != cause.view.loop]
+    return Draft(
+        confidence=0.93,
+        summary=f"{words.do(with_most, 'makes', 'make')} {call_words.count(most)} of {name} in each round of "
+        f"`{cause.view.loop.header}`, {words.do(with_fewest, 'makes', 'make')} {fewest}; {done[0]} rounds, {done[1]}",
+        evidence=words.stacks(run, (*blockage.awaited, *blockage.waiting)),
+        remedy=f"Find out why {words.do(with_most, 'makes', 'make')} more of these calls in a round than "
+        f"{words.ranks(with_fewest)}: compare the number of rounds{''.join(loops)} and the sizes. Make as many calls on every "
+        "rank. Do not use what was trained since: the calls of different rounds have met.",
     )
 
 
