@@ -21,6 +21,10 @@ _OF_MACHINES = regex(
 _OF_ACTORS = regex(r"ray::[A-Za-z_]{1,80}\d{0,3}(?:\.[A-Za-z_]{1,80}\d{0,3})?")
 """The class of an actor of Ray, and its method: names of functions, as stacks have them."""
 _PROGRAM = regex(r"[A-Za-z][A-Za-z_.+-]{0,14}\d{0,2}(?:\.\d{1,2}){0,2}|s[35]cmd|[a-z]7z|7z\w?|bzip2|sha\d+sum|md5sum")
+_KNOWN_PROGRAMS = frozenset({
+    "cc1plus", "clang++", "containerd-shim", "gcc", "gdb", "jupyter-lab", "lldb", "nvcc", "pdb", "scp", "sshd", "zsh",
+})  # fmt: skip
+"""Programs that debug, compile or copy, and shells, whose names do not look like words."""
 _KERNEL_LENGTH = 15
 """The kernel cuts the names of threads to this (TASK_COMM_LEN)."""
 
@@ -59,6 +63,6 @@ def _part(part: str, *, cut: bool) -> str:
 @lru_cache(1024)
 def program(name: str) -> str:
     """The short name of a process, which is its program's unless it has set another one."""
-    if _PROGRAM.fullmatch(name) and is_plain(name.replace("_", "-"), 1):
+    if name in _KNOWN_PROGRAMS or (_PROGRAM.fullmatch(name) and is_plain(name.replace("_", "-"), 1)):
         return name
     return thread(name)

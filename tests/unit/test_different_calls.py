@@ -5,9 +5,6 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import CallForm, Counter, Frame, Loop, Process, Progress
-
-
-from hangdoc.snapshot import CallForm, Frame, Loop, Process
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 

@@ -14,6 +14,7 @@ from hangdoc import redact
 from hangdoc.observe.stacks.pyspy import parse
 from hangdoc.redact import names_a_secret
 from hangdoc.redact.patterns import random_looking
+from hangdoc.redact.titles import program
 from hangdoc.snapshot import (
     Environment,
     Frame,
@@ -488,3 +489,8 @@ def test_what_names_a_served_model_and_its_processes_is_kept(words: tuple[str, .
     kept = redact.argv(words)
     assert kept[-1] == shown
     assert redact.argv(kept) == kept
+
+
+@pytest.mark.parametrize(("name", "shown"), [("gdb", "gdb"), ("cc1plus", "cc1plus"), ("zqxwvut", "<str>")])
+def test_programs_whose_names_do_not_look_like_words(name: str, shown: str) -> None:
+    assert program(name) == shown
