@@ -24,6 +24,7 @@ from hangdoc.reasoning.model.holds import (
     EngineOrphaned,
     EngineStopped,
     GetsRequests,
+    InHandler,
     OnNetwork,
     ProgramOver,
     ReadsPipe,
@@ -153,6 +154,7 @@ def doing(rank: Rank) -> str:
             | EngineOrphaned()
             | EngineStopped()
             | GetsRequests()
+            | InHandler()
             | OnNetwork()
             | Serves()
         ):

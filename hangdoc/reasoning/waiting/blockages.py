@@ -32,6 +32,7 @@ from hangdoc.reasoning.model.holds import (
     GetsRequests,
     Hold,
     InFile,
+    InHandler,
     InStore,
     OnNetwork,
     ReadsPipe,
@@ -531,6 +532,7 @@ _TELLING = (
     EngineOrphaned,
     EngineStopped,
     GetsRequests,
+    InHandler,
 )
 
 
