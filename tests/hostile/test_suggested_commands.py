@@ -62,7 +62,7 @@ def commands_of(snapshot: Snapshot) -> Iterator[tuple[Finding, str]]:
 
 
 _CONSTANT = {"hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc",
-             "dmesg -T | grep -i -E 'oom|killed process' | tail"}  # fmt: skip
+             "dmesg -T | grep -i -E 'oom|killed process|segfault|traps:' | tail"}  # fmt: skip
 
 
 @pytest.mark.parametrize("evil", EVIL)

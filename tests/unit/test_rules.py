@@ -552,7 +552,9 @@ def test_a_worker_at_a_lock_that_nobody_can_release(busy: float, verdict: str) -
     worker = helper(7, 101, clocks=clocks, stack=at_lock, stack_before=at_lock)
     logs = FileBytes(read_bytes=0, written_bytes=12_000_000)
     young = snapshot(in_loop(0, 4), rank(1, *LOADER, train(10), files=logs), worker, silence=2.0)
-    assert job(young).verdict == verdict
+    found = job(young)
+    assert found.verdict == verdict
+    assert ("os.fork copies a held lock" in str(of("HD103", found))) is (verdict == "hung")
 
 
 def test_a_straggler_says_in_which_stage() -> None:

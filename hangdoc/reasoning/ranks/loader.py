@@ -3,7 +3,7 @@ none."""
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -87,7 +87,10 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     # All workers must wait without an end: another one may deliver a batch.
     never = len(stuck) == len(workers) and all(each is not None and each.ends == "never" for each in waits)
     ends: Ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
-    return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, ends=ends, holders=holders)
+    fault: Literal["inherited", "waits"] = "inherited" if _is_at_dead_lock(worker) else "waits"
+    return WaitsForLoader(
+        about=about, certainty=likely, worker=worker, shown=shown, ends=ends, holders=holders, fault=fault
+    )
 
 
 def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None:

@@ -71,6 +71,8 @@ _REMEDIES = {
     "gone": "Find out how the workers ended: read their last output and the kernel log. Then restart the run.",
     "forked": "Do not fork while other threads run: give the DataLoader multiprocessing_context='forkserver' or 'spawn'. With "
     "persistent_workers=True it forks once, and not in each epoch.",
+    "inherited": "os.fork copies a held lock, but not the thread that holds it. Make the lock in the worker (worker_init_fn), "
+    "make the DataLoader's iterator before the thread starts, or give it multiprocessing_context='forkserver' or 'spawn'.",
     "starved": "Give the workers CPU: start fewer of them (num_workers), or fewer other processes on this host.",
 }
 """By what is wrong with the workers."""

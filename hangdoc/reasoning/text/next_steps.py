@@ -108,8 +108,9 @@ def continue_after_signal(pids: Sequence[int], by: str) -> tuple[Command, ...]:
     return (command("kill", "-CONT", *map(str, pids)),) if by == "signal" and pids else ()
 
 
-KERNEL_LOG = constant("dmesg -T | grep -i -E 'oom|killed process' | tail")
-"""The command that shows whether the kernel has killed a process for its memory."""
+KERNEL_LOG = constant("dmesg -T | grep -i -E 'oom|killed process|segfault|traps:' | tail")
+"""The command that shows whether the kernel has killed a process for its memory, or reported a fault of its code (`traps:` is a
+general protection fault, an invalid instruction or a division by zero)."""
 
 _REFUSED = ("permission denied", "ptrace")
 """In the reason for which a stack could not be read: rights are missing."""
