@@ -43,6 +43,8 @@ CALLS_PROGRAM = (
 SPAWNED = Function("torch/multiprocessing/spawn.py", "_wrap")
 """Runs the user's function in a process that `mp.spawn` has started; `i` is the rank."""
 SPAWN = SPAWNED.file
+MODULE_CALL = Function("torch/nn/modules/module.py", "_wrapped_call_impl")
+"""What `module(x)` calls."""
 
 # --- torch.distributed
 DISTRIBUTED = "/torch/distributed/"

@@ -34,7 +34,7 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 from tests.rules.shapes import in_loop, steps
-from tests.unit.builders import LOOP, c10d, frame, helper, local, rank, silent, snapshot, stack, train
+from tests.unit.builders import LOOP, TORCH, c10d, frame, helper, local, rank, silent, snapshot, stack, train
 from tests.unit.recordings import T0_US, history_of, recorder
 
 ENDLESS = Loop(line=40, end_line=60, header="while True", counters=("tries",), advances=("tries",))
@@ -965,3 +965,21 @@ def test_the_busy_children_of_a_rank_are_named() -> None:
     found = job(snapshot(in_loop(0, 4), waits, *children))
     assert told(found) == ("waiting", "working")
     assert "its child processes 8, 7 (cc1plus) are busy" in [line.text for line in found.findings[0].evidence]
+
+
+@pytest.mark.parametrize(
+    ("header", "state"),
+    [
+        ("for block in self.blocks", "computing"),
+        ("for _ in range(length)", "computing"),
+        ("for x in self.pipeline(rows)", "loading-data"),
+        ("for x in enumerate(self.pipelines[0](rows))", "loading-data"),
+    ],
+)
+def test_a_module_in_the_body_of_a_loop_of_one_line_loads_no_data(header: str, state: str) -> None:
+    """The line that calls a module of a ModuleList does not name its function; a module may also make what a loop reads."""
+    loop = Loop(line=8, end_line=8, header=header)
+    calls = frame("Module._wrapped_call_impl", 1778, f"{TORCH}nn/modules/module.py")
+    runs = frame("forward", 8, source=f"{header}: h = block(h, m)", loops=(loop,))
+    found = job(snapshot(*(rank(number, frame("add", 3), calls, runs, cpu=0.9) for number in range(2))))
+    assert found.ranks[0].state == state

@@ -14,6 +14,7 @@ from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
+from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Frame, Holder, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
@@ -21,6 +22,8 @@ _FORK = file_names.Function("multiprocessing/popen_fork.py", "_launch")
 """Of Python's library: it calls os.fork, and in the child what the process is to do."""
 _FORK_SECONDS = 0.9
 """A child process that is at rest in os.fork for so long does not come back. A window is a little shorter than a second."""
+_CALLED = regex(r"([\w\])]+)\(")
+_CALL_NO_MODULE = {"enumerate", "len", "range", "reversed", "zip"}
 
 
 class Waiting(NamedTuple):
@@ -180,9 +183,14 @@ def find_consumers(thread: PythonThread | None) -> list[Frame]:
 
 
 def _is_in_body(frame: Frame, loop: Loop, called: Sequence[Frame]) -> bool:
-    """Whether a frame is in the body of a loop of one line: `for block in model: fully_shard(block)`, in `fully_shard`."""
+    """Whether a frame is in the body of a loop of one line: `for block in model: fully_shard(block)`, in `fully_shard`, or
+    `for block in self.blocks: x = block(x)`, in a module: which no header calls that calls only Python's own functions."""
     body = (frame.source or "").partition(f"{loop.header}:")[2]
-    return any(f"{file_names.bare_name(inner.function)}(" in body for inner in called)
+    if any(f"{file_names.bare_name(inner.function)}(" in body for inner in called):
+        return True
+    next_in = called[-1]
+    in_module = file_names.MODULE_CALL.is_at(next_in.file, next_in.function)
+    return in_module and "(" in body and set(_CALLED.findall(loop.header)) <= _CALL_NO_MODULE
 
 
 def calls_method(frame: Frame) -> bool:
