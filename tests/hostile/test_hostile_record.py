@@ -114,7 +114,7 @@ def texts_nowhere(victim: Victim) -> dict[int, bytes]:
     return victim.in_each_entry(LAYOUT.name, NOWHERE, 60_000)
 
 
-REFUSED = {huge, elsewhere, other_times}
+REFUSED = (huge, elsewhere, other_times)
 ATTACKS = (*REFUSED, circle, vast_shapes, no_tracebacks, endless_tracebacks, no_codes, texts_nowhere)
 
 
