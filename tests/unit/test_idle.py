@@ -286,44 +286,6 @@ def test_who_accepts_connections_is_idle_and_a_dead_child_is_shown(call: str, en
     assert ("child process 70 is dead: exited with code 1" in str(finding.evidence)) is ended
 
 
-ROUND = Loop(line=1, end_line=30, header="while True")
-
-
-@pytest.mark.parametrize(
-    ("handler", "loops", "between", "verdict"),
-    [
-        ("except Exception", (), "/lib/python3.11/socket.py", "hung"),
-        ("r == 0", (), "/lib/python3.11/socket.py", "waiting"),
-        ("except ConnectionError", (ROUND,), "/lib/python3.11/socket.py", "waiting"),
-        ("except ImportError", (), "/site-packages/fallback/server.py", "waiting"),
-    ],
-    ids=["debugger", "no handler", "connects again", "other server"],
-)
-def test_who_accepts_a_connection_in_the_handler_of_an_exception_is_not_idle(
-    handler: str, loops: tuple[Loop, ...], between: str, verdict: str
-) -> None:
-    """A remote debugger, unless the handler is in the loop of a server, or starts one."""
-    listener = AwaitedFile(kind="socket", name="socket:[7]", inode=7)
-    frames = (
-        frame("accept", 294, between, library=True),
-        frame("post_mortem", 7),
-        frame("main", 22, conditions=("args.debug", handler), loops=loops),
-    )
-    waits = rank(0, *frames, kernel={"syscall": "accept4", "files": (listener,)})
-    sockets = silent(2, 90.0)
-    port = replace(
-        sockets.connections[-1], pid=waits.pid, inode=7, state="LISTEN", local_address="::1", local_port=4444
-    )
-    connections = Connections(connections=(*sockets.connections, port))
-    (job,) = diagnose(snapshot(waits, rank(1, *c10d("all_reduce"), frame("help", 9)), connections=connections)).jobs
-    (finding,) = job.findings
-    assert (job.verdict, finding.code) == (verdict, "HD202" if verdict == "hung" else "HD602")
-    if verdict == "hung":
-        handles = "handling an exception (`except Exception` at me/train.py:22), and waiting for requests on ::1:4444"
-        assert finding.culprits == (0,) and handles in finding.summary
-        assert "If it has opened a debugger" in finding.remedy
-
-
 INOTIFY = KernelThread(
     tid=70, name="watcher", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="poll",
     files=(AwaitedFile(kind="other", name="anon_inode:inotify"),),

@@ -74,7 +74,6 @@ NETWORK = frozenset(
     ["connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "poll", "ppoll",
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
 )  # fmt: skip
-ACCEPT = frozenset({"accept", "accept4"})
 EPOLL = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 EVENT_LOOP = EPOLL | {"poll", "ppoll", "pselect6", "select"}
 RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}

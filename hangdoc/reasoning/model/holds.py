@@ -362,18 +362,6 @@ class Serves(Hold, frozen=True, kw_only=True):
         return f"waiting for {self.what} on {self.address}"
 
 
-class InHandler(Hold, frozen=True, kw_only=True):
-    """It handles an exception that has ended its loops, and waits there for a connection: a debugger may have opened the port."""
-
-    NAME = "in-handler"
-    handler: str
-    """`except ValueError at train.py:9`."""
-    serves: Serves
-
-    def __str__(self) -> str:
-        return f"handling an exception ({self.handler}), and {self.serves}"
-
-
 class EngineLock(NamedTuple):
     """A lock for which a thread of an engine waits. Its other threads may still serve, and a consumer may hold one while it waits
     for work."""

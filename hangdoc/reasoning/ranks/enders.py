@@ -5,17 +5,15 @@ connection is in the wait itself (`holds.ForOthers`); here are those that may en
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from hangdoc.phrases import duration
-from hangdoc.program import around
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import STOPPED_BY_SIGNAL, awaited_from_outside, stopped_by
-from hangdoc.reasoning.evidence.stack import short, user_frames
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
@@ -28,7 +26,6 @@ from hangdoc.reasoning.model.holds import (
     ForOthers,
     GetsRequests,
     Hold,
-    InHandler,
     OnNetwork,
     ReadsPipe,
     Serves,
@@ -46,11 +43,10 @@ from hangdoc.reasoning.ranks.thread_waits import (
     find_unix_server,
     waits_for_children,
 )
-from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Connection, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import Function
 from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
 
-_SOCKETS = "/socket.py"
 _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
 _BY_THREADS = (Elsewhere, ReadsPipe)
@@ -75,7 +71,7 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     """A wait with what ends it: by itself, if a thread or process that may end it works or continues soon; or else the seconds
     that those which sleep need for a turn."""
     if isinstance(wait.hold, Serves):
-        return _find_stuck_handler(waiter) or _find_end_of_loops(waiter, wait.hold) or wait
+        return _find_stuck_handler(waiter) or wait
     if wait.hold.ends != "by-itself" and (for_engine := _find_end_by_engine(waiter, wait)) is not None:
         return for_engine
     if wait.hold.ends != "unknown":
@@ -110,25 +106,6 @@ def _find_stuck_handler(waiter: Waiter) -> ThreadWait | None:
         if lock is not None and lock.ends == "never":
             return ThreadWait("waiting-lock", lock.what, lock)
     return None
-
-
-def _find_end_of_loops(waiter: Waiter, serves: Serves) -> ThreadWait | None:
-    """The wait for a single connection in the handler of an exception that no loop is around: no server comes back there. Only
-    Python's own sockets are in between: other libraries have loops that are not known."""
-    own = user_frames(waiter.thread)
-    handler = next((frame for frame in own if _find_except(frame)), None)
-    if handler is None or waiter.call not in system_calls.ACCEPT or any(map(around, own)):
-        return None
-    inner = takewhile(lambda frame: frame is not handler, waiter.thread.frames)
-    if not all(frame in own or frame.native or frame.file.endswith(_SOCKETS) for frame in inner):
-        return None
-    hold = InHandler(handler=f"`{_find_except(handler)}` at {short(handler.file)}:{handler.line}", serves=serves)
-    return ThreadWait("waiting-io", str(hold), hold)
-
-
-def _find_except(frame: Frame) -> str | None:
-    """The innermost handler of an exception around the line of a frame, in its source: `except ValueError`. None for none."""
-    return next((each for each in reversed(frame.conditions or ()) if each.split(" ", 1)[0] == "except"), None)
 
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:

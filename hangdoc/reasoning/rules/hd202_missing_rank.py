@@ -96,7 +96,6 @@ from hangdoc.reasoning.model.holds import (
     GetsRequests,
     Hold,
     InEventLoop,
-    InHandler,
     InStore,
     OnNetwork,
     ProgramOver,
@@ -129,10 +128,6 @@ _LEFT_REQUEST = (
     "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
     "ranks."
 )
-_FAILED = (
-    "Look at its log: an exception has ended its loop. If it has opened a debugger at that address, connect to it (nc). Else let "
-    "the exception end the rank, so that the launcher stops the others."
-)
 _FORKED = (
     "os.fork copies locks, but no threads: fork before other threads start, or start the child with subprocess or with "
     "multiprocessing's start method spawn."
@@ -145,7 +140,6 @@ _REMEDIES: dict[type[Hold], str] = {
     AtOwnQueue: _NO_PRODUCER,
     GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
-    InHandler: _FAILED,
     InStore: _FIND_SETTER,
     ProgramOver: _PROGRAM_OVER,
 }
@@ -185,7 +179,6 @@ _WAITS_TOO_LONG = (
     Elsewhere,
     GetsRequests,
     InEventLoop,
-    InHandler,
     InStore,
     OnNetwork,
     ProgramOver,

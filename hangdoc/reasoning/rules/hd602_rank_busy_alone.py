@@ -48,8 +48,7 @@ workers of Ray execute meanwhile. A rank is also idle if the processes at the ot
 end of its pipe or its shared memory wait for events or connections. The score is
 lower if nothing shows who makes what it waits for. For example, all ranks poll and
 none waits for another one, or all wait for a key that a client of the store may set.
-Or the others were given more time than any default of torch. A rank that accepts a
-connection in the handler of an exception, with no loop around, is not idle.
+Or the others were given more time than any default of torch.
 
 ## When it can be wrong
 

@@ -24,7 +24,6 @@ from hangdoc.reasoning.model.holds import (
     EngineOrphaned,
     EngineStopped,
     GetsRequests,
-    InHandler,
     OnNetwork,
     ProgramOver,
     ReadsPipe,
@@ -154,7 +153,6 @@ def doing(rank: Rank) -> str:
             | EngineOrphaned()
             | EngineStopped()
             | GetsRequests()
-            | InHandler()
             | OnNetwork()
             | Serves()
         ):

@@ -32,7 +32,6 @@ from hangdoc.reasoning.model.holds import (
     GetsRequests,
     Hold,
     InFile,
-    InHandler,
     InStore,
     OnNetwork,
     ReadsPipe,
@@ -532,7 +531,6 @@ _TELLING = (
     EngineOrphaned,
     EngineStopped,
     GetsRequests,
-    InHandler,
 )
 
 
