@@ -423,26 +423,6 @@ def test_the_launcher_of_another_run_ends_no_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_cache")
-def test_a_rank_of_another_run_that_sleeps_makes_no_file(tmp_path: Path) -> None:
-    """Two runs were started from one directory."""
-    program = tmp_path / "torchrun"
-    starts = "import subprocess, sys\nrank = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])\n"
-    program.write_text(starts + "print(rank.pid, flush=True)\nrank.wait()")
-    words = [sys.executable, str(program), "--nproc-per-node", "2", "train.py"]
-    loop = Loop(line=1, end_line=9, header="while not os.path.exists(path)")
-    with subprocess.Popen(words, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE) as other:
-        try:
-            assert other.stdout is not None
-            waits_in(int(other.stdout.readline()), "clock_nanosleep")
-            with child("import time; time.sleep(99)", cwd=tmp_path) as rank:
-                looks = stack(frame("wait_for", 7, loops=(loop,)))
-                found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), looks, frozenset())
-        finally:
-            os.killpg(other.pid, signal.SIGKILL)
-    assert found == ()
-
-
-@pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize("for_files", [True, False])
 def test_a_rank_of_another_run_may_only_make_files(for_files: bool, tmp_path: Path) -> None:
     """It works in the directory of a rank that polls, below a launcher that a script has started."""

@@ -77,8 +77,9 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     if kernel.sleep_seconds is None:
         return processes_at_work.connected(proc, pid, observed) or processes_at_work.stopped(proc, pid, observed)
     for_files = any(tests_files(loop) for frame in main.frames for loop in around(frame))
-    at_work = processes_at_work.of_job(proc, pid, observed, for_files=for_files)
-    return at_work or processes_at_work.asleep(proc, pid, observed)
+    return processes_at_work.of_job(proc, pid, observed, for_files=for_files) or processes_at_work.asleep(
+        proc, pid, observed, for_files=for_files
+    )
 
 
 def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:

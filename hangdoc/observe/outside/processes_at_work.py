@@ -166,11 +166,11 @@ def of_job(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: b
     return _find_busy(proc, _find_beside(proc, waiting, observed, for_files=for_files), waiting, _BUSY)
 
 
-def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+def asleep(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:
     """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
-    for. A rank of another run that sleeps waits for its own."""
+    for."""
     period = file_holders.period()
-    others = _find_beside(proc, waiting, observed, for_files=False)
+    others = _find_beside(proc, waiting, observed, for_files=for_files)
     others -= frozenset(process_table.read_ancestry(proc, waiting))
     others -= _find_bystanders(proc, period)
     holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False))
