@@ -1,5 +1,7 @@
 """Cycles of calls: exactly one kind, and the right ranks to blame."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,6 +9,8 @@ from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     AwaitedFile,
+    Connection,
+    Connections,
     Exit,
     Frame,
     Group,
@@ -19,7 +23,7 @@ from hangdoc.snapshot import (
     Stack,
     Transfer,
 )
-from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, stack
+from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, silent, snapshot, stack
 
 
 def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
@@ -415,10 +419,34 @@ MONITOR = PythonThread(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("other", "reply"), [(None, True), (MONITOR, True), (ACCEPTS, False)])
-def test_a_rank_asks_a_rank_that_waits_for_it(other: PythonThread | None, reply: bool) -> None:
-    """Rank 1 waits for a reply on a connection to rank 0, which never accepts it: it waits in a barrier for rank 1. A thread of
-    rank 0 that accepts connections would reply."""
+def _connection(pid: int, local: int, remote: int, **more: Any) -> Connection:
+    return Connection(
+        **{
+            "pid": pid, "namespace": "net:[1]", "state": "ESTABLISHED", "local_address": "127.0.0.1", "local_port": local,
+            "remote_address": "127.0.0.1", "remote_port": remote, "receive_queue_bytes": 0, "send_queue_bytes": 0,
+            "bytes_moved": 0, "last_sent_ms": 60_000, "last_received_ms": 60_000, **more,
+        }
+    )  # fmt: skip
+
+
+MINE, THEIRS = _connection(101, 7000, 8000, inode=9), _connection(100, 8000, 7000)
+LISTENS = _connection(100, 8000, 0, state="LISTEN")
+
+
+@pytest.mark.parametrize(
+    ("end", "other", "reply"),
+    [
+        (replace(LISTENS, unacked=1), None, True),  # nobody has accepted the connection
+        (replace(LISTENS, unacked=1), MONITOR, True),
+        (replace(LISTENS, unacked=1), ACCEPTS, False),
+        (replace(THEIRS, receive_queue_bytes=20), None, True),
+        (THEIRS, None, False),  # it was read: a library's thread may answer
+        (replace(LISTENS, unacked=0), None, False),
+    ],
+)
+def test_a_rank_asks_a_rank_that_waits_for_it(end: Connection, other: PythonThread | None, reply: bool) -> None:
+    """Rank 1 waits for a reply on a connection to rank 0, which waits in a barrier for rank 1, and has not read what was sent. A
+    thread of rank 0 that accepts connections would reply."""
     server = Holder(pid=100, name="python3", state="S", sleeps=(3600.0,))
     socket = AwaitedFile(kind="socket", name="socket:[9]", descriptor=12, inode=9, holders=(server,))
     asks = rank(1, frame("register", 5), world=3, kernel={"syscall": "recvfrom", "files": (socket,), "timed": False})
@@ -427,12 +455,13 @@ def test_a_rank_asks_a_rank_that_waits_for_it(other: PythonThread | None, reply:
         assert isinstance(serves.stack, Stack)
         python = replace(serves.stack, threads=(*serves.stack.threads, other))
         serves = replace(serves, stack=python, stack_before=python)
-    found = job(serves, asks, waits)
+    connections = Connections(connections=(*silent(3, 60.0).connections, MINE, end))
+    (found,) = diagnose(snapshot(serves, asks, waits, connections=connections)).jobs
     assert (found.verdict, found.findings[0].code) == ("hung", "HD202")
     if reply:
         assert blamed(found) == [("owes-reply", "HD202", (0, 1), (2,))]
-        summary = "rank 1 is waiting for a reply from rank 0, and rank 0 is waiting in barrier for rank 1: neither can continue"
-        assert found.findings[0].summary == summary
+        assert found.findings[0].summary.startswith("rank 1 is waiting for a reply from rank 0")
+        assert found.findings[0].summary.endswith("rank 0 is waiting in barrier for rank 1: neither can continue")
     else:
         assert blamed(found) == [("on-network", "HD202", (1,), (0, 2))]
 

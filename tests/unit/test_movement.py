@@ -384,7 +384,7 @@ def test_a_queue_whose_thread_has_ended_is_filled_by_nobody(ended: bool) -> None
     texts = [each.text for each in finding.evidence]
     assert ("as the only Python thread, for an entry of an empty queue" in finding.summary) is ended
     assert ("rank 0 has a thread prefetch, and it has none" in texts) is ended
-    assert ("the thread that should fill the queue has probably ended" in finding.remedy) is ended
+    assert ("No thread of the rank fills the queue" in finding.remedy) is ended
     assert ("--patience" in finding.remedy) is not ended
 
 

@@ -133,8 +133,8 @@ _FORKED = (
     "multiprocessing's start method spawn."
 )
 _NO_PRODUCER = (
-    "Look at its log: the thread that should fill the queue has probably ended, by an exception. Let the thread pass its "
-    "exception on through the queue, so that the rank fails with it."
+    "No thread of the rank fills the queue. Look at its log: if the thread that should do so has ended by an exception, let it "
+    "pass that on through the queue, so that the rank fails with it."
 )
 _REMEDIES: dict[type[Hold], str] = {
     AtOwnQueue: _NO_PRODUCER,
@@ -397,7 +397,11 @@ def describe_reply(run: Run, blockage: Blockage, kind: OwesReply) -> Draft:
         f"{words.operation(owes.first)}{for_whom}: neither can continue",
         evidence=[
             *words.class_evidence([needs, owes]),
-            Evidence(owes.first.rank, "stacks", f"no other thread of it (pid {owes.first.pid}) serves that connection"),
+            Evidence(
+                owes.first.rank,
+                "sockets",
+                f"pid {owes.first.pid} has not read what was sent over that connection",
+            ),
             *words.standstill(run),
         ],
         remedy=f"Let {words.ranks(owes.ranks)} serve the connection in a thread of its own, or before the call. Give the "

@@ -67,7 +67,7 @@ def _find_ender(run: Run, classes: Parts) -> KindWithCulprits | None:
         if isinstance(hold, AtSharedLock) and hold.of == "barrier" and held_by:
             absent = Class(run.ranks[held_by[0]], tuple(held_by))
             return OutsideBarrier(absent=absent, inside=alike, ends=hold.ends), absent.ranks
-        if isinstance(hold, OnNetwork) and held_by:
+        if isinstance(hold, OnNetwork) and held_by and len(alike.ranks) == 1:
             owes = Class(run.ranks[held_by[0]], tuple(held_by))
             wait = owes.first.wait
             ends: Ends = "never" if wait is not None and wait.sure else "unknown"

@@ -12,6 +12,7 @@ from hangdoc.reasoning.model.waits import Node, Waits
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.thread_waits import may_serve_elsewhere
 from hangdoc.reasoning.waiting import graph
+from hangdoc.snapshot import Unavailable
 from hangdoc.torch_facts import call_names
 
 
@@ -42,7 +43,9 @@ def _make_node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -
     here = frozenset(rank for alike in classes for rank in alike.ranks)
     rank = classes[0].first
     if rank.wait is None:
-        return Node(classes, here, frozenset(find_enders(run, rank)) - here)
+        # Ranks at one line may wait for different peers.
+        enders = [] if isinstance(rank.hold, OnNetwork) and len(here) > 1 else find_enders(run, rank)
+        return Node(classes, here, frozenset(enders) - here)
     if rank.wait.kind == "p2p":
         peer = rank.wait.operation.peer
         if peer is not None and peer != rank.rank:
@@ -106,6 +109,7 @@ def find_enders(run: Run, rank: Rank) -> list[int]:
         peers = [peer for peer in at_none if peer is absent or not peer.waits]
     if isinstance(hold, OnNetwork):
         peers = [peer for peer in peers if len(pids) == 1 and peer is not rank and _must_reply_itself(peer)]
+        peers = [peer for peer in peers if _is_unread(run, rank, peer)]
     return sorted(peer.rank for peer in peers)
 
 
@@ -114,6 +118,32 @@ def _must_reply_itself(peer: Rank) -> bool:
     if not peer.waits or peer.moving or peer.process is None or peer.thread is None:
         return False
     return not may_serve_elsewhere(peer.process, peer.thread)
+
+
+def _is_unread(run: Run, rank: Rank, peer: Rank) -> bool:
+    """Whether what `rank` has sent over the only connection at which it waits lies unread at the end of `peer`, or `peer` has not
+    accepted the connection: then no thread of it is about to reply."""
+    host = next((host for host in run.hosts if host.name == rank.host), None)
+    kernel = kernel_thread(rank.process, rank.thread) if rank.process is not None else None
+    if host is None or kernel is None or isinstance(host.connections, Unavailable):
+        return False
+    sockets = host.connections.connections
+    inodes = {file.inode for file in kernel.files}
+    mine = [each for each in sockets if each.pid == rank.pid and each.inode in inodes and each.state == "ESTABLISHED"]
+    if len(kernel.files) != 1 or len(mine) != 1:
+        return False
+    at, to = (mine[0].local_address, mine[0].local_port), (mine[0].remote_address, mine[0].remote_port)
+    theirs = [each for each in sockets if (each.remote_address, each.remote_port) == at]
+    if theirs:
+        return all(
+            (each.local_address, each.local_port) != to or (each.pid == peer.pid and each.receive_queue_bytes > 0)
+            for each in theirs
+        )
+    # Of a socket that listens, the kernel counts the connections that nobody has accepted (sk_ack_backlog).
+    return any(
+        each.pid == peer.pid and each.state == "LISTEN" and each.local_port == to[1] and each.unacked
+        for each in sockets
+    )
 
 
 def _find_absent(run: Run, host: str, barrier: AtSharedLock) -> Rank | None:
