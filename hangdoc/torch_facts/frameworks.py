@@ -84,14 +84,12 @@ class FunctionCount(NamedTuple):
     """Its value in the first batch, if it changes when a batch begins; None if it changes when one is completed."""
     loops: int = 0
     """So many `for` loops of the function are around what it does with a batch."""
-    asks: str | None = None
-    """The function that it calls for its next batch."""
 
 
 _PROGRESS = "epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed"
 _READY, _FIT_LOOP = "epoch_loop.batch_progress.current.ready", "fit_loop.epoch_loop.batch_progress"
 _COMPLETED = "epoch_loop.batch_progress.current.completed"
-_EPOCH, _ENGINE = Function("/transformers/trainer.py", "_run_epoch"), "/ignite/engine/engine.py"
+_EPOCH = Function("/transformers/trainer.py", "_run_epoch")
 CLASS_COUNTS = (
     ClassCount(
         "transformers", "transformers.", "TrainerState", "global_step", "max_steps", "TrainerState.global_step", "5.23"
@@ -121,13 +119,6 @@ FUNCTION_COUNTS = (
     ),
     FunctionCount(
         "transformers", _EPOCH, "step", "steps_in_epoch", "Trainer._run_epoch: step", "5.23", True, first=0, loops=2
-    ),
-    *(
-        FunctionCount(
-            "ignite", function, "iter_counter", "self.state.epoch_length", "Engine: iter_counter", "0.5", True, first=1,
-            asks="__next__",
-        )
-        for function in (Function(_ENGINE, "_run_once_on_dataset_as_gen"), Function(_ENGINE, "_run_once_on_dataset_legacy"))
     ),
 )  # fmt: skip
 

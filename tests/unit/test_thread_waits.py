@@ -165,30 +165,6 @@ def test_a_child_cannot_end_while_its_queue_is_full(
         assert found.why.endswith(why) and found.hold.of_queue
 
 
-@pytest.mark.parametrize(("call", "ends"), [("futex", "never"), ("clock_nanosleep", "unknown")])
-def test_a_child_that_waits_for_its_turn_to_write_to_the_queue_reads_nothing(call: str, ends: str) -> None:
-    """Both children of a rank put entries into one queue. A child that does something else may end before, and let the rank
-    read."""
-    holders = tuple(Holder(pid=pid, name="python3", state="S") for pid in (MAIN, 200, 300))
-    full = AwaitedFile(kind="pipe", name="pipe:[7]", inode=7, descriptor=10, writes=True, holders=holders)
-    turn = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", inode=8)
-    joins = (
-        kernel(MAIN, "wait4", timed=False),
-        (frame("Process.join", 149, "/multiprocessing/process.py", library=True),),
-    )
-    threads = [
-        (kernel(200, "futex", timed=False), kernel(201, "write", full, wchan="anon_pipe_write")),
-        (kernel(300, call, timed=False), kernel(301, "futex", turn, timed=False)),
-    ]
-    children = [
-        replace(child(each[0].tid, each[0]), ppid=MAIN,
-                clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=each))
-        for each in threads
-    ]  # fmt: skip
-    hold = wait_of(process(joins, pid=MAIN), *children).hold
-    assert (isinstance(hold, BlocksItsChild), hold.ends) == (ends == "never", ends)
-
-
 AT_LOCK = frame("save", 9, source="with L: write()")
 AT_EVENT = frame("Condition.wait", 359, "/usr/lib/python3.13/threading.py", library=True, source="waiter.acquire()")
 IN_LOGGING = frame(

@@ -33,14 +33,14 @@ def counts_of_object(objects: Objects, address: int) -> list[TrainerCount]:
     ]
 
 
-def counts_of_function(objects: Objects, frame: MemoryFrame, called: str | None) -> list[TrainerCount]:
-    """The numbers in the variables of a function that runs, if it is in the table. `called`: the function that it has called."""
+def counts_of_function(objects: Objects, frame: MemoryFrame) -> list[TrainerCount]:
+    """The numbers in the variables of a function that runs, if it is in the table."""
     counts = []
     for row in FUNCTION_COUNTS:
         if row.function.is_at(frame.file, frame.function):
             done, total = (_read(objects, frame.variables, path) for path in (row.done, row.total))
             if done is not None and row.first is not None:
-                in_batch = len(frame.loops) >= row.loops and (row.asks is None or called != row.asks)
+                in_batch = len(frame.loops) >= row.loops
                 done += (0 if in_batch else 1) - row.first
             count = _count(row, done, total)
             counts += [msgspec.structs.replace(count, batches=row.batches)] if count is not None else []

@@ -51,10 +51,9 @@ class Reached:
         """The name of the dataloader that has a sampler; None if no variable holds it."""
         return self._names.get(sampler)
 
-    def look_in(self, frame: MemoryFrame, called: str | None) -> None:
-        """Look at the variables of a frame: all of the user's own code; in a library, `self`. `called`: the function that it has
-        called."""
-        self._add(counts_of_function(self._objects, frame, called))
+    def look_in(self, frame: MemoryFrame) -> None:
+        """Look at the variables of a frame: all of the user's own code; in a library, `self`."""
+        self._add(counts_of_function(self._objects, frame))
         library = is_library(frame.file)
         names = ("self",) if library else frame.variables
         todo = [(name, frame.variables[name], 0) for name in names if name in frame.variables and len(name) < _MAX_NAME]
@@ -104,8 +103,6 @@ class Reached:
 def reach(objects: Objects, frames: list[MemoryFrame]) -> Reached:
     """What the variables of a stack reach, the innermost frames first."""
     reached = Reached(objects)
-    called = None
     for frame in reversed(frames):
-        reached.look_in(frame, called)
-        called = frame.function
+        reached.look_in(frame)
     return reached

@@ -319,7 +319,7 @@ def _is_in_batch(rank: Rank, iterator: Loader) -> bool:
     for thread in observed.python_threads(rank.process) if rank.process is not None else ():
         for at, frame in enumerate(thread.frames):
             if (frame.file, frame.function.rpartition(".")[2]) == place:
-                asks = any("next(" in (each.source or "") for each in thread.frames[: at + 1])
+                asks = any(_ASKS.search(each.source or "") for each in thread.frames[: at + 1])
                 return bool(around(frame)) and not asks
     return True
 
@@ -425,6 +425,7 @@ def _list_advanced_names(frame: Frame, loop: Loop) -> set[str]:
     return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
 
 
+_ASKS = regex(r"(?<![\w.])next\(")
 _ENDLESS_FOR = regex(r" in (itertools\.)?(count|cycle|repeat)\(")
 _CLOCK = regex(r"\b(time|monotonic|perf_counter|now|utcnow|time_ns|monotonic_ns|perf_counter_ns)\(")
 _COMPARES = regex(r"[<>]|!=")

@@ -542,11 +542,9 @@ def _find_unread_output(waiter: Waiter, child: Process) -> tuple[str, bool] | No
     file = writers[0].files[0]
     read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
     siblings = [each for each in waiter.helpers if each.ppid == child.ppid and each.state not in "ZX"]
-    blocked = {sibling.pid for sibling in siblings if _reads_never(sibling, file)}
-    if waiter.call in system_calls.CHILD and not {each.pid for each in siblings} <= {*blocked, child.pid}:
+    if waiter.call in system_calls.CHILD and siblings != [child]:
         return None  # it may wait for the end of another one, and read then
-    # A child has both ends, and so have those that were started with the same queue.
-    readers = {holder.pid for holder in file.holders or ()} - {child.pid} - blocked
+    readers = {holder.pid for holder in file.holders or ()} - {child.pid}  # a child of os.fork has both ends
     if file.kind != "pipe" or file.name in read or not file.holders or not readers <= {waiter.process.pid}:
         return None
     if len(observed.python_threads(waiter.process)) > 1:
@@ -555,17 +553,6 @@ def _find_unread_output(waiter: Waiter, child: Process) -> tuple[str, bool] | No
     what = "queue" if of_queue else _OUTPUTS.get(file.descriptor, "output")
     reads = f"this rank reads its {what}" if readers else f"somebody reads its {what}, but no other process has it"
     return reads, of_queue
-
-
-def _reads_never(process: Process, pipe: AwaitedFile) -> bool:
-    """Whether each thread of a process writes to a pipe itself, or waits without a timeout for another one: that of a queue for
-    its turn to write."""
-    threads = observed.threads(process)
-    return bool(threads) and all(
-        (thread.syscall == system_calls.FUTEX and thread.timed is False)
-        or (thread.syscall in system_calls.WRITE and [file.name for file in thread.files] == [pipe.name])
-        for thread in threads
-    )
 
 
 def _longest_sleep(children: Sequence[Process]) -> float | None:
