@@ -42,11 +42,11 @@ If the work is meant to take that long, raise the timeout of the process group.
 It follows the chain of waiting ranks to its end, and reads the stack, CPU use
 and counters of the missing rank twice. If that rank waits for a lock on a file
 that another rank holds while it waits in an operation, neither can continue, and
-the rank that holds the lock is the culprit. Neither can continue as well if the
-missing rank waits for a reply from a rank that waits in an operation and has no
-other thread that could reply: then both are named. A thread of the rank may wait
-for other processes: for a lock on a file or in shared memory, for a pipe, for a
-reply on a TCP or Unix connection. Then hangdoc looks on this host for the processes
+the rank that holds the lock is the culprit. Both are named if the missing rank waits
+for a reply from a rank that waits in an operation. That one has no other thread that
+could reply, and the kernel shows that it has not read the request. A thread of the
+rank may wait for other processes: for a lock on a file or in shared memory, for a
+pipe, for a reply on a TCP or Unix connection. Then hangdoc looks on this host for the processes
 that can end the wait. If one of them, or a process connected with it, is at work,
 the wait may end by itself. If one of them is blocked in sending data itself, hangdoc
 follows the data to the process that does not read. Of torch's dumps (`--dumps`), it

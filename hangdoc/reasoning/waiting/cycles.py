@@ -60,18 +60,18 @@ def _find_ender(run: Run, classes: Parts) -> KindWithCulprits | None:
     """Ranks of a cycle that hold the lock on a file for which another one waits, have to reply to it, or are the only one not at
     its barrier. Which of the two is wrong where one asks the other is not known."""
     for alike in classes:
-        hold, held_by = alike.first.hold, find_enders(run, alike.first)
-        if isinstance(hold, AtFileLock) and held_by:
-            holder = Class(run.ranks[held_by[0]], tuple(held_by))
-            return HoldsLock(holder=holder, needs=alike, path=hold.path, ends=hold.ends), holder.ranks
-        if isinstance(hold, AtSharedLock) and hold.of == "barrier" and held_by:
-            absent = Class(run.ranks[held_by[0]], tuple(held_by))
-            return OutsideBarrier(absent=absent, inside=alike, ends=hold.ends), absent.ranks
-        if isinstance(hold, OnNetwork) and held_by and len(alike.ranks) == 1:
-            owes = Class(run.ranks[held_by[0]], tuple(held_by))
-            wait = owes.first.wait
+        hold, enders = alike.first.hold, find_enders(run, alike.first)
+        if not enders:
+            continue
+        ender = Class(run.ranks[enders[0]], tuple(enders))
+        if isinstance(hold, AtFileLock):
+            return HoldsLock(holder=ender, needs=alike, path=hold.path, ends=hold.ends), ender.ranks
+        if isinstance(hold, AtSharedLock) and hold.of == "barrier":
+            return OutsideBarrier(absent=ender, inside=alike, ends=hold.ends), ender.ranks
+        if isinstance(hold, OnNetwork) and len(alike.ranks) == 1:
+            wait = ender.first.wait
             ends: Ends = "never" if wait is not None and wait.sure else "unknown"
-            return OwesReply(owes=owes, needs=alike, ends=ends), ranks_of((owes, alike))
+            return OwesReply(owes=ender, needs=alike, ends=ends), ranks_of((ender, alike))
     return None
 
 

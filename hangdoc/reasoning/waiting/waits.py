@@ -11,6 +11,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Node, Waits
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.thread_waits import may_serve_elsewhere
+from hangdoc.reasoning.runs import links
 from hangdoc.reasoning.waiting import graph
 from hangdoc.snapshot import Unavailable
 from hangdoc.torch_facts import call_names
@@ -132,17 +133,13 @@ def _is_unread(run: Run, rank: Rank, peer: Rank) -> bool:
     mine = [each for each in sockets if each.pid == rank.pid and each.inode in inodes and each.state == "ESTABLISHED"]
     if len(kernel.files) != 1 or len(mine) != 1:
         return False
-    at, to = (mine[0].local_address, mine[0].local_port), (mine[0].remote_address, mine[0].remote_port)
-    theirs = [each for each in sockets if (each.remote_address, each.remote_port) == at]
-    if theirs:
-        return all(
-            (each.local_address, each.local_port) != to or (each.pid == peer.pid and each.receive_queue_bytes > 0)
-            for each in theirs
-        )
+    accepted = [each for each in sockets if links.end(each) == links.other_end(mine[0])]
+    if accepted:
+        return all(each.pid == peer.pid and each.receive_queue_bytes > 0 for each in accepted)
     # Of a socket that listens, the kernel counts the connections that nobody has accepted (sk_ack_backlog).
+    port = mine[0].remote_port
     return any(
-        each.pid == peer.pid and each.state == "LISTEN" and each.local_port == to[1] and each.unacked
-        for each in sockets
+        each.pid == peer.pid and each.state == "LISTEN" and each.local_port == port and each.unacked for each in sockets
     )
 
 
