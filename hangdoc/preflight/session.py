@@ -12,6 +12,7 @@ import msgspec
 
 from hangdoc.preflight import connections, node_report
 from hangdoc.preflight.plan import MASTER, Link, NodeReport, Plan
+from hangdoc.run_identity import is_loopback
 
 ALL_PAIRS = 33
 """Up to this number of nodes, every pair is tested. With more, each node connects to those at distances 1, 2, 4, ... on both
@@ -115,7 +116,7 @@ def conduct(plan: Plan) -> Conducting:
     nodes = tuple(
         (report.node, report.address, report.port, report.token)
         for report in reports
-        if report.address and not _is_loopback(report.address)
+        if report.address and not is_loopback(report.address)
     )
     if len(nodes) < 2:
         yield Message("end")
@@ -139,7 +140,3 @@ def drive(
         except StopIteration as ended:
             result: tuple[list[NodeReport], list[Link]] = ended.value
             return result
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"

@@ -24,7 +24,8 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.ranks import loader
 from hangdoc.reasoning.ranks.enders import find_engine, with_end
-from hangdoc.reasoning.ranks.thread_waits import Engine, ThreadWait, Waiter, find_wait
+from hangdoc.reasoning.ranks.thread_waits import find_wait
+from hangdoc.reasoning.ranks.waiter import Engine, ThreadWait, Waiter
 from hangdoc.snapshot import (
     AwaitedFile,
     Clocks,

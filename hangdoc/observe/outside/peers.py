@@ -1,7 +1,6 @@
 """The processes of this host at the two ends of TCP and Unix connections."""
 
 import contextlib
-import ipaddress
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Set
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from hangdoc.observe.kernel import file_holders, unix_diag
 from hangdoc.observe.kernel.sock_diag import LISTEN, SockDiag
 from hangdoc.procfs import ProcError, ProcFS, network_of
+from hangdoc.run_identity import is_loopback
 
 _MAX_NAMESPACES = 64
 _Ends = tuple[str, int, str, int]
@@ -88,7 +88,7 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
     for place, inodes in ends.items():
         others = ends.get((*place[2:], *place[:2]), {})
         # A loopback address is another one in each namespace, and a user may give any address to one that it has made.
-        local = ipaddress.ip_address(place[0]).is_loopback
+        local = is_loopback(place[0])
         outside = [] if local else [namespace for namespace in others if namespace not in made_by_users]
         for namespace, inode in inodes.items():
             there = namespace if namespace in others else outside[0] if len(outside) == 1 else None

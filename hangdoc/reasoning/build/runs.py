@@ -26,7 +26,7 @@ from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.recorded import find_tensor
 from hangdoc.reasoning.ranks.sleeps import HostClocks
 from hangdoc.reasoning.ranks.states import Training, find_training, state_of
-from hangdoc.reasoning.ranks.thread_waits import Engine, Surroundings
+from hangdoc.reasoning.ranks.waiter import Engine, Surroundings
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.gather import gather_runs
 from hangdoc.reasoning.runs.links import Connected, Links, index_of, links_of, silent_seconds, store_waits

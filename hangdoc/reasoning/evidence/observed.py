@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterable, Iterator
 
+from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import (
     BeaconReading,
     Clocks,
@@ -190,10 +191,7 @@ def within(address: str, network: str) -> bool:
 
 def loopback(address: str) -> bool:
     """Of an address or a network."""
-    try:
-        return ipaddress.ip_address(address.partition("/")[0]).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(address.partition("/")[0])
 
 
 def why_stack_is_missing(process: Process) -> str | None:

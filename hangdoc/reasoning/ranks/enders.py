@@ -34,15 +34,10 @@ from hangdoc.reasoning.model.holds import (
     replies_to_polls,
 )
 from hangdoc.reasoning.ranks import locks, sleeps
+from hangdoc.reasoning.ranks.child_waits import CHILD_FILES, waits_for_children
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
-from hangdoc.reasoning.ranks.thread_waits import (
-    CHILD_FILES,
-    Engine,
-    ThreadWait,
-    Waiter,
-    find_unix_server,
-    waits_for_children,
-)
+from hangdoc.reasoning.ranks.network_waits import find_unix_server
+from hangdoc.reasoning.ranks.waiter import Engine, ThreadWait, Waiter
 from hangdoc.snapshot import Connection, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import Function
 from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES

@@ -1,5 +1,6 @@
 """How long a thread sleeps, and whether it then continues or only checks a condition again."""
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.ranks.counters import has_end, read_float
 from hangdoc.reasoning.ranks.loader import calls_method, find_consumers
-from hangdoc.reasoning.ranks.movement import own_kernel_thread
+from hangdoc.reasoning.ranks.movement import find_kernel_thread, own_kernel_thread
 from hangdoc.snapshot import Frame, KernelThread, Loop, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
@@ -107,6 +108,12 @@ def seconds_of_sleep(kernel: KernelThread | None) -> float | None:
     if kernel is None or kernel.sleep_seconds is None or kernel.whole_sleep_seconds is not None:
         return kernel.whole_sleep_seconds if kernel is not None else None
     return kernel.sleep_seconds + kernel.idle_seconds if kernel.idle_seconds is not None else None
+
+
+def longest_sleep(children: Sequence[Process]) -> float | None:
+    """How long the longest sleep of a child process is, such as that of a shell script between two attempts. None for none."""
+    wholes = (seconds_of_sleep(find_kernel_thread(child, child.pid)) for child in children)
+    return max((seconds for seconds in wholes if seconds is not None), default=None)
 
 
 def _waits_for_an_event(thread: PythonThread) -> bool:

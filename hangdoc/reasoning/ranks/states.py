@@ -15,7 +15,8 @@ from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_roun
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
-from hangdoc.reasoning.ranks.thread_waits import Surroundings, Waiter, find_wait
+from hangdoc.reasoning.ranks.thread_waits import find_wait
+from hangdoc.reasoning.ranks.waiter import Surroundings, Waiter
 from hangdoc.reasoning.ranks.without_stack import find_rest
 from hangdoc.snapshot import Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names

@@ -31,7 +31,8 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.reasoning.ranks import movement
 from hangdoc.reasoning.ranks.enders import with_end
-from hangdoc.reasoning.ranks.thread_waits import Surroundings, ThreadWait, Waiter, find_wait
+from hangdoc.reasoning.ranks.thread_waits import find_wait
+from hangdoc.reasoning.ranks.waiter import Surroundings, ThreadWait, Waiter
 from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import thread_names
 

@@ -63,7 +63,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import BlocksItsChild, InFile, are_stopped
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.thread_waits import is_fifo
+from hangdoc.reasoning.ranks.waiter import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, about
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.next_steps import Command, command, operand

@@ -9,7 +9,7 @@ from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import find_kernel_thread
-from hangdoc.reasoning.ranks.thread_waits import describe_file
+from hangdoc.reasoning.ranks.waiter import describe_file
 from hangdoc.reasoning.text import next_steps
 from hangdoc.reasoning.text.next_steps import Command
 from hangdoc.snapshot import Frame, KernelThread, Process

@@ -10,7 +10,7 @@ from hangdoc.reasoning.model.rank import Class, Rank, Wait, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Node, Waits
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.thread_waits import may_serve_elsewhere
+from hangdoc.reasoning.ranks.network_waits import may_serve_elsewhere
 from hangdoc.reasoning.runs import links
 from hangdoc.reasoning.waiting import graph
 from hangdoc.snapshot import Unavailable

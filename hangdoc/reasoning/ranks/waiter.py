@@ -1,0 +1,136 @@
+"""A thread about which it is asked what it waits for, and the answer."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from hangdoc.reasoning.evidence import kernel as system_calls
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.model.holds import Elsewhere, Hold, Unreadable
+from hangdoc.reasoning.ranks import sleeps
+from hangdoc.reasoning.ranks.movement import tid_of
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
+
+_POOL = "/concurrent/futures/thread.py"
+"""Its `_WorkItem.run` calls what was submitted."""
+
+
+class Engine(NamedTuple):
+    """The process that has started a rank, and that takes requests which it may give to the rank: a serving engine, a front
+    end."""
+
+    process: Process
+    listens: bool
+    """It takes them at a socket of its own, or receives them from a process that is not stopped. If not, those come from the
+    process that started it, as its functions show, or from a stopped one."""
+    waits_for_reply: bool
+    """It waits for the reply of a worker to an earlier request."""
+    passes_on: bool = False
+    """It only receives them from another process: then requests are what a rank waits for that waits for this process, and
+    otherwise at most for ranks. They inherit the queues that it makes for them."""
+    ranks: Collection[int] = frozenset()
+    """The pids of the run on its host."""
+
+
+class Surroundings(NamedTuple):
+    """What is around a rank."""
+
+    helpers: Sequence[Process] = ()
+    pairs: Sequence[Connection] = ()
+    """Its connections to other ranks."""
+    others: Sequence[Connection] = ()
+    """Those of its process tree to the world."""
+    stores: Sequence[Connection] = ()
+    """Those to stores."""
+    engine: Engine | None = None
+    clocks: sleeps.HostClocks = sleeps.HostClocks()
+
+
+class Waiter(NamedTuple):
+    """A thread about which it is asked what it waits for."""
+
+    process: Process
+    thread: PythonThread
+    kernel: KernelThread | None
+    """The same thread, as the kernel sees it."""
+    helpers: Sequence[Process] = ()
+    """The child processes of its rank."""
+    connections: Sequence[Connection] = ()
+    """All of the process, with its listening sockets."""
+    before: tuple[int, ...] = ()
+    """The threads that wait for this one, by number: the way through the graph that led here."""
+    engine: Engine | None = None
+    """None if the rank was started by another program, or by a launcher of torch."""
+
+    @property
+    def tid(self) -> int:
+        """The kernel's number of the thread."""
+        return tid_of(self.process, self.thread)
+
+    @property
+    def call(self) -> str | None:
+        """The system call that it is in."""
+        return self.kernel.syscall if self.kernel is not None else None
+
+    @property
+    def wchan(self) -> str:
+        """The function of the kernel that it is in."""
+        return (self.kernel.wchan if self.kernel is not None else None) or ""
+
+    @property
+    def file(self) -> AwaitedFile | None:
+        """The file that the call names first."""
+        return self.kernel.files[0] if self.kernel is not None and self.kernel.files else None
+
+    @property
+    def reads_pipe(self) -> bool:
+        """Whether it reads from an empty pipe, or waits until there is something in it."""
+        if self.kernel is None or self.file is None or self.file.kind != "pipe":
+            return False
+        waits_for_data = self.call in system_calls.EVENT_LOOP and len(self.kernel.files) == 1 and not self.file.writes
+        return waits_for_data or self.call in system_calls.READ
+
+    @property
+    def top(self) -> Frame | None:
+        """The innermost Python frame."""
+        return next((frame for frame in self.thread.frames if not frame.native), None)
+
+    @property
+    def unknown(self) -> Hold:
+        """A wait about which nothing is known. Without data from the kernel, a server and a deadlock look the same."""
+        return Elsewhere() if self.kernel is not None else Unreadable()
+
+    def other_holders(self, file: AwaitedFile) -> tuple[Holder, ...]:
+        """The holders of a file but the process itself; empty where they are not known."""
+        return tuple(holder for holder in file.holders or () if holder.pid != self.process.pid)
+
+
+class ThreadWait(NamedTuple):
+    """What a thread waits for."""
+
+    state: str
+    why: str
+    """The reason in one phrase."""
+    hold: Hold
+
+
+def runs_a_task(thread: PythonThread) -> bool:
+    """Whether a thread of a pool runs what was submitted to it, which may be a library's function. Idle ones are in `_worker`."""
+    return any(frame.function.endswith("run") and frame.file.endswith(_POOL) for frame in thread.frames)
+
+
+def find_main_thread(process: Process) -> PythonThread | None:
+    return next((each for each in observed.python_threads(process) if tid_of(process, each) == process.pid), None)
+
+
+def describe_file(file: AwaitedFile | None) -> str:
+    """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
+    if file is None:
+        return ""
+    what = "a pipe" if file.kind == "pipe" and not is_fifo(file) else "a socket" if file.kind == "socket" else file.name
+    where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
+    return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
+
+
+def is_fifo(file: AwaitedFile) -> bool:
+    """Whether a pipe has a path."""
+    return file.kind == "pipe" and file.name.startswith("/")
