@@ -5,6 +5,8 @@ Read in torch 2.13, whose names begin with `pt_`, and in the Gloo and the Tensor
 neither those of NCCL nor those of NVIDIA's driver; a card has shown NCCL 2.28.9 with torch 2.11.
 """
 
+from collections.abc import Iterable
+
 GLOO_LOOP = "pt_gloo_runloop"
 """Runs the collectives of a group; a process with a Gloo group has some."""
 _GLOO_TCP_LOOP = "gloo_tcp_loop"
@@ -41,6 +43,14 @@ _OF_LIBRARIES = (*_COMMUNICATION, _CUDA, _TENSORPIPE, RPC_POOL, _AUTOGRAD)
 def has_process_group(thread: str) -> bool:
     """Whether only a process with a process group has a thread of that name."""
     return thread.startswith(_COMMUNICATION)
+
+
+def may_have_record(kind: str, threads: Iterable[str]) -> bool:
+    """Whether a process with these threads may have a record of the backend in torch's library of this kind (`cpu`: Gloo; `cuda`
+    and `hip`: NCCL). A group of each backend starts threads, which torch names from 2.5 on. Without such a name, it may."""
+    names = [name for name in threads if name.startswith((_GLOO_OF_TORCH, _NCCL_OF_TORCH))]
+    backend = {"cpu": _GLOO_OF_TORCH, "cuda": _NCCL_OF_TORCH, "hip": _NCCL_OF_TORCH}.get(kind, "")
+    return not names or any(name.startswith(backend) for name in names)
 
 
 def uses_card(thread: str) -> bool:

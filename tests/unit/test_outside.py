@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
 from hangdoc.observe.outside import awaited_processes, peers, processes_at_work, ray_tasks, receivers
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Holder, KernelThread, Loop
 from tests.unit.builders import frame, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
@@ -42,6 +43,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         processes_at_work._find_bystanders,
         processes_at_work._find_other_runs,
         processes_at_work.read_table,
+        processes_at_work._find_tree,
         receivers._find_receiver,
     ):
         cache.cache_clear()
@@ -95,6 +97,23 @@ def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> 
         holders = who_replies(waiting, file)
     assert (holders and [one.pid for one in holders]) == (expected and [server])
     assert (holders and [one.works for one in holders]) == expected
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_the_host_is_searched_for_the_other_end_only_if_it_is_not_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[Collection[int] | None] = []
+    read = file_holders.open_files
+
+    def noted(proc: ProcFS, pids: Collection[int] | None = None) -> Iterator[tuple[int, dict[str, str] | None]]:
+        searched.append(pids)
+        return read(proc, pids)
+
+    monkeypatch.setattr(file_holders, "open_files", noted)
+    with asked("time.sleep(99)") as (server, waiting):
+        assert peers.of_processes(PROC, {waiting}, 0, frozenset({server, waiting})) == {server}
+        assert None not in searched
+        assert peers.of_processes(PROC, {waiting}, 0, frozenset({waiting})) == {server}
+        assert searched[-1] is None
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -412,3 +412,19 @@ def test_names_of_torch_stand_nowhere_else() -> None:
 
     assert {file: texts for file, texts in found.items() if file not in _ELSEWHERE} == {}
     assert set(found) >= _ELSEWHERE, "remove from the list what has none any more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "threads", "may"),
+    [
+        ("cpu", ["python", "pt_gloo_runloop"], True),
+        ("cuda", ["python", "pt_gloo_runloop"], False),
+        ("cuda", ["python", "pt_gloo_runloop", "pt_nccl_watchdg"], True),
+        ("hip", ["python", "pt_nccl_watchdg"], True),
+        ("cpu", ["python", "pt_nccl_watchdg"], False),
+        ("cuda", ["python", "python"], True),
+        ("xpu", ["python", "pt_gloo_runloop"], True),
+    ],
+)
+def test_only_a_backend_with_threads_has_a_record(kind: str, threads: list[str], may: bool) -> None:
+    assert thread_names.may_have_record(kind, threads) is may

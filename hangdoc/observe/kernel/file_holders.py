@@ -5,7 +5,7 @@ import os
 import posixpath
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -74,18 +74,20 @@ def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool]) -> tu
     return None if hidden and not held else tuple(held)
 
 
-def open_files(proc: ProcFS) -> Iterator[tuple[int, dict[str, str] | None]]:
-    """The links in /proc/PID/fd of every process; None for one that can't be read."""
-    return each_of_host(proc, lambda pid: proc.links(f"{pid}/fd", _MAX_LINKS), _MOST_LINKS)
+def open_files(proc: ProcFS, pids: Collection[int] | None = None) -> Iterator[tuple[int, dict[str, str] | None]]:
+    """The links in /proc/PID/fd of some processes, or of every one; None for one that can't be read."""
+    return each_of_host(proc, lambda pid: proc.links(f"{pid}/fd", _MAX_LINKS), _MOST_LINKS, pids)
 
 
-def each_of_host(proc: ProcFS, read: Callable[[int], S], most: int) -> Iterator[tuple[int, S | None]]:
-    """`read` of every process of the host; None for one that can't be read, or not in the time that `isolation.searching` gives.
-    The processes of one user may have `most` in all (elements, bytes), and users take turns, so that they can't use up the time
-    in which others are read."""
+def each_of_host(
+    proc: ProcFS, read: Callable[[int], S], most: int, pids: Collection[int] | None = None
+) -> Iterator[tuple[int, S | None]]:
+    """`read` of every process of the host, or of `pids`; None for one that can't be read, or not in the time that
+    `isolation.searching` gives. The processes of one user may have `most` in all (elements, bytes), and users take turns, so that
+    they can't use up the time in which others are read."""
     taken: Counter[int | None] = Counter()
     seconds: defaultdict[int | None, float] = defaultdict(float)
-    turns = Turns(proc.pids())
+    turns = Turns(pids if pids is not None else proc.pids())
     with isolation.searching() as search:
         users = {pid: process_table.user_of(proc, pid) for pid in turns.waiting()}
         turns.share_out(users.__getitem__)

@@ -135,7 +135,10 @@ def _with_holders(
     if file.kind == "socket" and file.inode is not None:
         if peers.listens(proc, file.inode, file_holders.period()):
             return msgspec.structs.replace(file, listens=True)
-        holders = file_holders.read_holders(proc, peers.of_socket(proc, file.inode, file_holders.period())) or None
+        near = processes_at_work.find_tree(proc, observed)
+        holders = (
+            file_holders.read_holders(proc, peers.of_socket(proc, file.inode, file_holders.period(), near)) or None
+        )
         if peers.is_accepted(proc, file.inode, file_holders.period()):
             file = msgspec.structs.replace(file, accepted=True)
     elif file.kind == "shared-memory" and file.inode is not None:

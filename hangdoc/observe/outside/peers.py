@@ -17,16 +17,21 @@ _Ends = tuple[str, int, str, int]
 """Local address and port, remote address and port."""
 
 
-def of_socket(proc: ProcFS, inode: int, period: int) -> tuple[int, ...]:
-    """The processes at the other end of a socket, as far as they are known. `period`: see `file_holders.period`."""
+def of_socket(proc: ProcFS, inode: int, period: int, near: frozenset[int] = frozenset()) -> tuple[int, ...]:
+    """The processes at the other end of a socket, as far as they are known. `period`: see `file_holders.period`. `near`:
+    processes with all their descendants, which are searched before the rest of the host."""
     other = _read_sockets(proc, period).other_ends.get(inode)
-    return _read_owners(proc, period).get(other, ()) if other is not None else ()
+    return _find_owners(proc, {other}, period, near).get(other, ()) if other is not None else ()
 
 
-def of_processes(proc: ProcFS, pids: Set[int], period: int) -> set[int]:
-    """The other processes with which some processes are connected."""
-    sockets = (inode for inode, owners in _read_owners(proc, period).items() if not pids.isdisjoint(owners))
-    return {peer for inode in sockets for peer in of_socket(proc, inode, period)} - pids
+def of_processes(proc: ProcFS, pids: Set[int], period: int, near: frozenset[int] = frozenset()) -> set[int]:
+    """The other processes with which some processes are connected. `period`, `near`: as for `of_socket`."""
+    near = near if pids <= near else frozenset()
+    own = (inode for inode, owners in _read_owners(proc, period, near).items() if not pids.isdisjoint(owners))
+    ends = _read_sockets(proc, period).other_ends
+    others = {ends[inode] for inode in own if inode in ends}
+    owners = _find_owners(proc, others, period, near)
+    return {peer for inode in others for peer in owners.get(inode, ())} - pids
 
 
 def listens(proc: ProcFS, inode: int, period: int) -> bool:
@@ -106,11 +111,18 @@ def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
         return False
 
 
-@lru_cache(1)
-def _read_owners(proc: ProcFS, period: int) -> Mapping[int, tuple[int, ...]]:
-    """The processes that have each socket open, by its inode, as far as they can be read."""
+def _find_owners(proc: ProcFS, inodes: Set[int], period: int, near: frozenset[int]) -> Mapping[int, tuple[int, ...]]:
+    """The processes that have some sockets open, and others, by inode. If those of `near` have all of them, no others are read:
+    a process inherits sockets from one above it."""
+    owners = _read_owners(proc, period, near)
+    return owners if owners.keys() >= inodes or not near else _read_owners(proc, period)
+
+
+@lru_cache(2)
+def _read_owners(proc: ProcFS, period: int, near: frozenset[int] = frozenset()) -> Mapping[int, tuple[int, ...]]:
+    """The processes that have each socket open, by its inode, as far as they can be read. Without `near`, those of the host."""
     owners: dict[int, list[int]] = defaultdict(list)
-    for pid, links in file_holders.open_files(proc):
+    for pid, links in file_holders.open_files(proc, near or None):
         if links is None:
             continue
         for inode in {int(link[8:-1]) for link in links.values() if link.startswith("socket:[")}:

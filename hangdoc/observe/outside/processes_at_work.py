@@ -156,7 +156,19 @@ def is_titled(entry: process_table.Entry, titles: tuple[str, ...]) -> bool:
 def _find_connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> set[int]:
     """The processes that are connected with `waiting` or a descendant."""
     period = file_holders.period()
-    return peers.of_processes(proc, read_table(proc, period).tree(waiting), period) - observed
+    tree = read_table(proc, period).tree(waiting)
+    return peers.of_processes(proc, tree, period, find_tree(proc, observed)) - observed
+
+
+def find_tree(proc: ProcFS, pids: frozenset[int]) -> frozenset[int]:
+    """Some processes and their descendants."""
+    return _find_tree(proc, pids, file_holders.period())
+
+
+@lru_cache(1)
+def _find_tree(proc: ProcFS, pids: frozenset[int], period: int) -> frozenset[int]:
+    table = read_table(proc, period)
+    return frozenset[int]().union(*map(table.tree, pids))
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:

@@ -25,6 +25,8 @@ _LOAD_FACTOR = 0x3F800000
 _MAX_CACHED = 64
 _PART_BYTES, _AT_ONCE = 1 << 22, 4096
 """Of the variables, and pointers, that are looked at together."""
+_PAGE_BYTES = 4096
+_ZEROS = bytes(_PAGE_BYTES)
 
 
 class Header(NamedTuple):
@@ -102,14 +104,21 @@ def find_instance(memory: Memory, library: Library, heaps: Sequence[tuple[int, i
                 return address
     for start in range(library.start, library.end, _PART_BYTES):
         raw = memory.read(start, min(library.end, start + _PART_BYTES) - start)
-        words = memoryview(raw[: len(raw) // 8 * 8]).cast("Q")
+        raw = raw[: len(raw) // 8 * 8]
+        words = memoryview(_without_zeros(raw)).cast("Q")
         instance = _find_first_instance(memory, _pick_addresses(words, heaps))
         if instance is not None:
             while len(_offsets) >= _MAX_CACHED:
                 _offsets.pop(next(iter(_offsets)), None)
-            _offsets[key] = start - library.start + 8 * words.tolist().index(instance)
+            _offsets[key] = start - library.start + 8 * memoryview(raw).cast("Q").tolist().index(instance)
             return instance
     return None
+
+
+def _without_zeros(raw: bytes) -> bytes:
+    """The pages that are not all zero. libtorch_cuda has 14 MiB of variables, most of which nobody has written."""
+    pages = (raw[at : at + _PAGE_BYTES] for at in range(0, len(raw), _PAGE_BYTES))
+    return b"".join(page for page in pages if page != _ZEROS[: len(page)])
 
 
 def _pick_addresses(words: Iterable[int], heaps: Sequence[tuple[int, int]]) -> list[int]:

@@ -14,6 +14,8 @@ from hangdoc.observe.torch.recorded_members import read_members
 from hangdoc.observe.torch.recorder_history import Record
 from hangdoc.observe.torch.recorder_instance import find_instance, read_header
 from hangdoc.observe.torch.recorder_ring import MOST_ENTRIES, Copy, copy_ring
+from hangdoc.procfs import ProcError
+from hangdoc.torch_facts.thread_names import may_have_record
 
 FEW = 64
 """Entries that are read in every look."""
@@ -112,12 +114,22 @@ class MemoryReader:
         if self._next_search <= time.monotonic():
             began = time.thread_time()
             loaded = torch_libraries(observation.proc, target.pid)
-            instances = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
+            threads = _read_thread_names(observation, target)
+            libraries = [library for library in loaded.libraries if may_have_record(library.kind, threads)]
+            instances = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in libraries)
             self._places = tuple(_Place(kind, address) for kind, address in instances if address is not None)
             whole = 0 < len(loaded.libraries) == len(self._places)
             took = time.thread_time() - began
             self._next_search = float("inf") if whole else time.monotonic() + max(_AGAIN_SECONDS, took / _SEARCH_SHARE)
         return self._places
+
+
+def _read_thread_names(observation: Observation, target: Target) -> list[str]:
+    """The names of its threads; none if one of them has just ended."""
+    try:
+        return observation.proc.thread_names(target.pid)
+    except ProcError:
+        return []
 
 
 def _open_memory(observation: Observation, target: Target) -> Memory:
