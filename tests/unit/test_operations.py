@@ -34,6 +34,17 @@ def test_a_collective_that_torch_calls_in_cpp_is_no_lock(file: str, function: st
     assert job.findings[0].code in ("HD201", "HD203")
 
 
+def test_a_call_that_first_connects_its_group_keeps_its_name() -> None:
+    """DDP's first call makes NCCL's communicator, for which each rank gets a key of the store."""
+    ddp = frame("DistributedDataParallel.__init__", 900, TORCH + "nn/parallel/distributed.py")
+    call = (frame("_verify_param_shape_across_processes", 286, TORCH + "distributed/utils.py"), ddp, frame("main", 182))
+    connects = frame("c10d::ProcessGroupNCCL::initNCCLComm", 0, "libtorch_cuda.so", native=True)
+    waits = rank(1, *call, native=stack(connects, *call))
+    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), waits)).jobs
+    view = job.ranks[1]
+    assert (view.state, view.operation.op, view.operation.origin) == ("in-rendezvous", "all_gather", "ddp-init")
+
+
 def threads(number: int, *frames_of: tuple[str, tuple[Frame, ...]]) -> Process:
     """A rank with several threads."""
     found = tuple(

@@ -239,7 +239,9 @@ def _find_in_native_frames(process: Process, thread: PythonThread, groups: tuple
     text = inner_native_functions(native)
     called = origin(thread.frames) if thread.frames else None
     if cpp_names.CONNECT.search(text):
-        return Wait("rendezvous", Operation(op=call_names.INIT_PROCESS_GROUP))
+        op = _find_direct_call(thread)  # the first call of a group of NCCL connects the ranks
+        operation = Operation(op=op, origin=called) if op is not None else Operation(op=call_names.INIT_PROCESS_GROUP)
+        return Wait("rendezvous", operation)
     if cpp_names.STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
     for pattern, op, caller in cpp_names.OPERATIONS:
