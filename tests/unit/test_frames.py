@@ -15,6 +15,7 @@ from hangdoc.observe.memory.instructions import loops_around, surely_in_use
 from hangdoc.observe.memory.line_tables import line_at
 from hangdoc.observe.memory.locate import Image
 from hangdoc.observe.memory.memory import Memory, Unreadable
+from hangdoc.observe.torch.dataloaders import LoopReader
 from tests.pythons import command, located
 
 PROGRAM = """
@@ -99,6 +100,16 @@ def test_functions_lines_and_variables(memory: Memory, victim: tuple[int, Image]
     assert memory.integer(module.variables["epoch"]) == 0
     assert "pair" in nested.variables
     assert memory.length(nested.variables["stored"]) == 1
+
+
+def test_frames_are_read_again_if_the_way_outwards_ended_early(memory: Memory, victim: tuple[int, Image]) -> None:
+    """A thread that runs: a frame ended while the one that called it was looked up."""
+    reader = LoopReader(memory, victim[1])
+    (thread,) = reader._frames.threads()
+    whole = list(reader._frames.stack(thread))
+    readings = iter([[], whole[:1], whole])
+    reader._frames.stack = lambda _thread: next(readings)  # type: ignore[assignment,method-assign,return-value]
+    assert [frame.function for frame in reader._read_frames(thread)] == [frame.function for frame in whole[::-1]]
 
 
 def test_iterators_of_the_loops_around_the_line(memory: Memory, victim: tuple[int, Image]) -> None:

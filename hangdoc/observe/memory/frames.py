@@ -147,6 +147,10 @@ class Frames:
             address = self._memory.word(address + self._layout.previous)
         return list(addresses)
 
+    def outermost(self, thread: ThreadState) -> int | None:
+        """Where the outermost frame of a thread is; None if it has none. As long as the thread runs, that stays the same."""
+        return next((address for address in self.addresses(thread)[::-1] if not self._is_entry(address)), None)
+
     def qualified_name(self, frame: MemoryFrame) -> str:
         """The function with its class, as py-spy names it; since Python 3.11, else its plain name."""
         layout = self._layout

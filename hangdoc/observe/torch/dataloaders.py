@@ -18,6 +18,7 @@ from hangdoc.observe.torch.reachable_loaders import Reached, reach
 from hangdoc.program import is_library
 from hangdoc.snapshot import Loader, TrainerCount
 
+_ATTEMPTS = 3
 _MAX_THREADS = 16
 _MAX_LOADERS = 16
 _ITERATING = frozenset({"generator", "zip", "map", "enumerate", "islice"})
@@ -75,12 +76,22 @@ class LoopReader:
         return loaders, counts
 
     def _read_thread(self, thread: ThreadState) -> tuple[list[SeenLoader], list[TrainerCount]]:
-        frames = list(self._frames.stack(thread))[::-1]  # the outermost first
+        frames = self._read_frames(thread)
         reached = reach(self._objects, frames)
         iterating = self._keep_unchanged(thread, self._find_iterating(frames))
         loaders = [self._in_use(iteration, reached) for iteration in reversed(iterating)]
         samplers = {iteration.counted.sampler for iteration in iterating}
         return [*loaders, *self._find_idle(reached, samplers)][:_MAX_LOADERS], reached.counts
+
+    def _read_frames(self, thread: ThreadState) -> list[MemoryFrame]:
+        """The frames of a thread, the outermost first. If it ran meanwhile, the way outwards may have ended at a frame that was
+        gone: then they are read again."""
+        frames: list[MemoryFrame] = []
+        for _ in range(_ATTEMPTS):
+            frames = list(self._frames.stack(thread))[::-1]
+            if frames and frames[0].address == self._frames.outermost(thread):
+                break
+        return frames
 
     def _find_iterating(self, frames: list[MemoryFrame]) -> list[_Iterating]:
         """What the `for` loops go over, and what else the variables iterate; the outermost first. The frames of a generator and
