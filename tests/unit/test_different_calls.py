@@ -1,5 +1,6 @@
 """Ranks in different calls of one number: what the source around them explains, and what it can't."""
 
+import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Finding
@@ -125,6 +126,17 @@ def test_the_option_that_sets_the_variable_of_a_condition() -> None:
     finding = only_finding(at(0, 0.0, *backward()), at(1, 0.01, *c10d("broadcast")))
     assert (finding.code, finding.culprits) == ("HD203", (1,))
     assert "`--aux-loss` is 0.01 on rank 1, not given on rank 0" in [line.text for line in finding.evidence]
+
+
+@pytest.mark.parametrize("theirs", ["/n1", "/n0"])
+def test_the_variable_that_names_the_folder_of_a_path_in_a_condition(theirs: str) -> None:
+    """Rank 1 has returned from the function: its `path` is gone."""
+    resumes = frame("resume", 9, conditions=("os.path.exists(path)",), locals=(local("path", '"/n0/ckpt/last.pt"'),))
+    here = rank(0, *c10d("barrier"), resumes, frame("main", 18), environment={"CKPT_DIR": "/n0", "TOP": "/n"})
+    there = rank(1, *backward(), frame("main", 19), environment={"CKPT_DIR": theirs, "TOP": "/m"})
+    lines = [line.text for line in only_finding(here, there).evidence if "CKPT_DIR" in line.text]
+    differs = "`path` is /n0/ckpt/last.pt, and CKPT_DIR is /n0 on rank 0, /n1 on rank 1"
+    assert lines == ([differs] if theirs == "/n1" else [])
 
 
 def test_calls_of_its_own_that_met_those_of_the_next_step_by_chance() -> None:

@@ -235,6 +235,8 @@ class Condition(NamedTuple):
     """The variables whose values differ."""
     text: str
     """A clause about the call."""
+    unread: tuple[tuple[str, str], ...]
+    """The variables whose value could only be read on the rank that makes the call, with that value."""
 
 
 def find_condition(rank: Rank, other: Rank) -> Condition | None:
@@ -270,6 +272,7 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
         else "decision",
         tuple(differ),
         f"its call runs only under the condition `{test}`{addition}",
+        tuple((name, here) for name, (here, there) in values.items() if here is not None and there is None),
     )
 
 

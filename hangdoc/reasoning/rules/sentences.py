@@ -29,6 +29,7 @@ from hangdoc.snapshot import Frame
 
 _SHOWN = 4
 _COMPARED = 3
+_SEPARATOR = "/"
 
 # --- a loop that some ranks have left ------------------------------------------------------------------------------------
 
@@ -179,7 +180,27 @@ def condition_evidence(
                 remedy = _AGREE[condition.decides].format(test=condition.test, names=names)
                 line = WithRemedy(line.rank, line.probe, line.text, remedy=remedy)
             lines += [line, *(_describe_option(name, firsts) for name in condition.differing)]
+            lines += [_describe_folder(rank, name, value, firsts) for name, value in condition.unread]
     return [line for line in lines if line is not None]
+
+
+def _describe_folder(rank: Rank, name: str, value: str, ranks: Sequence[Rank]) -> Evidence | None:
+    """The variable of the environment that is a path variable's folder, or the path itself, if it differs between ranks; None if
+    there is none."""
+    path = value.strip("'\"")
+    environments = {each.rank: observed.environment(each.process) for each in ranks if each.process is not None}
+    for variable, folder in sorted(environments.get(rank.rank, {}).items()):
+        given = {number: environment.get(variable) for number, environment in environments.items()}
+        if _SEPARATOR in folder and len(set(given.values())) > 1 and _is_below(path, folder):
+            texts = (f"{'not set' if text is None else shorten(text, 60)} on rank {on}" for on, text in given.items())
+            return Evidence(
+                None, "environment", f"`{name}` is {shorten(path, 60)}, and {variable} is {', '.join(texts)}"
+            )
+    return None
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(_SEPARATOR) + _SEPARATOR)
 
 
 def _describe_option(name: str, ranks: Sequence[Rank]) -> Evidence | None:
