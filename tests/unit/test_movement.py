@@ -604,7 +604,8 @@ def test_a_process_of_the_job_that_sleeps_may_bring_what_a_rank_polls_for(second
     found = job(snapshot(replace(polling(0, looks), others_asleep=(exporter,)), in_loop(1, 4)))
     assert (found.verdict, found.findings[0].culprits) == (verdict, (0,))
     texts = [one.text for one in found.findings[0].evidence]
-    assert any("pid 9 (exporter), in its process group or directory, sleeps for" in text for text in texts)
+    text = f"sleeps for {seconds:.0f} s at a time, and gets 2 of these sleeps to end it"
+    assert any(f"pid 9 (exporter), in its process group or directory, {text}" in each for each in texts)
     assert "it polls in the loop `while not os.path.exists(lock)`" in texts
 
 

@@ -42,6 +42,8 @@ from hangdoc.snapshot import Connection, Holder, KernelThread, Process, PythonTh
 from hangdoc.torch_facts.file_names import Function
 from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
 
+TURNS_OF_OTHERS = 2
+"""Sleeps that a process of the job gets to end a wait."""
 _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
 _BY_THREADS = (Elsewhere, ReadsPipe)
@@ -264,7 +266,7 @@ def _add_sleeps(waiter: Waiter, wait: ThreadWait, enders: Iterable[Ender]) -> Th
     if isinstance(hold, Asleep) and hold.polls and job:
         seconds, sleeper = max(job, key=lambda sleep: sleep[0])
         who = f"{describe_holders([sleeper])}, in its process group or directory,"
-        reason = f"{who} sleeps for {duration(seconds)}, and may then end it"
+        reason = f"{who} sleeps for {duration(seconds)} at a time, and gets {TURNS_OF_OTHERS} of these sleeps to end it"
         wait = wait._replace(why=f"{wait.why}; {reason}", hold=replace(hold, period_of_others=seconds))
     if isinstance(hold, Elsewhere) and hold.period is None:
         own = [ender for ender in enders if ender.owner is waiter.process]

@@ -71,7 +71,6 @@ _AS_PEOPLE_WAIT = 21_600.0
 """Six hours. Training runs raise torch's timeouts to an hour or two, for a checkpoint or an evaluation."""
 _A_DAY = 86_400.0
 """Seconds for a rank for which no other one waits, and the longest timeout that makes the patience longer."""
-_TURNS_OF_OTHERS = 2
 _PATIENCES_FOR_KERNELS = 4
 _WHILE_SECONDS = 20.0
 """Before a timeout, for a look and what a person or the watch does about it."""
@@ -440,7 +439,7 @@ def _time_for_attempts(blockage: Blockage) -> float:
     limit = _seconds_given(blockage)
     holds = [hold for alike in blockage.awaited if (hold := alike.first.hold) is not None]
     own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= limit]
-    others = [_TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
+    others = [enders.TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
     return min(max(own + others, default=0.0), limit)
 
 
