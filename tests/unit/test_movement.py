@@ -609,6 +609,19 @@ def test_a_process_of_the_job_that_sleeps_may_bring_what_a_rank_polls_for(second
     assert "it polls in the loop `while not os.path.exists(lock)`" in texts
 
 
+@pytest.mark.parametrize(
+    ("path", "commands"),
+    [("'/data/my vocab.json'", ("ls -l '/data/my vocab.json'",)), ("'vocab.json'", ("py-spy dump --pid 100",))],
+)
+def test_who_polls_for_a_file_is_told_to_look_at_it(path: str, commands: tuple[str, ...]) -> None:
+    """Where the path is relative, a shell would look in another directory."""
+    looks = Loop(line=40, end_line=60, header="while os.path.exists(lock)")
+    module = Interpreter(environment={}, globals=(local("lock", path),))
+    (finding, *_) = job(snapshot(replace(polling(0, looks), interpreter=module), in_loop(1, 4))).findings
+    assert finding.remedy.startswith("Find out which process makes or removes the file for which rank 0 looks.")
+    assert finding.commands == commands
+
+
 def test_what_a_rank_polls_for_may_be_a_variable_of_the_module() -> None:
     looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
     module = Interpreter(environment={}, globals=(local("lock", "'/data/vocab.json'"), local("step", 3)))

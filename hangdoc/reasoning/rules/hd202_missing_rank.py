@@ -109,7 +109,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import HoldsLock, OutsideBarrier, OwesReply
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
-from hangdoc.reasoning.rules.sentences import describe_poll
+from hangdoc.reasoning.rules.sentences import describe_poll, find_polled_path, is_polling_for_file
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Environment, Holder, Receiver
@@ -163,10 +163,9 @@ _BEFORE_REST = 5.0
 """Seconds between the last call or byte and the rest."""
 _SHOWN_TAKERS = 3
 _SHOWN_THREADS = 3
-_WAITS_TOO_LONG = (
-    "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
-    "process group."
-)
+_EXPECTED = "is expected, raise --patience and the timeout of the process group."
+_WAITS_TOO_LONG = f"If it waits or loops without a limit, add a timeout. If this work {_EXPECTED}"
+_LOOPS_TOO_LONG = f"Give the loop a limit. If this wait {_EXPECTED}"
 
 
 @about(
@@ -230,6 +229,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         or _show_takers(run, kind)
         or children.look(run, first)
         or next_steps.show(beside)
+        or next_steps.list_file(find_polled_path(first, kind))
         or None,
     )
 
@@ -464,7 +464,15 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
             return f"Find out {what}: look at {describe_holders(holders)}."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
+    return _say_where_to_look(blockage, kind, inside)
+
+
+def _say_where_to_look(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
+    """The remedy where only the program shows what would end the wait."""
     who = blockage.culprits or numbers_of(blockage.awaited)
+    if is_polling_for_file(blockage.awaited[0].first, kind):
+        looks = words.do(who, "looks", "look")
+        return f"Find out which process makes or removes the file for which {looks}. {_LOOPS_TOO_LONG}"
     where = f"line where {words.are(who)}"
     if inside:
         where = f"lines where {words.ranks(who)} and the child processes are"

@@ -1,14 +1,15 @@
 """What several rules write: about a loop that some ranks have left, about calls that do not meet, about settings that differ."""
 
+import ast
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc import settings
 from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.launch.launchers import program_words
-from hangdoc.parse import names_in, shows_address
+from hangdoc.parse import names_in, parsed_expression, shows_address
 from hangdoc.phrases import amount, shorten, shorten_values
-from hangdoc.program import around
+from hangdoc.program import around, tests_files
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.causes.loops import CountedOut, describe_exit
 from hangdoc.reasoning.evidence import observed
@@ -25,7 +26,7 @@ from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, goes_round,
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
-from hangdoc.snapshot import Frame
+from hangdoc.snapshot import Exit, Frame, Local, Loop
 
 _SHOWN = 4
 _COMPARED = 3
@@ -327,20 +328,58 @@ def _values(wording: Wording, setting: Differs) -> list[Evidence]:
 def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> list[Evidence]:
     """The loop in which a rank polls or that it repeats, the statements that end it, and the values that these test: what it
     polls for. `own_store`: as in `Idle`."""
-    polls = isinstance(kind, Asleep) and kind.polls and kind.of_child is None
+    polls = _polls_itself(kind)
     frame = rank.frame if polls else _find_endless_frame(rank) if isinstance(kind, Busy) else None
     loops = around(frame) if frame is not None else []
     if not loops or frame is None:
         return []
     what = "it polls in the loop" if polls else "it repeats the loop"
-    ends = [end for end in loops[-1].exits if end.conditions][:2]
-    tests = " ".join([loops[-1].header, *(test for end in ends for test in end.conditions)])
-    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [frame])))}
-    tested = [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
-    values = [f"`{local.name}` is {shorten(local.text, 80)}" for local in tested if not shows_address(local.text[:80])]
+    values = [
+        f"`{local.name}` is {shorten(local.text, 80)}"
+        for local in _list_tested(rank, frame, loops[-1])
+        if not shows_address(local.text[:80])
+    ]
     only = ["only the ranks are clients of that store now"] if own_store else []
-    text = "; ".join([f"{what} `{loops[-1].header}`", *map(describe_exit, ends), *values[:3], *only])
+    exits = map(describe_exit, _list_tested_exits(loops[-1]))
+    text = "; ".join([f"{what} `{loops[-1].header}`", *exits, *values[:3], *only])
     return [Evidence(rank.rank, "source", text), *_called_at(rank, frame)]
+
+
+def is_polling_for_file(rank: Rank, kind: Hold | None) -> bool:
+    """Whether a rank polls in a loop that ends when a file comes or goes."""
+    return _find_file_loop(rank, kind) is not None
+
+
+def find_polled_path(rank: Rank, kind: Hold | None) -> str | None:
+    """The absolute path that a rank tests which polls for a file: of the file, or of a directory for it. None if no variable of
+    the tests has one."""
+    loop = _find_file_loop(rank, kind)
+    if loop is None or rank.frame is None:
+        return None
+    values = (parsed_expression(local.text) for local in _list_tested(rank, rank.frame, loop))
+    texts = (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str))
+    return next((text for text in texts if text.startswith("/") and text.isprintable()), None)
+
+
+def _find_file_loop(rank: Rank, kind: Hold | None) -> Loop | None:
+    loops = around(rank.frame) if _polls_itself(kind) and rank.frame is not None else []
+    return loops[-1] if loops and tests_files(loops[-1]) else None
+
+
+def _polls_itself(kind: Hold | None) -> bool:
+    return isinstance(kind, Asleep) and kind.polls and kind.of_child is None
+
+
+def _list_tested_exits(loop: Loop) -> list[Exit]:
+    """The first statements with a test that end a loop."""
+    return [end for end in loop.exits if end.conditions][:2]
+
+
+def _list_tested(rank: Rank, frame: Frame, loop: Loop) -> list[Local]:
+    """The variables in the tests that end a loop of a frame, but for lists, tuples, dicts and sets."""
+    tests = " ".join([loop.header, *(test for end in _list_tested_exits(loop) for test in end.conditions)])
+    seen = {local.name: local for local in reversed(list(observed.variables(rank.process, [frame])))}
+    return [seen[name] for name in dict.fromkeys(names_in(tests)) if name in seen and seen[name].length is None]
 
 
 def _find_endless_frame(rank: Rank) -> Frame | None:

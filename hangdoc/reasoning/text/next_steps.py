@@ -87,6 +87,11 @@ def show(pids: Iterable[int]) -> tuple[Command, ...]:
     return (command("ps", "-o", "pid,ppid,stat,etime,args", "-p", listed),) if listed else ()
 
 
+def list_file(path: str | None) -> tuple[Command, ...]:
+    """The command that shows the owner and the age of a file, or that it is not there; none for no path."""
+    return (command("ls", "-l", operand(path)),) if path is not None else ()
+
+
 RESUME = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze (version 1: THAWED to freezer.state).",
     "tracer": "Let the debugger continue or detach.",
