@@ -55,6 +55,11 @@ class Hold(Struct, frozen=True, kw_only=True):
         return False
 
     @property
+    def seconds_left(self) -> float | None:
+        """Seconds until it ends by itself; None if it does not, or if nothing shows when."""
+        return None
+
+    @property
     def next_request(self) -> str | None:
         """The wait in words, if it is one for the next request of whoever sends them; None for any other wait."""
         return None
@@ -293,6 +298,10 @@ class Asleep(Hold, frozen=True, kw_only=True):
     @property
     def is_from_anybody(self) -> bool:
         return self.polls
+
+    @property
+    def seconds_left(self) -> float | None:
+        return self.seconds if self.ends == "by-itself" and not self.polls else None
 
     def __str__(self) -> str:
         who = f"waiting for its child process (pid {self.of_child}), which is " if self.of_child is not None else ""

@@ -40,6 +40,7 @@ _UNDATED = (
     "the timeout of this call had passed."
 )
 _RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
+_AFTER_SLEEP = "Run hangdoc again in {left}, when this sleep is over, and compare."
 _LOOK_SECONDS = 10.0
 """A look takes some seconds, and a person some to start it."""
 _NO_AGE = "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
@@ -155,7 +156,8 @@ def _remedy(blockage: Blockage, draft: Draft) -> str:
     if not draft.may_end:
         return draft.remedy
     if blockage.ends == "by-itself":
-        return _RUN_AGAIN
+        end = blockage.kind.seconds_left
+        return _RUN_AGAIN if end is None else _AFTER_SLEEP.format(left=minutes(end + _LOOK_SECONDS))
     if blockage.age_seconds is None:
         return _NO_AGE
     left = (blockage.hung_from_seconds or 0.0) - blockage.age_seconds
