@@ -87,6 +87,8 @@ def test_a_wait_for_files_is_not_older_than_the_newest_file(seconds_ago: float |
     (job,) = diagnose(snapshot(polling(newest), waits, silence=None, connections=silent(2, 90.0))).jobs
     assert job.verdict == verdict
     assert ("a file appeared in /job/landing 8.0 s ago" in str(job.findings[0].evidence)) == (seconds_ago == 8.0)
+    since = "; the last activity was 8.0 s ago, and this counts as HUNG after 30 s without any"
+    assert job.findings[0].summary.endswith(since) == (seconds_ago == 8.0)
 
 
 def test_counting_attempts_is_no_progress() -> None:

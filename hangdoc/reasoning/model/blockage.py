@@ -26,6 +26,8 @@ class Blockage:
     waiting: tuple[Class, ...] = ()
     """All other ranks that it blocks and that made no progress."""
     age_seconds: float | None = None
+    renewed: bool = False
+    """Whether its age is that of the last thing that came for the awaited rank, and other ranks have waited longer."""
     old_from_seconds: float = float("inf")
     """The age from which it is old: the patience, or what a rank that polls needs for a few attempts."""
     under_way: bool = False

@@ -177,4 +177,6 @@ def _still_young(blockage: Blockage) -> str:
         lasted = f"{int(blockage.age_seconds * 10) / 10} s"
     if blockage.after_the_fact:
         return f"; when the dumps were written, this had lasted {lasted}, and it counts as HUNG from {limit} on"
+    if blockage.renewed:
+        return f"; the last activity was {lasted} ago, and this counts as HUNG after {limit} without any"
     return f"; this has lasted {lasted} and counts as HUNG from {limit} on"

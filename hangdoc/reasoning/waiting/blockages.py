@@ -370,12 +370,13 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
     awaited rank waits for came the last time."""
     kind = blockage.kind
     started = (alike.first.process.started_seconds_ago for alike in blockage.awaited if alike.first.process is not None)
-    renewed = (
+    renewed = [
         enders.renewed_seconds_ago(alike.first.process, alike.first.thread, run.helpers(alike.first))
         for alike in blockage.awaited
         if not alike.first.waits and alike.first.process is not None
-    )
-    bounds = [run.age_seconds, *started, *renewed, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
+    ]
+    renewed.append(kind.silent_seconds if isinstance(kind, OnNetwork) else None)
+    bounds = [run.age_seconds, *started, *renewed]
     if isinstance(kind, Spinning):
         bounds = [None]  # the records of others do not tell since when it has been in its call
     if isinstance(kind, AgentsWait):
@@ -384,6 +385,7 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
     return replace(
         blockage,
         age_seconds=age,
+        renewed=age is not None and age in renewed and age < (run.age_seconds or 0.0) - _JUST_NOW,
         old_from_seconds=_limit_by_timeout(
             run, max(_patience(run, blockage), _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
         ),
