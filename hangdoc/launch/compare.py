@@ -10,7 +10,7 @@ from hangdoc import settings
 from hangdoc.launch import launchers, options
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
-from hangdoc.launch.sizes import are_separate, size_of
+from hangdoc.launch.sizes import are_separate, counts_cards, size_of
 from hangdoc.parse import natural
 from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
 from hangdoc.torch_facts.launchers import TAKES_TORCHRUN_OPTIONS
@@ -21,6 +21,7 @@ _STANDINGS: dict[str, Standing] = {
 }  # fmt: skip
 RENDEZVOUS = "rendezvous"
 """The name of the row about where the nodes meet."""
+_CARDS = "CUDA_VISIBLE_DEVICES"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ONE_HOST = re.compile(r"[\w.-]+")
 """A name or an address, and no list of hosts and no variable."""
@@ -31,12 +32,13 @@ def compare(lines: list[LaunchLine]) -> list[Row]:
     """A row for each option, argument and variable of the lines, the most severe first."""
     backend = "gloo" if _on_cpu(lines) else None
     tools = {line.launched.tool for line in lines}
+    per_card = any(counts_cards(line) for line in lines)
     rows = [
         *_compare_places(lines),
         *_compare_launcher_options(lines),
         *_compare_arguments(lines),
         *(
-            _compare_variable(name, values, backend, tools)
+            _compare_variable(name, values, backend, tools, per_card)
             for name, values in _align_by_name(line.environment for line in lines)
         ),
     ]
@@ -61,7 +63,7 @@ def _compare_arguments(lines: list[LaunchLine]) -> Iterator[Row]:
 def _on_cpu(lines: list[LaunchLine]) -> bool:
     """Whether the lines show that they train without GPUs: only then NCCL's variables have no effect."""
     words = {word for line in lines for word in line.launched.arguments}
-    variables = [line.environment.get("CUDA_VISIBLE_DEVICES") for line in lines]
+    variables = [line.environment.get(_CARDS) for line in lines]
     return bool({"cpu", "--device=cpu", "--device-type=cpu", "gloo", "--backend=gloo"} & words) or all(
         value in ("", "-1") for value in variables
     )
@@ -210,9 +212,15 @@ def _compare_meeting(name: str, values: tuple[str | None, ...], why: str, tools:
     return Row(name=name, origin="variable", standing="must agree", values=values, why=why, wrong=wrong)
 
 
-def _compare_variable(name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str]) -> Row:
+def _compare_variable(
+    name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str], per_card: bool
+) -> Row:
+    """`per_card`: the launcher starts one rank for each card that it sees."""
     setting = settings.variable(name)
     differs = len(set(values)) > 1
+    if name == _CARDS and per_card:
+        return Row(name=name, origin="variable", standing="should agree", values=values,
+                   why="sets how many ranks the node has: one for each of its cards")  # fmt: skip
     if setting is not None and setting.kind == "meeting":
         return _compare_meeting(name, values, setting.why, tools)
     if name == _RANK and tools == {"python"}:
@@ -222,7 +230,7 @@ def _compare_variable(name: str, values: tuple[str | None, ...], backend: str | 
     if settings.inert(name, backend):
         return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
     standing: Standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
-    why = setting.why if setting is not None else ""
+    why = setting.why if setting is not None else ("hangdoc does not know this variable" if differs else "")
     wrong = differs and standing == "must agree"
     if name in _TUNING:
         why = _TUNING[name](values)

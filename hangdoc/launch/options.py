@@ -62,6 +62,8 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "num-gpus": _RANKS_PER_NODE,
     "n": _RANKS,
     "num-processes": _RANKS,
+    "config-file": ("unknown", "hangdoc does not read it; it sets the ranks, nodes and master that the line does not"),
+    "use-env": ("should agree", "the script finds its local rank in LOCAL_RANK, not in an argument --local-rank"),
     "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
 }
 """Of the launcher that starts the ranks."""

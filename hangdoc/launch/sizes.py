@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
-from hangdoc.torch_facts.launchers import DEFAULT_RANKS_PER_NODE, HOSTS_IN_FILE, STARTS_ANYTHING
+from hangdoc.torch_facts.launchers import DEFAULT_RANKS_PER_NODE, HOSTS_IN_FILE, RANK_PER_CARD, STARTS_ANYTHING
 
 
 class Size(NamedTuple):
@@ -35,6 +35,11 @@ def size_of(line: LaunchLine) -> Size:
     if ranks is None and per_node is not None and nodes is not None:
         ranks = per_node * nodes
     return Size(nodes, per_node, ranks)
+
+
+def counts_cards(line: LaunchLine) -> bool:
+    """Whether torchrun starts one rank for each card that the node has."""
+    return line.launched.options.get("nproc-per-node") in RANK_PER_CARD
 
 
 def are_separate(lines: list[LaunchLine]) -> bool:

@@ -77,6 +77,9 @@ SIZES = {
 """The same for the number of nodes and ranks, of all launchers."""
 DEFAULT_RANKS_PER_NODE = {"torchrun": "1", "tune": "1", "srun": "1"}
 """How many ranks a launcher starts on each node without an option. Others take the number of cards or of slots."""
+RANK_PER_CARD = frozenset({"gpu", "auto"})
+"""Values of `--nproc-per-node` with which torchrun counts CUDA's devices (torch/distributed/run.py,
+`determine_local_world_size`); `auto` counts the cores where there is no card."""
 HOSTS_IN_FILE = frozenset({"hostfile", "machinefile", "config-file"})
 """Options that name a file which determines the nodes."""
 MPI_PAIRS = frozenset({"mca", "genv", "gmca"})

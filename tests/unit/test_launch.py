@@ -172,6 +172,26 @@ def test_the_two_nodes_of_a_cpu_run() -> None:
     assert numbers["accumulation"] == "4,096 / 1,024 = 4 micro-steps per step"
 
 
+@pytest.mark.parametrize(("ranks", "standing"), [("gpu", "should agree"), ("auto", "should agree"), ("2", "cosmetic")])
+def test_visible_cards_set_the_number_of_ranks_where_torchrun_counts_them(ranks: str, standing: str) -> None:
+    row = rows(f"CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node={ranks} t.py")["CUDA_VISIBLE_DEVICES"]
+    assert row.standing == standing
+    assert ("how many ranks" in row.why) == (standing == "should agree")
+
+
+def test_a_variable_of_the_program_that_differs_has_a_reason() -> None:
+    assert (
+        rows("N_MICRO=4 torchrun t.py", "N_MICRO=6 torchrun t.py")["N_MICRO"].why
+        == "hangdoc does not know this variable"
+    )
+
+
+def test_what_sets_a_launch_elsewhere_is_known() -> None:
+    row = rows("accelerate launch --config_file c.yaml --num_processes 2 t.py")["config-file"]
+    assert row.why.startswith("hangdoc does not read it")
+    assert "LOCAL_RANK" in rows("python -m torch.distributed.launch --use_env t.py")["use-env"].why
+
+
 @pytest.mark.parametrize(
     ("before", "after", "name"),
     [
