@@ -501,6 +501,8 @@ def test_runs_that_are_called_alike_have_ids_of_their_own() -> None:
         ("python -m scripts.train --x", "scripts.train"),
         ("python -c pass", ""),
         ("python /v/bin/tune run --nnodes 2 full_finetune_distributed --config c.yaml", "full_finetune_distributed"),
+        ("/v/bin/python3.11 /v/bin/accelerate launch --cpu --num_processes 2 train.py", "train.py"),
+        ("python /v/bin/deepspeed --num_gpus 2 train.py", "train.py"),
     ],
 )
 def test_the_program_of_a_command_line(line: str, name: str) -> None:

@@ -71,7 +71,8 @@ def program(argv: tuple[str, ...]) -> str:
     if launched is not None and launched[0] == "tune":  # its recipe has a name, and no file
         return launchers.read(*launched).program
     words = list(argv)
-    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *MODULES))), 0)
+    behind = len(words) - len(launched[1]) - 1 if launched is not None else 0
+    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *MODULES))), behind)
     for at, word in enumerate(words[start + 1 :], start + 1):
         if word == "-m" and at + 1 < len(words) and words[at + 1] not in _RUNNERS:
             return words[at + 1]
