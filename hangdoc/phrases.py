@@ -111,6 +111,17 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def shorten_before(text: str, kept: str, most: int) -> str:
+    """A text of at most `most` characters that has the part `kept`: what is left out is in the middle, before it, and behind it.
+    `python torchrun --stand…4 train.py…`."""
+    end = text.find(kept) + len(kept)
+    first = most // 3
+    if len(text) <= most or end < most or len(kept) >= most - first:
+        return shorten(text, most)
+    more = "…" if end < len(text) else ""
+    return f"{text[:first]}…{text[end - (most - first - 1 - len(more)) : end]}{more}"
+
+
 def shorten_values(
     values: Sequence[tuple[str | None, Iterable[int]]], most: int = 60
 ) -> list[tuple[str, Iterable[int]]]:

@@ -186,7 +186,7 @@ def preflight(looks: Looks, request: arguments.Preflight) -> answers.Checked:
     connections between them. It binds ports for a moment and sends test data between the named hosts."""
     address, origin, more = preflights.master_of(request.master, os.environ)
     plan = Plan(
-        master=address, master_origin=origin, ranks_per_node=request.ranks_per_node, dtype=request.dtype,
+        master=address, master_origin=origin, ranks_per_node=request.ranks_per_node, dtype=preflights.data_type(request.dtype),
         parameters=preflights.parameters(request.parameters),
     )  # fmt: skip
     done = preflights.checked(plan, looks.fleet(request.hosts), _PREFLIGHT_SECONDS, more)

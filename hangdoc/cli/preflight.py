@@ -14,7 +14,7 @@ from hangdoc.commands import documents
 from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
-from hangdoc.commands.preflight import checked, parameters, planned
+from hangdoc.commands.preflight import checked, data_type, parameters, planned
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Plan
 
@@ -80,7 +80,7 @@ def command(
     """
     if answer:
         return _answer()
-    given = Plan(parameters=parameters(params), dtype=dtype, data=data, checkpoints=checkpoints)
+    given = Plan(parameters=parameters(params), dtype=data_type(dtype), data=data, checkpoints=checkpoints)
     plan, more = planned(given, script_arguments, os.environ, master=master, ranks_per_node=ranks_per_node)
     return show(checked(plan, fleet, timeout, more), as_json)
 

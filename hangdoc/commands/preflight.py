@@ -22,6 +22,7 @@ from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
+from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
 from hangdoc.torch_facts.launchers import AGENTS, PROGRAMS
 
 _LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
@@ -46,6 +47,19 @@ def parameters(text: str | None) -> int | None:
     if number <= 0:
         raise CommandError(f"--params {text!r} is not a number of parameters. Examples: 25M, 1.3B, 124439808.", USAGE)
     return number
+
+
+def data_type(text: str | None) -> str | None:
+    """The name that torch has for a type of tensors: `bfloat16` for `bf16` and `torch.bfloat16`. Raises CommandError for other
+    texts."""
+    if text is None:
+        return None
+    plain = text.lower().removeprefix("torch.")
+    name = SHORT_NAMES.get(plain, plain)
+    if name not in BY_NUMBER:
+        examples = "Examples: float32, bfloat16, fp16."
+        raise CommandError(f"--dtype {text[:40]!r} is no data type of torch. {examples}", USAGE)
+    return name
 
 
 def master_of(master: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None, list[Check]]:

@@ -11,7 +11,8 @@ def agree(name: str, values: dict[str, str | None], remedy: str, status: str = "
     agreed = compare_values(values)
     if not agreed.differs:
         value = agreed.values[0][0] if agreed.values else None
-        return Check(name=name, status="pass", text=f"{value if value is not None else 'not set'} on all nodes")
+        where = " on all nodes" if len(values) > 1 else ""
+        return Check(name=name, status="pass", text=f"{value if value is not None else 'not set'}{where}")
     text = "; ".join(f"{value or 'none'} on {shorten(nodes)}" for value, nodes in agreed.values)
     return Check(name=name, status=status, text=text, remedy=remedy, nodes=agreed.odd)
 

@@ -186,7 +186,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
         card = next((card for card in report.cards if card.name == used.name), None)
         if card is not None:
             speed = f", {card.speed_mbit:,} Mbit/s" if card.speed_mbit is not None else ""
-            kind = "wireless" if card.wireless else "wired"
+            kind = "loopback" if loopback(report.address or "") else "wireless" if card.wireless else "wired"
             text = f"{report.node} uses {used.name}: {kind}{speed}, MTU {card.mtu or 'unknown'}"
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
                         nodes=(report.node,) if card.wireless else (),

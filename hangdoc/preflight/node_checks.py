@@ -83,9 +83,8 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 remedy="Copy the shards there.",
             )
         else:
-            yield Check(
-                name="data", status="pass", text=f"{origin}: {next(iter(counts.values()))}, the same on all nodes"
-            )
+            same = ", the same on all nodes" if len(reports) > 1 else ""
+            yield Check(name="data", status="pass", text=f"{origin}: {next(iter(counts.values()))}{same}")
 
 
 def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -124,14 +123,13 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
 
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """No rank of an earlier run is still running, and no other run."""
-    other_port = ", and needs another port" if plan.master is not None else ""
     for report in reports:
         for text in report.left_over[:_SHOWN]:
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
         for text in report.running[:_SHOWN]:
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"In use: this launch shares cores and memory with them{other_port}.")  # fmt: skip
+                        remedy="In use: this launch shares cores and memory with them.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 
@@ -144,6 +142,10 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             continue
         if plan.ranks_per_node is not None:
             yield _cores(report, machine, plan, plan.ranks_per_node)
+        if report.lacks_checkpoints:
+            yield Check(name="checkpoints", status="warn", nodes=(report.node,),
+                        text=f"{report.node}: directory {plan.checkpoints} (--checkpoints) does not exist",
+                        remedy="Create it, unless the script does so: torch.save does not.")  # fmt: skip
         if plan.parameters and plan.ranks_per_node is not None:
             need = plan.parameters * _BYTES_PER_PARAMETER * plan.ranks_per_node
             enough = need < machine.memory_available_bytes
@@ -158,7 +160,7 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                             text=f"{report.node}: a checkpoint takes {kept / 1e9:.1f} GB, "
                             f"{report.free_bytes / 1e9:.1f} GB are free",
                             remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
-        if plan.dtype in ("bfloat16", "bf16") and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
+        if plan.dtype == "bfloat16" and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
             yield Check(name="dtype", status="warn", nodes=(report.node,),
                         text=f"{report.node} has no CPU instructions for bf16",
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip

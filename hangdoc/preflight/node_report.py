@@ -26,11 +26,12 @@ from hangdoc.observe.kernel.sockets import describe_listener
 from hangdoc.observe.look.abilities import check_all
 from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
-from hangdoc.phrases import duration, ranks, shorten
+from hangdoc.phrases import duration, ranks, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
 from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.evidence.observed import loopback
+from hangdoc.reasoning.runs.launch import program
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
@@ -73,6 +74,7 @@ def gather(plan: Plan) -> NodeReport:
         agents=tuple(_find_agents(proc, plan, running)),
         machine_id=machine_id(proc),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
+        lacks_checkpoints=plan.checkpoints is not None and _is_missing(plan.checkpoints),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), environment),
         problems=tuple(problems),
@@ -229,9 +231,20 @@ def _describe_ranks(proc: ProcFS, targets: list[Target], launcher: Target | None
     more = f" and {len(targets) - 4} more" if len(targets) > 4 else ""
     state = ", an orphan" if first.launcher_gone else ""
     by = f" by pid {launcher.pid}" if launcher is not None else ""
-    command = shorten(" ".join(redact.argv((launcher or first).argv)), 80)
+    argv = redact.argv((launcher or first).argv)
+    command = shorten_before(" ".join(argv), program(argv), 80)
     who = ranks(numbers) if numbers else "a rank"
     return f"{who}, {pids}{more}{state}, started {duration(age(proc, first.start_ticks))} ago{by}: {command}"
+
+
+def _is_missing(folder: str) -> bool:
+    try:
+        os.stat(os.path.expanduser(folder))
+    except FileNotFoundError:
+        return True
+    except OSError:  # it may be there
+        return False
+    return False
 
 
 def _measure_free_space(folder: str) -> int | None:

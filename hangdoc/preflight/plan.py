@@ -99,6 +99,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     attach: tuple[Attach, ...]
     free_bytes: int | None
     """Free space for checkpoints."""
+    lacks_checkpoints: bool = False
+    """Whether the directory for checkpoints is given and does not exist."""
     address: str | None
     """The address that Gloo would publish: of the interface in GLOO_SOCKET_IFNAME, else of the host name."""
     problems: tuple[str, ...] = ()

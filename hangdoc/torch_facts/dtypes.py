@@ -13,6 +13,11 @@ COMMON = frozenset({
     "float8_e5m2", "float8_e4m3fn",
 })  # fmt: skip
 """Those that training uses: a tensor that is looked for in memory has one of them."""
+SHORT_NAMES = {
+    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32", "tf32": "float32",
+    "fp64": "float64", "double": "float64", "fp8": "float8_e4m3fn",
+}  # fmt: skip
+"""Other names that options and configurations have for them."""
 BY_SCALAR_TYPE = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Byte": "uint8", "Char": "int8",
     "Short": "int16", "Int": "int32", "Long": "int64", "Bool": "bool", "ComplexHalf": "complex32", "ComplexFloat": "complex64",

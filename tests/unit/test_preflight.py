@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hangdoc.commands import preflight as preflights
 from hangdoc.commands.errors import CommandError
 from hangdoc.commands.hosts import Hosts
-from hangdoc.commands.preflight import checked, parameters, planned
+from hangdoc.commands.preflight import checked, data_type, parameters, planned
 from hangdoc.launch.launchers import launch_of
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find.discover import Discovered
@@ -312,7 +312,10 @@ def test_too_many_ranks_are_not_cured_by_fewer_threads() -> None:
 def test_ranks_whose_launcher_lives_are_in_use() -> None:
     found = failing([node(1, running=("ranks 0-1, pids 7, 8",)), node(2)])
     assert set(found) == {"other runs"}
-    assert "End it" not in found["other runs"].remedy
+    assert found["other runs"].remedy == "In use: this launch shares cores and memory with them."
+    held = Listener(port=29500, namespace="", pid=7, name="python", argv=("python",), orphan=False)
+    taken = failing([node(1, running=("ranks 0-1, pids 7, 8",), holder=held), node(2)])
+    assert "another --master-port" in taken["master port"].remedy
 
 
 def test_a_one_way_firewall_names_the_direction() -> None:
@@ -351,6 +354,39 @@ def test_numbers_of_parameters() -> None:
     for wrong in ("x", "-3", "0", "M", "1e400"):
         with pytest.raises(CommandError):
             parameters(wrong)
+
+
+def test_data_types_have_the_name_that_torch_has() -> None:
+    assert [data_type(text) for text in ("bf16", "torch.bfloat16", "Float32", None)] == [
+        "bfloat16",
+        "bfloat16",
+        "float32",
+        None,
+    ]
+    with pytest.raises(CommandError, match="'fp7' is no data type of torch"):
+        data_type("fp7")
+
+
+def test_a_directory_for_checkpoints_must_exist(tmp_path: Path) -> None:
+    for folder, missing in ((tmp_path / "none", True), (tmp_path, False)):
+        plan = Plan(checkpoints=str(folder))
+        checks = {check.name: check for check in all_checks([node_report.gather(plan)], [], plan)}
+        assert ("checkpoints" in checks) == missing
+    assert not node_report.gather(Plan()).lacks_checkpoints
+
+
+def test_one_host_is_not_all_nodes() -> None:
+    data = DataSource(path="/d", origin="DATA_DIR", files=201, bytes=1, suffixes=(), digest="a")
+    card = Interface(name="lo", up=True, addresses=("127.0.0.1",), networks=("127.0.0.0/8",))
+    own = {"n1": ("127.0.0.1",)}
+    alone = node(1, address="127.0.0.1", resolved=own, machine=machine(interfaces=(card,)), data=(data,),
+                 cards=(Card(name="lo", wireless=False, speed_mbit=None, mtu=65536),))  # fmt: skip
+    texts = {check.name: check.text for check in all_checks([alone], [], Plan())}
+    assert texts["torch"] == "2.13"
+    assert texts["data"] == "DATA_DIR: 201 files"
+    assert texts["link"] == "n1 uses lo: loopback, MTU 65536"
+    both = {check.name: check.text for check in all_checks([node(1), node(2)], LINKS, PLAN)}
+    assert both["torch"] == "2.13 on all nodes"
 
 
 def preflight(**variables: str) -> tuple[int, dict[str, Check]]:
@@ -428,6 +464,20 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
     assert left.startswith("rank 0, pid 9, an orphan, started ")
     assert runs.startswith("ranks 0-1, pids 7, 8, started ")
     assert runs.endswith(" ago by pid 6: python spawn.py")
+    folder = "/a/directory/with/a/name/that/is/long/bin"
+    torchrun = (
+        f"{folder}/python3.11",
+        f"{folder}/torchrun",
+        "--standalone",
+        "--nproc-per-node=2",
+        "/b/train.py",
+        "--lr",
+        "1",
+    )
+    targets[6] = Target(6, 1, "launcher", "python", torchrun, "S", 0)
+    (runs,) = node_report.gather(Plan()).running
+    assert runs.partition("pid 6: ")[2].startswith("/a/directory/with/a/name/t…")
+    assert runs.endswith("--nproc-per-node=2 /b/train.py…")
 
 
 def test_hosts_must_be_as_many_as_the_launch_has_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
