@@ -155,17 +155,17 @@ def _describe_no_rank(pids: tuple[int, ...]) -> str:
     """Why no process in the trees of these is a rank: what they show, and what to do next."""
     proc = ProcFS()
     table = process_table.read(proc)
-    below = sorted({process for pid in pids for process in table.tree(pid)})
+    below = sorted({process for pid in pids for process in table.tree(pid)} - {os.getpid()})
     who = " or ".join(map(str, pids))
     if with_torch := [pid for pid in below if maps_torch(proc, pid)]:
         return (
             f"pid {with_torch[0]} has loaded torch, but hangdoc sees no process group and no variables of a launcher in it. It "
             "may not have called init_process_group yet: look again when it has."
         )
-    if any(is_python(proc, pid) for pid in below):
+    if with_python := [pid for pid in below if is_python(proc, pid)]:
         return (
-            f"pid {who} has not loaded torch, so it is no rank of torch.distributed yet. Look again when it has, or leave out "
-            "--pid to observe every rank of this host."
+            f"pid {with_python[0]} has not loaded torch, so it is no rank of torch.distributed yet. Look again when it has, or "
+            "leave out --pid to observe every rank of this host."
         )
     return (
         f"pid {who} is neither a rank of torch.distributed nor the launcher of one. Leave out --pid to observe every rank of "

@@ -173,6 +173,12 @@ def test_run_creates_the_directory_for_its_evidence(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "folder").is_dir()
 
 
+def test_hangdoc_is_not_the_python_process_of_the_shell_that_it_looks_at() -> None:
+    words = ["sh", "-c", f"{HANGDOC} diagnose --pid $$; true"]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert "is neither a rank of torch.distributed nor the launcher of one" in one_sentence(result)
+
+
 def test_a_process_that_is_no_rank() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
