@@ -27,8 +27,10 @@ _COMMANDS = {
     "schema": ("schema", "command"),
     "mcp": ("mcp", "command"),
 }
-_MEANT = {"explain": "rules", "help": "--help"}
-"""What people type instead of a command: each report has a line `explain`."""
+_ALSO = {"explain": "rules"}
+"""Other names of commands: each report has a line `explain`."""
+_MEANT = {"help": "--help"}
+"""What people type instead of a command."""
 _ONE_LOOK = ("diagnose", "snapshot")
 """Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
 _COLLECTED = 50_000, 10, 10
@@ -54,6 +56,7 @@ class _Lazy(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _ALSO.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module, name = _COMMANDS[cmd_name]
@@ -72,6 +75,15 @@ def cli() -> None:
     """Find out which rank a frozen torch.distributed run is waiting for, and why."""
 
 
+def _keep_near(error: click.NoSuchOption) -> click.NoSuchOption:
+    """The error with those of click's suggestions that are near without their dashes too: these make any two options alike."""
+    from difflib import get_close_matches
+
+    options = {option.lstrip("-"): option for option in error.possibilities or ()}
+    near = get_close_matches(error.option_name.lstrip("-"), options)
+    return click.NoSuchOption(error.option_name, possibilities=[options[name] for name in near], ctx=error.ctx)
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Raises KeyboardInterrupt, SystemExit and OutputLost."""
     try:
@@ -79,7 +91,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Abort:
         return INTERRUPTED
     except click.ClickException as error:
-        error.show(sys.stderr)
+        (_keep_near(error) if isinstance(error, click.NoSuchOption) else error).show(sys.stderr)
         return error.exit_code
     except BundleError as error:
         tell(f"hangdoc: {error}")

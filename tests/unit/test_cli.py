@@ -157,15 +157,19 @@ def test_bad_input(arguments: list[str], code: int, words: str, tmp_path: Path) 
     [
         (["diagnos"], "No such command 'diagnos'. Did you mean diagnose?"),
         (["zzz"], "No such command 'zzz'."),
-        (["explain", "HD204"], "No such command 'explain'. Did you mean rules?"),
         (["help"], "No such command 'help'. Did you mean --help?"),
-        (["diagnose", "--pdi", "3"], "No such option '--pdi'. (Did you mean one of: '--pid', '--via'?)"),
+        (["diagnose", "--pdi", "3"], "No such option '--pdi'. Did you mean '--pid'?"),
+        (["diagnose", "--frobnicate"], "No such option '--frobnicate'."),
     ],
 )
 def test_a_mistyped_command_or_option_names_the_nearest(arguments: list[str], message: str) -> None:
     result = run(*arguments)
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1] == f"Error: {message}"
+
+
+def test_the_label_of_a_report_is_a_command_too() -> None:
+    assert run("explain", "HD204").stdout == run("rules", "HD204").stdout
 
 
 def test_run_creates_the_directory_for_its_evidence(tmp_path: Path) -> None:
