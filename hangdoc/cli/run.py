@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _DEFER_SECONDS = 30.0
 """How long a node waits for the report of the node of rank 0."""
+_PREFIX = "hangdoc: "
+"""Of each line, because the command writes to the same stream."""
 _ACTIONS = ("report", "stop")
 """What --on-hang takes besides a command."""
 _STOPS = f"--on-hang stop: because of this hang, hangdoc ends the run, and exits with code {passthrough.STOPPED_CODE}."
@@ -102,7 +104,7 @@ def command(
     Exit code: that of the command; 86 if --on-hang stop ended it, 127 if it was not found, 126 if it could not be executed.
     """
     targets = targets_of("" if on_hang in _ACTIONS else on_hang, webhook, webhook_format, _ACTIONS)
-    output = output.absolute()  # the command may change the working directory
+    output = Path(os.path.realpath(output))  # the command may change the working directory
     make_directory(output)
     settings = _Settings(
         program=command_line[0],
@@ -149,7 +151,11 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> s
     pages = Pages(settings.patience)
     reaction = Reaction(
         EvidenceDirectory(
-            settings.output, pages.page, closing=_STOPS if settings.stop else None, programs=typed_programs()
+            settings.output,
+            pages.page,
+            closing=_STOPS if settings.stop else None,
+            programs=typed_programs(),
+            margin=len(_PREFIX),
         ),
         Ledger(None, _log),
         settings.targets,
@@ -233,15 +239,15 @@ class _Reporter:
 
 
 def _describe_hang(job: "Job", report: Path | None) -> str:
-    """`rank 1 did not call ...; rank 1 is waiting in barrier (train.py:27 in main); report FILE`."""
+    """`rank 1 did not call ...; rank 1 is waiting in barrier; rank 0 is at train.py:27 in main; report FILE`."""
     from hangdoc.render.words import place
 
     text = "no rank makes progress"
     if job.findings:
         text = job.findings[0].summary
-        wheres = (view.where for view in job.ranks if view.rank in job.findings[0].culprits)
-        if (at := next(filter(None, wheres), None)) is not None and f"{at.file}:{at.line}" not in text:
-            text += f" ({place(at)})"
+        places = ((view.rank, at) for view in job.ranks if view.rank in job.findings[0].culprits and (at := view.where))
+        if (found := next(places, None)) is not None and f"{found[1].file}:{found[1].line}" not in text:
+            text += f"; rank {found[0]} is at {place(found[1])}"
     return f"{text}; report {report}" if report is not None else text
 
 
@@ -288,6 +294,6 @@ def _log(text: str) -> None:
     """Print lines on stderr with one write, because the command writes there too."""
     from hangdoc.render.words import clean
 
-    lines = "".join(f"hangdoc: {clean(line)}\n" for line in text.splitlines())
+    lines = "".join(f"{_PREFIX}{clean(line)}\n" for line in text.splitlines())
     with contextlib.suppress(OSError):
         os.write(2, lines.encode("utf-8", "replace"))

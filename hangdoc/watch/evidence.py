@@ -38,7 +38,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 class EvidenceDirectory:
     """A directory of evidence. `most` is the limit in bytes, None for no limit. `closing` is the last line of each report: what
-    happens to the run next. `programs`: what the reader types for those that the report suggests."""
+    happens to the run next. `programs`: what the reader types for those that the report suggests. `margin`: how many columns of
+    the terminal a report leaves free, for what precedes its lines."""
 
     def __init__(
         self,
@@ -47,15 +48,16 @@ class EvidenceDirectory:
         most: int | None = None,
         closing: str | None = None,
         programs: Programs = MappingProxyType({}),
+        margin: int = 0,
     ) -> None:
         self._folder, self._page, self._most, self._closing = folder, page, most, closing
-        self._programs = programs
+        self._programs, self._margin = programs, margin
 
     def keep(self, snapshot: Snapshot, diagnosis: Diagnosis, hang: str) -> Kept:
         """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
         one, until the rest is within the limit. What can't be written is missing in the result: a full disk must not delay
         the messages about a hang."""
-        console = record_console(shutil.get_terminal_size((100, 24)).columns)
+        console = record_console(shutil.get_terminal_size((100, 24)).columns - self._margin)
         report(diagnosis, console, programs=self._programs)
         text = console.export_text() + (f"\n{self._closing}\n" if self._closing is not None else "")
         stem = time.strftime(f"hangdoc-hang-%Y%m%d-%H%M%S-{hang}", time.gmtime())

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from hangdoc import codec
+from hangdoc.cli.run import _describe_hang
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.version import __version__
+from hangdoc.watch.evidence import EvidenceDirectory
 from tests.rules import fires
 from tests.unit.builders import rank, snapshot, train
 
@@ -170,6 +173,19 @@ def test_a_mistyped_command_or_option_names_the_nearest(arguments: list[str], me
 
 def test_the_label_of_a_report_is_a_command_too() -> None:
     assert run("explain", "HD204").stdout == run("rules", "HD204").stdout
+
+
+def test_run_names_the_rank_whose_line_it_shows() -> None:
+    (job,) = diagnose(fires("HD101")).jobs
+    assert "; rank 1 is at me/train.py:22 in train" in _describe_hang(job, None)
+
+
+def test_a_report_leaves_room_for_what_precedes_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    looked = fires("HD101")
+    for margin in (0, 9):
+        kept = EvidenceDirectory(tmp_path, lambda *_: "", margin=margin).keep(looked, diagnose(looked), "x")
+        assert 70 - margin < max(map(len, kept.text.splitlines())) <= 80 - margin
 
 
 def test_run_creates_the_directory_for_its_evidence(tmp_path: Path) -> None:
