@@ -132,7 +132,7 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """Age of `batches_done`. Polls read ranks that make progress in turns, and numbers of different moments can't be
     compared. None without a count."""
     progress: str | None = None
-    """What shows that a rank that is not blocked makes progress, as a clause: `uses 98% of a core`, `its stack changed`."""
+    """What shows that a rank makes progress, as a clause: `uses 98% of a core`, `its stack changed`."""
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
     batches_pass: int | None = None

@@ -268,7 +268,7 @@ def _cell(view: RankView, since: float, moved: bool) -> Cell:
         return "unseen"
     if view.label == "dead":
         return "dead"
-    if view.label == "computing":
+    if view.label == "computing" or (view.progress is not None and view.state not in _OPERATIONS):
         return "data" if view.state == "loading-data" else "computing"
     fresh = view.silent_seconds is not None and view.silent_seconds < since
     return "moving" if view.state in _OPERATIONS and (moved or fresh) else "waiting"

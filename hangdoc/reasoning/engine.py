@@ -188,14 +188,16 @@ def _with_hosts(run: Run, about: Finding) -> Finding:
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
     count = count_batches(rank)
     calls = job_views.calls(run.ledger, rank.rank)
+    label, state = rank.shown
+    held = rank.label == "blocked" and rank.hold is not None  # whatever moves beside it does not end that
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(
         rank=rank.rank,
         local_rank=rank.local_rank,
         host=rank.host,
         pid=rank.pid,
-        label=rank.label,
-        state=rank.state,
+        label=label,
+        state=state,
         operation=rank.wait.operation if rank.wait is not None else None,
         where=rank.where,
         where_source=None if rank.where is None else "recorder" if rank.by_record else "stack",
@@ -213,7 +215,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
         role=names.find_role(run, rank),
-        progress=rank.work or rank.why or None if rank.moving else None,
+        progress=rank.work or rank.why or None if rank.moving and not held else None,
         gpu=job_views.gpu_view(run, rank),
     )
 

@@ -104,7 +104,7 @@ def without_finding(job: Job) -> str:
     if job.verdict != "waiting":
         return "Nothing found." if job.ranks else _NO_RANK
     if any(rank.label != "dead" for rank in job.ranks):
-        still = all(rank.label != "computing" for rank in job.ranks)
+        still = all(rank.progress is None for rank in job.ranks)
         return f"{'No rank is' if still else 'Some ranks are not'} making progress, but no rank is waiting for another rank."
     return (
         "No rank of this run is alive: the launcher has not started any yet, all have ended, or it runs the script once and "

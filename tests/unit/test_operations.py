@@ -8,8 +8,20 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.text import call_words
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Clocks, Frame, Group, Interpreter, Process, PythonThread, Stack, Unavailable
-from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
+from hangdoc.snapshot import (
+    CallForm,
+    Clocks,
+    Counter,
+    Frame,
+    Group,
+    Interpreter,
+    Process,
+    Progress,
+    PythonThread,
+    Stack,
+    Unavailable,
+)
+from tests.unit.builders import LOOP, TORCH, c10d, frame, local, rank, snapshot, stack
 from tests.unit.recordings import T0_US, history_of, recorder
 
 
@@ -241,3 +253,40 @@ def test_the_record_tells_which_functional_collective_a_thread_waits_for() -> No
     operation = job.ranks[0].operation
     assert operation is not None and (operation.op, operation.group, operation.seq) == ("all_reduce", "4", 7)
     assert [finding.code for finding in job.findings] == ["HD302"]
+
+
+def rests_at(*calls: Frame, syscall: str, counts: str) -> Job:
+    """Rank 1 stands in these calls and uses no processor; the counter of a loop in its function `counts` went from 6 to 8."""
+    collects = frame(counts, 12, loops=(LOOP,))
+    moved = Progress(
+        counters=(Counter(name="step", function=counts, file=collects.file, before=6, after=8, looped=True),)
+    )
+    seen = Stack(
+        at_seconds=0.0,
+        threads=(
+            PythonThread(tid=101, name="MainThread", active=False, owns_gil=False, frames=calls),
+            PythonThread(tid=102, name="collector", active=False, owns_gil=False, frames=(collects,)),
+        ),
+    )
+    waits = rank(1, stack=seen, stack_before=seen, progress=moved, kernel={"syscall": syscall})
+    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), waits)).jobs
+    return job
+
+
+def test_a_thread_that_is_asleep_does_not_compute_while_another_one_works() -> None:
+    get = frame("Queue.get", 171, "/usr/lib/python3.11/queue.py", library=True, source="self.not_empty.wait()")
+    job = rests_at(get, frame("main", 9), syscall="futex", counts="episode")
+    (finding,) = job.findings
+    assert (job.verdict, finding.code) == ("waiting", "HD602")
+    assert (job.ranks[1].label, job.ranks[1].state) == ("blocked", "waiting-lock")
+    assert "rank 1, which is waiting for an entry of an empty queue at" in finding.summary
+    assert finding.summary.endswith("rank 1 is active: `step` in episode (thread collector) went from 6 to 8")
+    assert "in the background" not in finding.remedy
+
+
+def test_a_thread_that_counts_between_its_sleeps_is_asleep() -> None:
+    sleeps = frame("main", 12, source="time.sleep(2)", loops=(LOOP,))
+    job = rests_at(sleeps, syscall="clock_nanosleep", counts="main")
+    assert (job.verdict, job.ranks[1].label, job.ranks[1].state) == ("waiting", "blocked", "sleeping")
+    assert "rank 1, which is working between sleeps at" in job.findings[0].summary
+    assert "in the background" in job.findings[0].remedy

@@ -89,7 +89,7 @@ def test_words_that_fit_what_was_seen() -> None:
     partly = replace(one, verdict="healthy", unseen=unseen)
     assert words.without_finding(partly) == "Every observed rank is making progress."
     assert unseen[0].why == "no process was found on h0: not started yet, or already gone"
-    view = replace(one.ranks[0], label="blocked", state="waiting-data")
+    view = replace(one.ranks[0], label="blocked", state="waiting-data", progress=None)
     loads = replace(one, verdict="healthy", unseen=(), ranks=(view,))
     assert words.without_finding(loads) == "Every rank is making progress, and waits for its dataloader now."
     still = words.without_finding(replace(loads, verdict="waiting"))

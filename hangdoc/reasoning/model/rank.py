@@ -113,6 +113,14 @@ class LoopView(Struct, frozen=True, gc=False):
     not counted."""
 
 
+class AtRest(NamedTuple):
+    """In what a thread is asleep."""
+
+    state: str
+    why: str
+    """A phrase that follows `is`."""
+
+
 class State(Struct, frozen=True, gc=False):
     """What was concluded about a rank."""
 
@@ -130,6 +138,15 @@ class State(Struct, frozen=True, gc=False):
     """Share of the observation for which its training thread was on a core; None if it could not be measured."""
     hold: Hold | None = None
     """What blocks it, if it waits for no other rank."""
+    at_rest: AtRest | None = None
+    """Where its own thread is asleep in the kernel while others advance its work; None if it computes itself."""
+
+    @property
+    def shown(self) -> tuple[Label | None, str]:
+        """Its label and state for people: who works beside a thread that is asleep does not make that thread compute."""
+        if self.at_rest is not None and self.state == "computing":
+            return "blocked", self.at_rest.state
+        return self.label, self.state
 
 
 class Rank(State, frozen=True, gc=False, kw_only=True):

@@ -31,6 +31,7 @@ def _list_conclusions(rank: Rank) -> Hashable:
     return (
         rank.label,
         rank.state,
+        None if rank.at_rest is None else rank.at_rest.state,
         rank.wait,
         rank.passed,
         None if hold is None else hold.alike,

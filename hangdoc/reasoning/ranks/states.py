@@ -8,8 +8,8 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
-from hangdoc.reasoning.model.holds import Busy, Elsewhere, Hold, Starves, Unreadable, Works
-from hangdoc.reasoning.model.rank import BUSY, Rank, State
+from hangdoc.reasoning.model.holds import Asleep, Busy, Elsewhere, Hold, Starves, Unreadable, Works
+from hangdoc.reasoning.model.rank import BUSY, AtRest, Rank, State
 from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
@@ -18,7 +18,7 @@ from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_c
 from hangdoc.reasoning.ranks.thread_waits import find_wait
 from hangdoc.reasoning.ranks.waiter import Surroundings, Waiter
 from hangdoc.reasoning.ranks.without_stack import find_rest
-from hangdoc.snapshot import Frame, KernelThread, Process, Progress, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
@@ -155,29 +155,31 @@ def _judge_stack(
             working.work or _describe_imports(thread.frames),
         )
         return replace(working, state=_name_work(process, thread), why=why, work=work)
-    if not same or (counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)):
+    waiter = Waiter(process, thread, kernel, around.helpers, (*around.pairs, *around.others), engine=around.engine)
+    of_its_own = counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)
+    if same:
+        working = replace(working, at_rest=_find_sleep(waiter, counts=of_its_own))
+    if not same or of_its_own:
         why = "its counters changed" if same else "its stack changed"
         work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
         return replace(working, state=_name_work(process, thread), why=why, work=work)
-    return _judge_standing_thread(process, thread, kernel, around, base, working)
+    return _judge_standing_thread(waiter, around, base, working)
 
 
 def _judge_standing_thread(
-    process: Process,
-    thread: PythonThread,
-    kernel: KernelThread | None,
+    waiter: Waiter,
     around: Surroundings,
     base: State,
     working: State,
 ) -> State:
     """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
-    helpers = around.helpers
+    process, thread, kernel, helpers = waiter.process, waiter.thread, waiter.kernel, around.helpers
     children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     if (between := sleeps.find_work_between_sleeps(process, thread, kernel, around.clocks)) is not None:
+        working = replace(working, at_rest=None)  # a pause of its own work
         return replace(working, state=_name_work(process, thread), why=between, work=working.work or between)
-    waiter = Waiter(process, thread, kernel, helpers, (*around.pairs, *around.others), engine=around.engine)
     state, why, hold = wait = find_wait(waiter)
     if state == "waiting-input" or hold.ends == "never":
         # Other work of its processes does not help. Its engine may show more of the reason.
@@ -203,6 +205,22 @@ def _judge_standing_thread(
         return replace(working, state="computing", why=work, work=work)
     state, why, hold = with_end(waiter, wait)
     return replace(base, state=state, why=why, hold=hold)
+
+
+def _find_sleep(waiter: Waiter, *, counts: bool) -> AtRest | None:
+    """In what a thread is asleep at both looks, if no thread of its process computes: then the process uses no processor either,
+    and what advances does so between its sleeps. `counts`: the thread itself advances. None for one that waits for its
+    card or its child processes: their work is its own."""
+    process, kernel = waiter.process, waiter.kernel
+    asleep = kernel is not None and kernel.state in "SD" and isinstance(process.clocks, Clocks)
+    if not asleep or movement.cores_used(process) >= BUSY or works_on_card(process, waiter.thread):
+        return None
+    wait = find_wait(waiter)
+    by_children = wait.state == "waiting-child" or movement.children_at_work(process, waiter.helpers)
+    unknown = wait.state == "sleeping" and not isinstance(wait.hold, Asleep)
+    if by_children or unknown:
+        return None
+    return AtRest(wait.state, _BETWEEN if counts and isinstance(wait.hold, Asleep) else wait.why)
 
 
 def _describe_busy_threads(process: Process, thread: PythonThread) -> str | None:
@@ -248,6 +266,7 @@ def _name_work(process: Process, thread: PythonThread) -> str:
 
 
 _BY_TORCH = ("compiling", "checkpointing")
+_BETWEEN = "working between sleeps"
 _LONG = {
     "evaluating": "it evaluates",
     "checkpointing": "it writes a checkpoint",

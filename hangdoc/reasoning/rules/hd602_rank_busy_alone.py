@@ -87,14 +87,19 @@ _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should se
 def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
     first, blamed = blockage.awaited[0].first, blockage.culprits
     what = describe_children(run.helpers(first)) if kind.what == CHILDREN_BUSY else kind.what
+    counted = words.counters(first)
+    reason = kind.what
+    if first.at_rest is not None and first.work is None and counted:  # its own thread does not show what is at work
+        reason = counted[0].text
+    beside = first.at_rest is not None and first.at_rest.state == "waiting-lock"  # another thread does it
     repeated = first.why.removeprefix("uses ") in kind.what
     return Draft(
         confidence=0.85 if kind.certain else 0.75,
-        summary=f"{words.awaited(run, blockage)}; rank {first.rank} is active: {kind.what}",
+        summary=f"{words.awaited(run, blockage)}; rank {first.rank} is active: {reason}",
         evidence=[
             *words.class_evidence(blockage.awaited),
             *children.places(run, first),
-            *words.counters(first),
+            *counted,
             Evidence(
                 first.rank,
                 "cpu",
@@ -103,7 +108,7 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=f"Wait until {words.have(blamed)} finished. {'' if kind.certain else _IF_TOO_LONG}To save the time of the other "
-        "ranks, share this work among all ranks or do it in the background.",
+        f"ranks, share this work among all ranks{'' if beside else ' or do it in the background'}.",
         commands=children.look(run, first) or None,
     )
 

@@ -35,7 +35,7 @@ from hangdoc.reasoning.model.rank import BUSY, Class, Rank, Wait, numbers_of, ra
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.reasoning.text.next_steps import WithRemedy
-from hangdoc.snapshot import Connection, Host, Process, Unavailable
+from hangdoc.snapshot import Connection, Counter, Host, Process, Unavailable
 from hangdoc.torch_facts import call_names
 from hangdoc.torch_facts.file_names import Function
 
@@ -175,6 +175,8 @@ def doing(rank: Rank) -> str:
                 else ""
             )
             return f"waiting for a lock on {path}{held}"
+    if rank.at_rest is not None and rank.state == "computing":
+        return rank.at_rest.why
     if (
         rank.state == "computing"
         and rank.work is not None
@@ -363,9 +365,21 @@ def counters(rank: Rank) -> list[Evidence]:
     """The counters of a rank that changed during the observation, at most three."""
     moved = observed.moved_counters(rank.process)
     return [
-        Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
+        Evidence(
+            rank.rank, "progress", f"`{c.name}` in {c.function}{_of_thread(rank, c)} went from {c.before} to {c.after}"
+        )
         for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]
     ]
+
+
+def _of_thread(rank: Rank, counter: Counter) -> str:
+    """` (thread collector)` for a counter of another thread than the one in which the rank trains; empty for its own."""
+    at = (counter.file, counter.function)
+    threads = observed.python_threads(rank.process) if rank.process is not None else ()
+    running = [each for each in threads if any((frame.file, frame.function) == at for frame in each.frames)]
+    if not running or any(rank.thread is not None and each.tid == rank.thread.tid for each in running):
+        return ""
+    return f" (thread {running[0].name or running[0].tid})"
 
 
 def oom_kills(hosts: Iterable[Host], ended: Iterable[Process | None]) -> list[Evidence]:
