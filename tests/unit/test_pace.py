@@ -356,3 +356,17 @@ def test_a_straggler_in_a_sleep_is_not_computing(seconds: float, shown: bool) ->
     assert ("(at the look, rank 1 was in a sleep of 2.0 s at me/train.py:22)" in slow.summary) is shown
     assert ("asleep at" in str(slow.evidence)) is shown
     assert ("Look at the line that sleeps" in (slow.remedy or "")) is shown
+
+
+@pytest.mark.parametrize(("delayed_ns", "score"), [(820_000_000, 0.6), (50_000_000, 0.9)])
+def test_the_scheduler_makes_a_rank_late_that_waits_for_a_core(delayed_ns: int, score: float) -> None:
+    """It was ready to run for as much of the time as the others wait for it."""
+    processes = [trains(number, 50 * (number == 1)) for number in range(4)]
+    assert isinstance(processes[1].clocks, Clocks)
+    main, *others = processes[1].clocks.threads
+    main = replace(main, delayed_ns=delayed_ns)
+    processes[1] = replace(processes[1], clocks=replace(processes[1].clocks, threads=(main, *others)))
+    (slow,) = findings(diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert (slow.culprits, slow.confidence) == ((1,), score)
+    assert ("; it was ready to run and waited for a core 82% of the time" in slow.summary) is (score == 0.6)
+    assert ("what else runs on its host" in (slow.remedy or "")) is (score == 0.6)

@@ -1,5 +1,6 @@
 """What sets the pace of a run: late ranks, and why they are; more threads than cores; a slow link."""
 
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run, once
 from hangdoc.reasoning.ranks.card import card_of, slowed_by
-from hangdoc.reasoning.ranks.movement import cores_used
+from hangdoc.reasoning.ranks.movement import cores_used, kernel_thread, share_without_core
 from hangdoc.snapshot import Clocks, Connection, Host, Loops, Machine, Process, Runtime
 from hangdoc.torch_facts import call_names
 from hangdoc.torch_facts.thread_names import is_of_library
@@ -151,6 +152,16 @@ def _rate(rank: Rank) -> float | None:
 def describe_slowness(run: Run, slow: Rank, other: Rank) -> str:
     """What makes a rank slower, as clauses; empty if nothing differs."""
     return "; ".join(filter(None, (_card(run, slow, other), _resources(slow, other), _stage(slow, other))))
+
+
+def describe_lack_of_core(slow: Rank, others: Sequence[Lag]) -> str:
+    """That a late rank was ready to run, and waited for a core for as much of the time as the others wait for it: then the
+    scheduler of its host makes it late. Empty for any other rank."""
+    process = slow.process
+    share = share_without_core(process, kernel_thread(process, slow.thread)) if process is not None else None
+    if share is None or not others or share < max(_WAITED, median(lag.waited_share for lag in others)):
+        return ""
+    return f"it was ready to run and waited for a core {share:.0%} of the time"
 
 
 def _card(run: Run, slow: Rank, other: Rank) -> str:

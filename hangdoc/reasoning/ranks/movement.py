@@ -137,6 +137,14 @@ def describe_delay(process: Process, kernel: KernelThread | None) -> str | None:
     return f"it is ready to run, had a core for {used / window:.0%} of the time, and waited for one"
 
 
+def share_without_core(process: Process, kernel: KernelThread | None) -> float | None:
+    """The share of the window for which a thread was ready to run and waited for a core; None if the kernel did not count it."""
+    if kernel is None or kernel.delayed_ns is None or not isinstance(process.clocks, Clocks):
+        return None
+    window = process.clocks.window_seconds
+    return min(kernel.delayed_ns / 1e9, window) / window if window > 0 else None
+
+
 def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
     """Whether a waiting thread keeps being woken: it goes from one operation to the next, at the same line. A look by
     py-spy wakes it a few times."""

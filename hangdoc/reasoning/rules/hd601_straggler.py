@@ -42,7 +42,9 @@ power), and the duration of the stages of a step if the trainer publishes them.
 Ranks of a pipeline wait by design. A rank that polls, and whose sleep is as long
 as it is late, waits for work itself: that is no straggler. A slow network link makes the rank behind it
 late; if one is busy most of the time, no rank is blamed. If the hosts' clocks can't be compared, only
-the ranks of one host are. Without a record, an observation that is shorter than
+the ranks of one host are. On a crowded host the scheduler may make a
+rank late for some seconds: if it waited for a core, the finding names that, with a
+lower score. Without a record, an observation that is shorter than
 a step shows only one phase of it, so the finding needs several iterations.
 
 ## References
@@ -52,6 +54,8 @@ a step shows only one phase of it, so the finding needs several iterations.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from hangdoc.phrases import duration, milliseconds
 from hangdoc.reasoning.causes import pace
@@ -73,6 +77,10 @@ _FIND_ITS_WAIT = (
     "for their loaders, one is late although all are equally slow."
 )
 _LOOK_AT_SLEEP = "Look at the line that sleeps. If it limits a rate or tries again, find out why on this rank only."
+_GIVE_IT_A_CORE = (
+    "Find out what else runs on its host, and which cores it may use. If it has a core and is late all the same, it has more "
+    "work: look again."
+)
 _LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 
 
@@ -111,7 +119,11 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     late_by = f"{up_to}{milliseconds(slow[0].median_seconds)}"
     how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
-    return _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9)
+    found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9)
+    if lack := pace.describe_lack_of_core(ranks[0], [lag for _, late in groups for lag in late.others]):
+        summary = f"{words.are([lag.rank for lag in slow])} slower than the others: {how}; {lack}"
+        return replace(found, summary=summary, remedy=_GIVE_IT_A_CORE, confidence=0.6)
+    return found
 
 
 def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:
