@@ -51,7 +51,7 @@ The evidence shows the number of threads per rank.
 from collections.abc import Iterator
 
 from hangdoc.reasoning.causes.pace import PUSHED, Crowd, find_crowd
-from hangdoc.reasoning.ranks.movement import cores_used, describe_delay, kernel_thread
+from hangdoc.reasoning.ranks.movement import cores_used, describe_delay, kernel_thread, share_without_core
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Host, Machine, Process
@@ -65,6 +65,8 @@ _GIVE_A_LARGER_SHARE = (
 )
 _MOST_OF_CORES = 0.75
 """Who uses this share of the cores of a host keeps itself from them."""
+_MORE_THAN_CORES = 1.1
+"""So does who is ready to use so many times as many. To need them all is no more than its share."""
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -113,15 +115,23 @@ def _without_core(run: Run, host: Host) -> Iterator[Draft]:
         cores_used(process) for rank in ranks.values() for process in (rank.process, *run.helpers(rank)) if process
     )
     cores = f"{host.machine.cores} core{'s' * (host.machine.cores != 1)}"
+    needed = own + sum(
+        share_without_core(rank.process, kernel_thread(rank.process, rank.thread)) or 0.0
+        for number, rank in ranks.items()
+        if rank.process is not None and number in delays
+    )
     why, remedy = f"other programs have them (load {host.machine.load_1m:.0f} on {cores})", _GIVE_A_LARGER_SHARE
-    if own >= _MOST_OF_CORES * host.machine.cores:
+    if own >= _MOST_OF_CORES * host.machine.cores or needed >= _MORE_THAN_CORES * host.machine.cores:
         why, remedy = f"the run needs more than its {cores}", "Start fewer ranks or dataloader workers here."
     yield Draft(
         confidence=0.85,
         culprits=delays,
         summary=f"{words.are(delays)} ready to run and {words.verb(delays, 'gets', 'get')} too little of the cores of "
         f"{host.name}: {why}",
-        evidence=[Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]],
+        evidence=[
+            *(Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]),
+            Evidence(None, "cpu", f"the processes of the run used {own:.1f} cores and were ready to use {needed:.1f}"),
+        ],
         remedy=remedy,
     )
 
