@@ -17,7 +17,7 @@ from hangdoc_tui.ranks import doing
 from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 
-_ENDS = {"never": "Never ends", "by-itself": "Can end by itself", "unknown": ""}
+_ENDS = {"never": "Cannot end by itself", "by-itself": "Can end by itself", "unknown": ""}
 _VERBS = {
     "culprit": ("is the culprit", "are the culprits"),
     "awaited": ("is awaited", "are awaited"),
