@@ -157,8 +157,8 @@ def _judge_stack(
         return replace(working, state=_name_work(process, thread), why=why, work=work)
     waiter = Waiter(process, thread, kernel, around.helpers, (*around.pairs, *around.others), engine=around.engine)
     of_its_own = counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)
-    if same:
-        working = replace(working, at_rest=_find_sleep(waiter, counts=of_its_own))
+    if same and not of_its_own:  # one that counts between its sleeps does the work itself
+        working = replace(working, at_rest=_find_sleep(waiter))
     if not same or of_its_own:
         why = "its counters changed" if same else "its stack changed"
         work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
@@ -207,10 +207,9 @@ def _judge_standing_thread(
     return replace(base, state=state, why=why, hold=hold)
 
 
-def _find_sleep(waiter: Waiter, *, counts: bool) -> AtRest | None:
-    """In what a thread is asleep at both looks, if no thread of its process computes: then the process uses no processor either,
-    and what advances does so between its sleeps. `counts`: the thread itself advances. None for one that waits for its
-    card or its child processes: their work is its own."""
+def _find_sleep(waiter: Waiter) -> AtRest | None:
+    """In what a thread is asleep at both looks, if no thread of its process computes: then the process uses no processor either.
+    None for one that waits for its card or its child processes: their work is its own."""
     process, kernel = waiter.process, waiter.kernel
     asleep = kernel is not None and kernel.state in "SD" and isinstance(process.clocks, Clocks)
     if not asleep or movement.cores_used(process) >= BUSY or works_on_card(process, waiter.thread):
@@ -220,7 +219,7 @@ def _find_sleep(waiter: Waiter, *, counts: bool) -> AtRest | None:
     unknown = wait.state == "sleeping" and not isinstance(wait.hold, Asleep)
     if by_children or unknown:
         return None
-    return AtRest(wait.state, _BETWEEN if counts and isinstance(wait.hold, Asleep) else wait.why)
+    return AtRest(wait.state, wait.why)
 
 
 def _describe_busy_threads(process: Process, thread: PythonThread) -> str | None:
@@ -266,7 +265,6 @@ def _name_work(process: Process, thread: PythonThread) -> str:
 
 
 _BY_TORCH = ("compiling", "checkpointing")
-_BETWEEN = "working between sleeps"
 _LONG = {
     "evaluating": "it evaluates",
     "checkpointing": "it writes a checkpoint",
