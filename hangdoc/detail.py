@@ -58,6 +58,8 @@ class Batches:
     ended: bool
     """Whether they run no further batch."""
     culprit: bool
+    pass_number: int | None = None
+    """The pass over the data that they are in, from 1. None if unknown, and if all ranks are in one."""
 
 
 @dataclass(frozen=True)

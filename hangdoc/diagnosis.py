@@ -136,7 +136,9 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     gpu: GpuView | None = None
     """None without a GPU, and if the driver does not say which one the rank uses."""
     batches_pass: int | None = None
-    """Another number in each pass over the data; None if nothing shows it."""
+    """Not its number: a value that is another one in each pass over the data, by the iterator that runs. None without one."""
+    batches_pass_number: int | None = None
+    """The number of this pass over the data, from 1, by the loop around or the framework that trains. None if neither counts."""
     batches_loop: Where | None = None
     """The first line of the loop whose rounds are the batches. None for what the trainer publishes, and if it was not seen."""
 

@@ -813,6 +813,8 @@ class TrainerCount(Value, frozen=True, kw_only=True):
     done_before: int | None = None
     """The same at the beginning of the window."""
     total: int | None = None
+    pass_number: int | None = None
+    """The number of this pass, from 1, if the framework keeps it beside a count of `batches`."""
 
 
 class Loops(Reading, frozen=True, kw_only=True):

@@ -206,6 +206,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         batches_total=count.total,
         batches_source=count.source,
         batches_pass=count.pass_id,
+        batches_pass_number=count.pass_number,
         batches_loop=count.loop,
         batches_ended=has_ended(run, rank, count),
         batches_seconds_ago=_count_age(rank, count),

@@ -90,7 +90,7 @@ def _make_environment() -> Environment:
         duration=duration, minutes=minutes, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
         hosts_of=words.hosts_of,
         sentence=_sentence, spans=_split_code, fit=html_graph.short, tail=_shorten_file, short_ranks=_short_ranks,
-        few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
+        of_pass=words.name_pass, few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
         window=words.window, brought=words.brought, shortened=partial(shorten_values, most=120),
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)

@@ -60,7 +60,8 @@ def table(job: Job, culprits: frozenset[int]) -> Table:
         groups = [[view] for view in ordered]
     else:
         groups.sort(key=lambda group: not culprits & {view.rank for view in group})
-    lines = tuple(_make_line(group, culprits, at < _PRINTED) for at, group in enumerate(groups[:MOST_ROWS]))
+    passes = words.in_other_passes(job.ranks)
+    lines = tuple(_make_line(group, culprits, at < _PRINTED, passes) for at, group in enumerate(groups[:MOST_ROWS]))
     labels = [view.label or "unknown" for view in job.ranks]
     counts = tuple((name, labels.count(name)) for name in ("dead", "blocked", "computing", "unknown") if name in labels)
     return Table(
@@ -74,7 +75,7 @@ def table(job: Job, culprits: frozenset[int]) -> Table:
     )
 
 
-def _make_line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) -> Line:
+def _make_line(group: Sequence[RankView], culprits: frozenset[int], printed: bool, passes: bool) -> Line:
     first = group[0]
     shares = [view.cpu_percent for view in group if view.cpu_percent is not None]
     return Line(
@@ -91,7 +92,7 @@ def _make_line(group: Sequence[RankView], culprits: frozenset[int], printed: boo
             (view.gpu.utilisation for view in group if view.gpu is not None and view.gpu.utilisation is not None),
             default=None,
         ),
-        batches=words.batches(first),
+        batches=words.batches(first, of_pass=passes),
         silence=words.silence(group),
         silent_seconds=min((view.silent_seconds for view in group if view.silent_seconds is not None), default=None),
         printed=printed,

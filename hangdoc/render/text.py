@@ -193,9 +193,11 @@ def _make_rank_table(job: Job) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
     gpus, roles = words.has_gpus(job), words.has_roles(job)
     counted = not roles or any(rank.batches_done is not None for rank in job.ranks)  # few servers have batches
+    passes = words.in_other_passes(job.ranks)
     for name, justify in (("rank", "left"), *([("role", "left")] if roles else []), ("host", "left"), ("pid", "right"),
                           ("state", "left"), ("cpu", "right"), *([("gpu", "right")] if gpus else []),
-                          *([("batches", "right")] if counted else []), ("silent", "right")):  # fmt: skip
+                          *([("pass", "right")] if passes else []), *([("batches", "right")] if counted else []),
+                          ("silent", "right")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     details: list[RenderableType] = []
     for group in words.classes(job):
@@ -209,6 +211,7 @@ def _make_rank_table(job: Job) -> Table:
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             Text(words.cpu(group)),
             *([Text(words.gpu(group))] if gpus else []),
+            *([Text(str(first.batches_pass_number or "-"))] if passes else []),
             *([Text(words.batches(first))] if counted else []),
             Text(words.silence(group)),
         )

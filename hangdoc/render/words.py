@@ -62,9 +62,10 @@ def label_and_state(rank: RankView) -> str:
 def classes(job: Job) -> list[list[RankView]]:
     """Groups of ranks in the same state, in the order of their lowest number: one row each."""
     groups: dict[object, list[RankView]] = {}
+    passes = in_other_passes(job.ranks)
     for rank in job.ranks:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total,
-               rank.batches_ended)  # fmt: skip
+               rank.batches_ended, rank.batches_pass_number if passes else None)  # fmt: skip
         groups.setdefault(key, []).append(rank)
     return sorted(groups.values(), key=lambda group: group[0].rank)
 
@@ -259,13 +260,25 @@ def has_gpus(job: Job) -> bool:
     return any(rank.gpu is not None for rank in job.ranks)
 
 
-def batches(rank: RankView) -> str:
-    """`3/232`, `3`, or `-`; `3, ended` of a rank that runs no further one, `1/3, left` if it had more."""
+def batches(rank: RankView, *, of_pass: bool = False) -> str:
+    """`3/232`, `3`, or `-`; `3, ended` of a rank that runs no further one, `1/3, left` if it had more. With `of_pass`, `3/232 of
+    pass 7`."""
     if rank.batches_done is None:
         return "-"
     total = f"/{rank.batches_total}" if rank.batches_total is not None else ""
     end = name_end_of_batches(rank.batches_done, rank.batches_total)
-    return f"{rank.batches_done}{total}{f', {end}' if rank.batches_ended else ''}"
+    number = name_pass(rank.batches_pass_number) if of_pass else ""
+    return f"{rank.batches_done}{total}{number}{f', {end}' if rank.batches_ended else ''}"
+
+
+def name_pass(number: int | None) -> str:
+    """` of pass 7`; empty if it is unknown."""
+    return f" of pass {number}" if number is not None else ""
+
+
+def in_other_passes(ranks_: Iterable[RankView]) -> bool:
+    """Whether ranks are known to be in different passes: then a number of batches says little without its pass."""
+    return len({rank.batches_pass_number for rank in ranks_} - {None}) > 1
 
 
 def loops_of_batches(job: Job) -> str:

@@ -84,6 +84,10 @@ class FunctionCount(NamedTuple):
     """Its value in the first batch, if it changes when a batch begins; None if it changes when one is completed."""
     loops: int = 0
     """So many `for` loops of the function are around what it does with a batch."""
+    passes: str | None = None
+    """As `done`, the number of the pass over the data."""
+    first_pass: int = 1
+    """Its value in the first pass."""
 
 
 _PROGRESS = "epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed"
@@ -113,12 +117,14 @@ FUNCTION_COUNTS = (
     FunctionCount("torch", PIPELINE_STEP, "time_step", None, "action of the schedule", "2.13"),
     *(
         FunctionCount(
-            "lightning", Function(file, "run"), f"self.{_COMPLETED}", "self.max_batches", f"{_FIT_LOOP}.completed", "2.6", True
+            "lightning", Function(file, "run"), f"self.{_COMPLETED}", "self.max_batches", f"{_FIT_LOOP}.completed", "2.6", True,
+            passes="self.epoch_progress.current.started",
         )
         for file in ("/pytorch_lightning/loops/fit_loop.py", "/lightning/pytorch/loops/fit_loop.py")
     ),
     FunctionCount(
-        "transformers", _EPOCH, "step", "steps_in_epoch", "Trainer._run_epoch: step", "5.23", True, first=0, loops=2
+        "transformers", _EPOCH, "step", "steps_in_epoch", "Trainer._run_epoch: step", "5.23", True, first=0, loops=2,
+        passes="epoch", first_pass=0,
     ),
 )  # fmt: skip
 

@@ -152,6 +152,13 @@ def test_batches_that_ended_are_marked() -> None:
     assert texts == [((0,), "3 of 232"), ((1,), "ended at 3 of 3"), ((3,), "left at 1 of 3")]
 
 
+def test_batches_of_different_passes_name_them_and_are_not_compared() -> None:
+    ahead, last = view(0, batches_done=0, batches_pass_number=7), view(1, batches_done=9, batches_pass_number=6)
+    assert [one.text for one in amounts(job(ahead, last))] == ["0 of pass 7", "9 of pass 6"]
+    assert ranks._show_batches([ahead], last).plain == "0"
+    assert ranks._show_batches([view(0, batches_done=0, batches_pass_number=6)], last).plain == "0 9 behind"
+
+
 def test_bars_of_a_run_have_one_scale() -> None:
     assert bar(Amount((0,), 50, 100, False), 100, 10).plain == "█████─────"
     assert bar(Amount((1,), 25, 25, True), 100, 10).plain == "██▌"

@@ -225,7 +225,7 @@ exec(compile('''
 def run(self): epoch()
 ''', "/x/lightning/pytorch/loops/fit_loop.py", "exec"), scope)
 exec(compile('''
-def _run_epoch(steps_in_epoch):
+def _run_epoch(epoch, steps_in_epoch):
     step = 4
     for update in range(9):
         for i, batch in enumerate([1]):
@@ -233,8 +233,10 @@ def _run_epoch(steps_in_epoch):
             trains.run()
 ''', "/x/transformers/trainer.py", "exec"), scope)
 progress = of("lightning.x", "Progress", current=of("lightning.x", "Current", completed=7, ready=8))
-scope.update(epoch=lambda: scope["_run_epoch"](50), trains=Trains())
-scope["run"](of("lightning.x", "_FitLoop", epoch_loop=of("lightning.x", "Loop", batch_progress=progress), max_batches=70))
+scope.update(epoch=lambda: scope["_run_epoch"](2, 50), trains=Trains())
+epochs = of("lightning.x", "Progress", current=of("lightning.x", "Current", ready=6, started=6, processed=5))
+training = of("lightning.x", "Loop", batch_progress=progress)
+scope["run"](of("lightning.x", "_FitLoop", epoch_progress=epochs, epoch_loop=training, max_batches=70))
 """
 
 
@@ -318,11 +320,11 @@ def test_a_batch_that_has_begun_is_not_completed(memory: Memory, victim: tuple[i
 
 def test_loops_of_the_main_thread(memory: Memory, victim: tuple[int, Image]) -> None:
     loaders, counts = LoopReader(memory, victim[1]).read(victim[0])
-    assert {(count.framework, count.done, count.total, count.batches) for count in counts} == {
-        ("transformers", 12, 40, False),
-        ("transformers", 5, 50, True),
-        ("lightning", 7, 70, True),
-        ("lightning", 8, 70, False),  # begun
+    assert {(count.framework, count.done, count.total, count.batches, count.pass_number) for count in counts} == {
+        ("transformers", 12, 40, False, None),
+        ("transformers", 5, 50, True, 3),
+        ("lightning", 7, 70, True, 6),
+        ("lightning", 8, 70, False, None),  # begun
     }
     assert loaders[0].loader.asked is False
     first = loaders[0].loader

@@ -93,6 +93,35 @@ def test_a_rank_that_left_the_epochs_shows_its_step() -> None:
     assert (job.findings[0].code, texts) == ("HD105", dict.fromkeys((0, 1), "TrainerState.global_step is 18 of 300"))
 
 
+def test_the_loop_around_says_the_number_of_the_pass() -> None:
+    """`0/40` of a rank that is in the next epoch looked like less than `40/40`."""
+    epochs = Loop(
+        line=8, end_line=20, header="for epoch in range(50)", counters=("epoch",), every=1, start=0, bound="50",
+        exits=(Exit(line=19, statement="break"),),
+    )  # fmt: skip
+
+    def at(line: int, epoch: int, around: Loop = epochs) -> Frame:
+        return replace(FRAME, line=line, locals=(Local(name="epoch", text=str(epoch)),), loops=(around, LOOP))
+
+    def views(*frames: Frame, loops: tuple[Loops, ...]) -> list[tuple[int | None, int | None, bool]]:
+        ranks = [
+            rank(number, *c10d("barrier"), frame, loops=read)
+            for number, (frame, read) in enumerate(zip(frames, loops, strict=True))
+        ]
+        (job,) = diagnose(snapshot(*ranks)).jobs
+        return [(view.batches_pass_number, view.batches_done, view.batches_ended) for view in job.ranks]
+
+    read = Loops(loaders=(replace(ITERATOR, done=0, asked=True),))
+    held = Loops(loaders=(HELD,))
+    # In the seventh pass; behind the sixth, in it; and behind the loop around, which a `break` left in the sixth.
+    found = views(at(10, 6), at(16, 5), at(22, 5), loops=(read, held, held))
+    assert found == [(7, 0, False), (6, 40, True), (6, 40, True)]
+    # All fifty rounds are done.
+    assert views(at(10, 6), at(22, 49), loops=(read, held))[1] == (50, 40, True)
+    # A `while` may count before or after the pass.
+    assert views(at(10, 6, replace(epochs, header="while epoch < 50")), loops=(read,))[0][0] is None
+
+
 def test_an_enumerate_says_its_index() -> None:
     loop = replace(LOOP, start=5)
     counted = replace(ITERATOR, kind="enumerate", total=None)

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from docs.reports import FOLDER
 from hangdoc import codec
-from hangdoc.diagnosis import Evidence, Operation, Unseen, Where
+from hangdoc.diagnosis import Evidence, Operation, RankView, Unseen, Where
 from hangdoc.phrases import beginning, duration, numbers
 from hangdoc.reasoning.build.absent import _unlooked
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.render import words
+from hangdoc.render import html_ranks, words
 from hangdoc.render.text import report
 from hangdoc.render.words import loops_of_batches
 from hangdoc.snapshot import FileBytes, Process, Snapshot, Stack, Unavailable
@@ -212,6 +212,26 @@ def test_the_loop_whose_rounds_are_shown_as_batches_is_named_where_it_is_not_one
     assert named(data, None) == "rank 0: rounds of `for batch in loader` at t.py:19"
     assert named(data, micro, data) == (
         "ranks 0, 2: rounds of `for batch in loader` at t.py:19; rank 1: rounds of `for m in range(4)` at t.py:17"
+    )
+
+
+def test_batches_say_their_pass_where_ranks_are_in_different_ones() -> None:
+    diagnosis = diagnose(many(2))
+    job = diagnosis.jobs[0]
+    first, second = (replace(view, batches_total=20, batches_pass_number=7) for view in job.ranks)
+    ahead, behind = replace(first, batches_done=0), replace(second, batches_done=20, batches_ended=True)
+
+    def shown(*views: RankView) -> tuple[list[str], list[str]]:
+        out, among = io.StringIO(), replace(job, ranks=views)
+        report(replace(diagnosis, jobs=(among,)), Console(file=out, width=80))
+        rows = [line for line in out.getvalue().splitlines() if "/20" in line or line.startswith("rank  host")]
+        cells = [" ".join(line.split("%")[-1].split()[:2]) for line in rows[1:]] if "pass" in rows[0] else []
+        return cells, [line.batches for line in html_ranks.table(among, frozenset()).lines]
+
+    assert shown(ahead, behind) == ([], ["0/20", "20/20, ended"])
+    assert shown(ahead, replace(behind, batches_pass_number=6)) == (
+        ["7 0/20", "6 20/20,"],
+        ["0/20 of pass 7", "20/20 of pass 6, ended"],
     )
 
 

@@ -200,7 +200,7 @@ def test_functions_of_frameworks_count_in_these_variables(count: frameworks.Func
     source = "".join(path.read_text() for path in _files(count.function.file))
 
     assert f"def {count.function.name}(" in source
-    for path in filter(None, (count.done, count.total)):
+    for path in filter(None, (count.done, count.total, count.passes)):
         name, *attributes = path.split(".")
         assert name == "self" or re.search(rf"\bfor {name}\b|\b{name} = |\b{name}, |\b{name},$", source, re.MULTILINE)
         assert [each for each in attributes if not re.search(rf"\b{each}\b", _source_of(package))] == []

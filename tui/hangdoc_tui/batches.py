@@ -39,11 +39,14 @@ class Amount(NamedTuple):
     """They run no further batch: all of theirs are done, or they left the loop."""
     seconds_ago: float | None = None
     """Age of the oldest of these numbers, if it was not read in this poll."""
+    pass_number: int | None = None
+    """The pass over the data that they are in. None if unknown, and if all ranks are in one."""
 
     @property
     def text(self) -> str:
-        """`3 of 232`, `ended at 3 of 3`, `left at 1 of 3`, `3 of 232, 5.0 s ago`."""
+        """`3 of 232`, `0 of 20 of pass 7`, `ended at 3 of 3`, `left at 1 of 3`, `3 of 232, 5.0 s ago`."""
         amount = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}"
+        amount += words.name_pass(self.pass_number)
         age = f", {duration(self.seconds_ago)} ago" if self.seconds_ago is not None else ""
         return (
             f"{words.name_end_of_batches(self.done, self.total)} at {amount}{age}" if self.ended else f"{amount}{age}"
@@ -53,15 +56,17 @@ class Amount(NamedTuple):
 def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
     """The batches of all ranks that count them, ordered by rank. Culprits are not grouped with other ranks, nor what was read in
     this poll with what is older."""
-    together: dict[tuple[bool, bool, int, int | None, bool], list[RankView]] = {}
+    together: dict[tuple[bool, bool, int, int | None, bool, int | None], list[RankView]] = {}
+    passes = words.in_other_passes(job.ranks)
     for view in job.ranks:
         if view.batches_done is not None:
             old = batches_age(view) is not None
-            key = (view.rank in culprits, old, view.batches_done, view.batches_total, view.batches_ended)
+            number = view.batches_pass_number if passes else None
+            key = (view.rank in culprits, old, view.batches_done, view.batches_total, view.batches_ended, number)
             together.setdefault(key, []).append(view)
     return sorted(
-        Amount(tuple(view.rank for view in views), *key[2:], max((age for view in views if (age := batches_age(view))),
-               default=None))
+        Amount(tuple(view.rank for view in views), *key[2:5], max((age for view in views if (age := batches_age(view))),
+               default=None), key[5])
         for key, views in together.items()
     )  # fmt: skip
 

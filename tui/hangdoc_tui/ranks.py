@@ -356,7 +356,11 @@ def _show_batches(views: Sequence[RankView], most: RankView | None) -> Text:
         return Text(f"{text} {max(batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right")
     behind = (most.batches_done or 0) - least if most is not None else 0
     # More than half of the batches behind may as well be some ahead, in the next epoch. Epochs of other totals end elsewhere.
-    same_epoch = most is None or (most.batches_total == total and (total is None or behind <= total // 2))
+    same_epoch = most is None or (
+        most.batches_total == total
+        and (total is None or behind <= total // 2)
+        and not words.in_other_passes([most, *(now or counted)])
+    )
     late = behind >= _FAR_BEHIND and same_epoch
     return Text.assemble(text, (f" {behind} behind" if late else "", "bold yellow"), justify="right")
 

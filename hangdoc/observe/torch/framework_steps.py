@@ -43,7 +43,9 @@ def counts_of_function(objects: Objects, frame: MemoryFrame) -> list[TrainerCoun
                 in_batch = len(frame.loops) >= row.loops
                 done += (0 if in_batch else 1) - row.first
             count = _count(row, done, total)
-            counts += [msgspec.structs.replace(count, batches=row.batches)] if count is not None else []
+            if count is not None:
+                number = _number_pass(row, _read(objects, frame.variables, row.passes))
+                counts.append(msgspec.structs.replace(count, batches=row.batches, pass_number=number))
     return counts
 
 
@@ -57,6 +59,12 @@ def _read(objects: Objects, variables: dict[str, int], path: str | None) -> int 
     with contextlib.suppress(Unreadable):
         return objects.memory.integer(variables[name])
     return None
+
+
+def _number_pass(row: FunctionCount, value: int | None) -> int | None:
+    """The number of the pass, from 1; None if it is unknown or impossible."""
+    number = value - row.first_pass + 1 if value is not None else 0
+    return number if 0 < number <= _MAX_STEPS else None
 
 
 def _total(objects: Objects, address: int, path: str | None) -> int | None:

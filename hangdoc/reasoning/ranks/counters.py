@@ -268,6 +268,8 @@ class BatchCount(NamedTuple):
     """Another number in each pass over the data; None if nothing shows it."""
     loop: Where | None = None
     """The loop that has these batches, with its header; None for what the trainer publishes, and if it was not seen."""
+    pass_number: int | None = None
+    """The number of the pass, from 1; None if neither the loop around nor the framework counts it."""
 
 
 _MOST_BATCHES = 10**7
@@ -287,9 +289,11 @@ def _count_batches(rank: Rank) -> BatchCount:
         iterator = iterators.find_training_iterator(rank.process)
         if (count := iterators.find_framework_count(rank.process)) is not None:
             total = count.total if count.total is not None or iterator is None else iterator.total
-            return BatchCount(count.done, total, "loader", iterator.pass_id if iterator is not None else None)
+            pass_id = iterator.pass_id if iterator is not None else None
+            return BatchCount(count.done, total, "loader", pass_id, pass_number=count.pass_number)
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
-            return BatchCount(view.done, view.total, "loader", view.pass_id, _find_place(rank, view.loop))
+            place, number = _find_place(rank, view.loop), _number_pass(rank, view.loop)
+            return BatchCount(view.done, view.total, "loader", view.pass_id, place, number)
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
         if in_loop and iterator is not None and iterator.done is not None:
             place = (
@@ -307,7 +311,30 @@ def _count_batches(rank: Rank) -> BatchCount:
     published = (beacon := observed.beacon(rank.process)) is not None and beacon.batches_done is not None
     if published or rank.loop is None:
         return BatchCount(done, total, "beacon" if published else "inferred")
-    return BatchCount(done, total, "inferred", loop=_find_place(rank, rank.loop.loop))
+    loop = rank.loop.loop
+    # A counter that the loop does not set may count on from pass to pass.
+    number = _number_pass(rank, loop) if loop.start is not None else None
+    return BatchCount(done, total, "inferred", loop=_find_place(rank, loop), pass_number=number)
+
+
+def _number_pass(rank: Rank, loop: Loop) -> int | None:
+    """The number of the pass, from 1, in which a rank goes over the data of a loop, or last went: the round of the `for` loop
+    around it, in its function or in one that called this. None if that does not count from a known number."""
+    at = next((at for at, frame in enumerate(rank.program) if loop in frame.loops), None)
+    if at is None:
+        return None
+    frame, *callers = rank.program[at:]
+    outer = [(frame, other) for other in frame.loops if other.line < loop.line and loop.end_line <= other.end_line]
+    outer = outer or next(([(caller, each) for each in found] for caller in callers if (found := around(caller))), [])
+    holder, passes = max(outer, key=lambda each: each[1].line, default=(frame, None))
+    if passes is None or not passes.header.startswith("for "):
+        return None
+    view = _make_view(rank.process, holder, passes)
+    if view.done is None or not (view.by_iterator or passes.start is not None or view.begin is not None):
+        return None
+    left_early = None not in (view.done, view.total) and view.done < (view.total or 0) and bool(early_exits(passes))
+    in_round = holder.line != passes.line if view.inside else left_early
+    return view.done + in_round
 
 
 def _is_in_batch(rank: Rank, iterator: Loader) -> bool:

@@ -12,9 +12,8 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement, compare_values
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.text import words
-from hangdoc.reasoning.views.job_views import find_beginning, has_ended
+from hangdoc.reasoning.views.job_views import find_beginning
 from hangdoc.snapshot import Frame, PythonThread
 
 Place = tuple[str, str, int]
@@ -167,7 +166,7 @@ def detail(job: Job, run: Run) -> Detail:
     return Detail(
         job=job.id,
         graph=wait_graph(run, culprits),
-        batches=_batches(run, culprits),
+        batches=_batches(job, culprits),
         stacks=merge_stacks(run.ranks.values()),
         settings=tuple(_setting(compared) for compared in compare_settings(run) if compared.differs),
         began=find_beginning(run).by if job.hung_for_seconds is not None else None,
@@ -247,18 +246,19 @@ def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
     )
 
 
-def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
-    together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
-    for rank in run.ranks.values():
-        count = count_batches(rank)
-        done, total = count.done, count.total
-        if done is not None:
-            together.setdefault((rank.rank in culprits, done, total, has_ended(run, rank, count)), []).append(rank.rank)
+def _batches(job: Job, culprits: frozenset[int]) -> tuple[Batches, ...]:
+    together: dict[tuple[bool, int, int | None, bool, int | None], list[int]] = {}
+    several = len({view.batches_pass_number for view in job.ranks} - {None}) > 1
+    for view in job.ranks:
+        if view.batches_done is not None:
+            number = view.batches_pass_number if several else None
+            key = (view.rank in culprits, view.batches_done, view.batches_total, view.batches_ended, number)
+            together.setdefault(key, []).append(view.rank)
     counts = [
-        Batches(tuple(sorted(ranks)), done, total, ended, culprit)
-        for (culprit, done, total, ended), ranks in together.items()
+        Batches(tuple(sorted(ranks)), done, total, ended, culprit, number)
+        for (culprit, done, total, ended, number), ranks in together.items()
     ]
-    return tuple(sorted(counts, key=lambda count: (not count.culprit, count.done, count.ranks)))
+    return tuple(sorted(counts, key=lambda count: (not count.culprit, count.pass_number or 0, count.done, count.ranks)))
 
 
 def _setting(compared: Compared) -> Setting:
