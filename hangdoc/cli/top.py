@@ -67,7 +67,7 @@ def command(
     source: Source = (
         Recorded(files(bundles), patience)
         if bundles
-        else Live(looker(options, fleet), described(options, fleet), patience)
+        else Live(looker(options, fleet), described(options, fleet), patience, options.pids)
     )
     _check_terminal()
     if not bundles:

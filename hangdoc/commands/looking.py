@@ -143,7 +143,7 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
             f"pid {foreign[0]} belongs to another user. Run hangdoc as that user or as root.", TOO_LITTLE_SEEN
         )
     if options.pids:
-        raise CommandError(_describe_no_rank(options.pids), NO_RANK)
+        raise CommandError(describe_no_rank(options.pids), NO_RANK)
     raise CommandError(
         "no torch.distributed rank found on this host. Run hangdoc where the training runs (for a container: inside it, or on "
         "its host as root), or name the launcher with --pid.",
@@ -151,7 +151,7 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
     )
 
 
-def _describe_no_rank(pids: tuple[int, ...]) -> str:
+def describe_no_rank(pids: tuple[int, ...]) -> str:
     """Why no process in the trees of these is a rank: what they show, and what to do next."""
     proc = ProcFS()
     table = process_table.read(proc)

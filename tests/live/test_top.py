@@ -145,7 +145,7 @@ def test_a_host_without_ranks_says_what_it_looks_for(terminal: list[Terminal]) -
     try:
         top = Terminal(80, 24, f"{HANGDOC} top --pid {sleeper.pid}; sleep 1000")
         terminal.append(top)
-        top.wait_for("no torch.distributed rank found yet", "Start a run: its ranks appear here.")
+        top.wait_for("no torch.distributed rank found yet", f"pid {sleeper.pid} has not loaded torch")
     finally:
         sleeper.kill()
         sleeper.wait()

@@ -1,11 +1,13 @@
 """The timeline as text, and the columns and places beside it: built values."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.style import Style
 
+from hangdoc.commands.looking import Looks
 from hangdoc.diagnosis import Calls, Where
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
@@ -16,6 +18,8 @@ from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
+from hangdoc_tui.source import Live
+from hangdoc_tui.tables import Settings
 from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
 from tests.unit.builders import snapshot
@@ -139,6 +143,24 @@ def test_an_old_stack_is_dim_and_says_its_age() -> None:
     # A rank at rest is not read again: it stands where its stack says.
     still = view(0, "blocked", "in-collective", where=where, stack_seconds_ago=90.0)
     assert (placed(still, 40).plain, placed(still, 40).style) == ("train.py:3  x = f(x)", "")
+
+
+def test_a_named_pid_that_is_no_rank_is_explained_as_diagnose_does() -> None:
+    shell = subprocess.Popen(["sleep", "1000"])
+    try:
+        poll = Live(Looks(snapshot), "pid", 5.0, (shell.pid,)).poll(0)
+    finally:
+        shell.kill()
+        shell.wait()
+    assert poll.no_rank.startswith(f"pid {shell.pid} is neither a rank of torch.distributed nor the launcher of one.")
+    assert Live(Looks(snapshot), "this host", 5.0).poll(0).no_rank == ""
+
+
+def test_the_reason_of_a_setting_has_room_in_120_columns() -> None:
+    settings = Settings()
+    natural = [40, 13, 200, 90]
+    assert _fitted(settings._columns, natural, 119)[3] >= 20
+    assert _fitted(settings._columns, natural, 79)[3] == 0
 
 
 def test_batches_that_ended_are_marked() -> None:

@@ -165,6 +165,9 @@ async def test_zooming_into_a_row_and_back(tmp_path: Path) -> None:
         assert top.selected == 517
         await press(pilot, "z")
         assert any("single rank" in notice for notice in notices(top))
+        await press(pilot, "slash", *"nowhere", "enter", "z")
+        assert any("no row" in notice for notice in notices(top))
+        await press(pilot, "escape")
         await press(pilot, "escape")
         assert "of 1,024 ranks" not in text(top)
         assert table.count == 2

@@ -179,8 +179,10 @@ class Actions(App[None]):
         table = self.query_one(RankTable)
         if table.zoom():
             self.paint()
-        else:
+        elif table.row_of(table.cursor):
             self.notify("this row is a single rank: press g for rows of several ranks", markup=False)
+        else:
+            self.notify("no row to zoom into", markup=False)
 
     def action_sort(self) -> None:
         """Sort by the next column."""

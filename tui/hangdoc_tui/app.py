@@ -321,7 +321,8 @@ class Top(Actions):
             self.query_one("#job", Static).update(
                 Text(f" no torch.distributed rank found yet: {self.source.title}"), layout=False
             )
-            self.query_one(Strip).show(Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here."))
+            why = " ".join(poll.diagnosis.problems) or poll.no_rank
+            self.query_one(Strip).show(Text(why or "Start a run: its ranks appear here."))
             return
         if self.job_id not in {job.id for job in jobs}:
             self.job_id = min(jobs, key=lambda job: _WORST_FIRST.index(job.verdict)).id

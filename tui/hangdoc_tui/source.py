@@ -2,13 +2,13 @@
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 from hangdoc import codec
-from hangdoc.commands.looking import Looker
+from hangdoc.commands.looking import Looker, describe_no_rank
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.look.polling import cpu_seconds
 from hangdoc.reasoning.causes.pace import run_pace
@@ -39,6 +39,8 @@ class Poll:
     """Only of the first poll: what the ranks of each job did before it, by the job's id. Without jobs that have no record."""
     paces: Mapping[str, Pace] = field(default_factory=dict)
     """Who comes late to the calls of each job, by its id. Without jobs that have no record."""
+    no_rank: str = ""
+    """Why no process in the trees of the named pids is a rank; empty if one is, and if no pid was named."""
 
 
 class Source(Protocol):
@@ -69,13 +71,16 @@ class Live:
 
     length = None
 
-    def __init__(self, looker: Looker, title: str, patience: float) -> None:
-        self._looker, self.title, self._patience = looker, title, patience
+    def __init__(self, looker: Looker, title: str, patience: float, pids: tuple[int, ...] = ()) -> None:
+        """`pids`: those of this host at whose trees it looks, if they were named."""
+        self._looker, self.title, self._patience, self._pids = looker, title, patience, pids
 
     def poll(self, number: int) -> Poll:
         """Take a snapshot and diagnose it."""
         before = cpu_seconds()
-        return _make_poll(number, self._looker.look(), self._patience, before)
+        poll = _make_poll(number, self._looker.look(), self._patience, before)
+        none = bool(self._pids) and not poll.diagnosis.jobs
+        return replace(poll, no_rank=describe_no_rank(self._pids)) if none else poll
 
     def continues(self) -> bool | None:
         """As the looker says."""

@@ -6,7 +6,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hangdoc.detail import Branch
-from hangdoc.phrases import duration, numbers, ranks, shorten
+from hangdoc.phrases import do, duration, numbers, ranks, shorten
 from hangdoc.reasoning.views.detail import merge_stacks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
@@ -62,7 +62,7 @@ class StackTree(GrowingTree):
             without = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
             moving = [view.rank for view in model.job.ranks if view.rank in without and view.label == "computing"]
             if moving:
-                self.root.add_leaf(Text(f"not read, because it moves: {ranks(moving)}", style="dim"))
+                self.root.add_leaf(Text(f"not read: {do(moving, 'moves', 'move')}", style="dim"))
             if unread := [rank for rank in without if rank not in moving]:
                 self.root.add_leaf(Text(f"no stack: {numbers(unread)}", style="magenta"))
 
