@@ -26,6 +26,8 @@ class Operation(DocumentPart, frozen=True, kw_only=True):
 
     op: str
     origin: str | None = None
+    """The part of torch that makes the call (`ddp-backward`, `fsdp`, `store`), or `user` if the program calls it, itself or in a
+    library such as accelerate. None if unknown."""
     group: str | None = None
     peer: int | None = None
     seq: int | None = None
@@ -57,7 +59,7 @@ class Calls(DocumentPart, frozen=True, kw_only=True):
     group: str | None
     """None for the default group."""
     made: int | None
-    """The number of its last call; None if no record has it."""
+    """The number of its last call, from 1, also if that is the one in which it waits. None if no record has it."""
     pending: int | None
     """The number of its first call that has not finished; None if there is none, or without a record."""
     last: CallView | None

@@ -12,7 +12,9 @@ from hangdoc import codec
 from hangdoc.diagnosis import Evidence, Operation, RankView, Unseen, Where
 from hangdoc.phrases import beginning, duration, numbers
 from hangdoc.reasoning.build.absent import _unlooked
-from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.model.rank import Wait
+from hangdoc.reasoning.text import words as sentence_words
 from hangdoc.render import html_ranks, words
 from hangdoc.render.text import report
 from hangdoc.render.words import loops_of_batches
@@ -213,6 +215,15 @@ def test_the_loop_whose_rounds_are_shown_as_batches_is_named_where_it_is_not_one
     assert named(data, micro, data) == (
         "ranks 0, 2: rounds of `for batch in loader` at t.py:19; rank 1: rounds of `for m in range(4)` at t.py:17"
     )
+
+
+def test_the_caller_of_a_comprehension_is_another_line() -> None:
+    """`called at t.py:20` behind `waiting in all_gather at t.py:20`: a comprehension has a frame at the line of its function."""
+    waits = Wait("collective", Operation(op="wait"), way=(("t.py", 20), ("t.py", 20), ("t.py", 30)))
+    _, (run,) = examine(many(2))
+    seen = replace(run.ranks[0], wait=waits)
+    assert sentence_words._called_at(seen) == ", called at t.py:30"
+    assert sentence_words._called_at(replace(seen, wait=replace(waits, way=waits.way[:2]))) == ""
 
 
 def test_batches_say_their_pass_where_ranks_are_in_different_ones() -> None:

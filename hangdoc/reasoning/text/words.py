@@ -295,9 +295,10 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
 
 
 def _called_at(rank: Rank) -> str:
-    """Of an operation that is not known, the line that called the function in which the rank waits for it."""
+    """The line that called the function in which a rank waits, other than that of the wait."""
     way = rank.wait.way if rank.wait is not None else ()
-    return f", called at {short(way[1][0])}:{way[1][1]}" if len(way) > 1 else ""
+    caller = next((place for place in way[1:] if place != way[0]), None)
+    return f", called at {short(caller[0])}:{caller[1]}" if caller is not None else ""
 
 
 def _inferred(rank: Rank) -> str:
