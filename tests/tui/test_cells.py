@@ -19,7 +19,6 @@ from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
 from hangdoc_tui.source import Live
-from hangdoc_tui.tables import Settings
 from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
 from tests.unit.builders import snapshot
@@ -154,13 +153,6 @@ def test_a_named_pid_that_is_no_rank_is_explained_as_diagnose_does() -> None:
         shell.wait()
     assert poll.no_rank.startswith(f"pid {shell.pid} is neither a rank of torch.distributed nor the launcher of one.")
     assert Live(Looks(snapshot), "this host", 5.0).poll(0).no_rank == ""
-
-
-def test_the_reason_of_a_setting_has_room_in_120_columns() -> None:
-    settings = Settings()
-    natural = [40, 13, 200, 90]
-    assert _fitted(settings._columns, natural, 119)[3] >= 20
-    assert _fitted(settings._columns, natural, 79)[3] == 0
 
 
 def test_batches_that_ended_are_marked() -> None:

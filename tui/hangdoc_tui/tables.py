@@ -98,7 +98,7 @@ class Settings(Listing):
             Column("name", most=40),
             "standing",
             Column("values", least=20, flexible=True),
-            Column("why", least=20, flexible=True, gives_way=1),
+            Column("why", gives_way=1),
         )
         super().__init__("settings", columns)
         self.whole = False
