@@ -186,6 +186,25 @@ def test_ranks_that_make_different_groups_are_in_different_calls() -> None:
     assert "new_group of group [0]" in job.findings[0].summary
 
 
+def test_the_fewer_members_of_a_new_group_are_odd() -> None:
+    """Rank 3 is as little in the call as rank 2, but the group is to have rank 2. With one member on each side, the condition
+    decides."""
+    first_two = {"conditions": ("rank < 2",), "source": "return dist.new_group(members)"}
+    makes = [
+        rank(n, *c10d("new_group", local("ranks", "[0, 1, 2]")), frame("main", 5, **first_two), world=4) for n in (0, 1)
+    ]
+    waits = [rank(n, *c10d("barrier"), frame("main", 9), world=4) for n in (2, 3)]
+    finding = diagnose(snapshot(*makes, *waits)).jobs[0].findings[0]
+    assert (finding.code, finding.culprits, finding.victims) == ("HD203", (2,), (0, 1, 3))
+    assert finding.summary.startswith(
+        "rank 2 is a member of the new group of ranks 0-2, but did not call the new_group that"
+    )
+
+    alone = rank(0, *c10d("new_group", local("ranks", "[0, 1]")), frame("main", 5, conditions=("rank == 0",)))
+    finding = diagnose(snapshot(alone, rank(1, *c10d("barrier"), frame("main", 9)))).jobs[0].findings[0]
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+
+
 def test_members_may_make_different_groups_at_the_same_time() -> None:
     def makes(number: int) -> Process:
         given = (local("ranks", f"[{number}]"), local("use_local_synchronization", "True"))

@@ -44,6 +44,9 @@ class Wait(Struct, frozen=True, gc=False):
     answered_by: int | None = None
     """The rank of that worker, if it has accepted the call: it answers when other ranks have made theirs, and is no `peer`."""
 
+    makes: tuple[int, ...] | None = None
+    """Of a call that makes a group, the ranks that this group is to have. All ranks of the default group must make the call."""
+
     number: int | None = None
     """Of a call that a card executes, its number in its group: those of different numbers do not meet."""
     thread_at: str | None = None

@@ -180,13 +180,20 @@ def _read_call(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) ->
     backend = backend_of_group(groups, group)
     if op == "new_group" and (made := _find_local(frame, "ranks")) is not None and not _is_made_by_members_only(frame):
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
-        return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
+        operation = Operation(op=op, origin=origin, group=made.text, backend=backend)
+        return Wait("collective", operation, makes=_read_ranks(made.text))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
     root = _find_local(frame, "group_src", "group_dst", "src", "dst") if op in call_names.ROOTED else None
     tag = _find_local(frame, "tag") if op in call_names.POINT_TO_POINT else None
     operation = Operation(op=op, origin=origin, group=group, peer=_find_peer(op, frame), backend=backend)
     rooted, tagged = (natural(local.text) if local is not None else None for local in (root, tag))
     return Wait(call_names.wait_kind(op), operation, members, root=rooted, tag=tagged)
+
+
+def _read_ranks(text: str) -> tuple[int, ...] | None:
+    """The ranks in a list of them; None for anything else, and for a list that was cut."""
+    numbers = [natural(each) for each in text[1:-1].split(", ")] if text[:1] + text[-1:] in ("[]", "()") else [None]
+    return tuple(number for number in numbers if number is not None) if None not in numbers else None
 
 
 def _is_made_by_members_only(frame: Frame) -> bool:

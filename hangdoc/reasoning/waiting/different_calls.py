@@ -177,6 +177,8 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     if _opposite_order(parts):
         reason, departed = _explain_departed(run, everyone)
         return GroupOrder(parts=parts, reason=reason, ends=ends), departed or everyone
+    if (absent := _find_absent_members(parts, ends)) is not None:
+        return absent
     for mine in parts:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
@@ -189,6 +191,23 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
         return _explain_odd_side(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
     reason, departed = _explain_departed(run, everyone)
     return Mismatch(parts=parts, reason=reason, ends=ends), departed or everyone
+
+
+def _find_absent_members(parts: Parts, ends: Ends) -> KindWithCulprits | None:
+    """The members of a group that is being made, if they are elsewhere and more members are in the call that makes it. The others
+    must make the call too, but they do not count: who is to be in the group shows which side of its members is odd. None if no
+    group or several are being made, or no fewer members are absent than present."""
+    making = [(part, wait.makes) for part in parts if (wait := part.first.wait) is not None and wait.makes is not None]
+    if len(making) != 1:
+        return None
+    maker, members = making[0]
+    absent = tuple(sorted(set(members).intersection(numbers_of(parts)).difference(maker.ranks)))
+    if not 0 < len(absent) < len(set(members).intersection(maker.ranks)):
+        return None
+    who = do(absent, "is a member", "are members")
+    reason = f"{who} of the new group of {ranks(members)}, but did not call {_name_awaited_call(maker)}"
+    others = tuple(part for part in parts if set(part.ranks) & set(absent))
+    return Subset(parts=parts, reason=reason, others=others, ends=ends), absent
 
 
 def _explain_departed(run: Run, waiting: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
