@@ -8,12 +8,13 @@ from typing import Literal
 
 from hangdoc.regex import regex
 
-COLLECTIVES = frozenset(
+MANAGES_GROUPS = frozenset({"new_group", "new_subgroups", "split_group", "destroy_process_group"})
+"""Operations that make or end groups: no smaller group can be passed to them."""
+COLLECTIVES = MANAGES_GROUPS | frozenset(
     ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "broadcast_object_list", "barrier", "monitored_barrier",
      "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_gather_single",
      "gather", "gather_object", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single",
-     "scatter", "scatter_object_list", "all_to_all", "all_to_all_single", "all_to_all_coalesced",
-     "new_group", "new_subgroups", "split_group", "destroy_process_group"]
+     "scatter", "scatter_object_list", "all_to_all", "all_to_all_single", "all_to_all_coalesced"]
 )  # fmt: skip
 RPC_CALLS = frozenset({"rpc_sync", "rpc_async", "to_here"})
 """One rank waits for another one, which a call names by its name in RPC, or by its rank."""

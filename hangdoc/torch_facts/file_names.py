@@ -49,6 +49,8 @@ MODULE_CALL = Function("torch/nn/modules/module.py", "_wrapped_call_impl")
 # --- torch.distributed
 DISTRIBUTED = "/torch/distributed/"
 C10D = "torch/distributed/distributed_c10d.py"
+C10D_LOGGER = "torch/distributed/c10d_logger.py"
+"""Its decorators are between each operation and its caller."""
 RPC = "torch/distributed/rpc/api.py"
 STORE = "torch/distributed/elastic/utils/store.py"
 _RENDEZVOUS, _UTILS = "torch/distributed/rendezvous.py", "torch/distributed/utils.py"

@@ -40,6 +40,16 @@ def test_the_users_own_condition_goes_before_that_of_the_framework_around_it() -
     assert finding.summary.startswith("only rank 0 called barrier (inside `if int(os.environ['RANK']) == 0`)")
 
 
+def test_a_smaller_group_is_a_way_out_only_for_who_passes_one() -> None:
+    """The user's own line makes the call, or a metric of a library does."""
+    own, theirs = frame("main", 5, conditions=("rank == 0",)), rank(1, *c10d("all_reduce"), frame("main", 9))
+    compute = frame("compute", 40, "/site-packages/torchmetrics/metric.py")
+    itself, by_library = rank(0, *c10d("barrier"), own), rank(0, *c10d("barrier"), compute, own)
+    every = "Make the call on every rank of the group, not only under `rank == 0`"
+    assert only_finding(itself, theirs).remedy == f"{every}, or pass a group that contains only the ranks that call it."
+    assert only_finding(by_library, theirs).remedy == f"{every}."
+
+
 def test_a_line_at_which_others_wait_too_explains_nothing() -> None:
     """Rank 0 serves, and ranks 1 and 2 are its workers. Rank 1 left out the last gather. Rank 2, in the same branch, made it."""
     round_of_0, round_of_others = (

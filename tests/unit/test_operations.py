@@ -199,6 +199,7 @@ def test_the_fewer_members_of_a_new_group_are_odd() -> None:
     assert finding.summary.startswith(
         "rank 2 is a member of the new group of ranks 0-2, but did not call the new_group that"
     )
+    assert finding.remedy.startswith("Call new_group on every rank of the run, not only under `rank < 2`")
 
     alone = rank(0, *c10d("new_group", local("ranks", "[0, 1]")), frame("main", 5, conditions=("rank == 0",)))
     finding = diagnose(snapshot(alone, rank(1, *c10d("barrier"), frame("main", 9)))).jobs[0].findings[0]

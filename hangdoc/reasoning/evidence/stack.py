@@ -46,6 +46,8 @@ class Reading(Struct, frozen=True, gc=False):
     """Whether the program has ended in this thread, and Python waits for the threads that are no daemons."""
     call: int | None
     """The operation that the user, or torch for the user, called."""
+    calls_itself: bool
+    """Whether a line of the user's own code calls that operation, and no library does it for the user."""
     origin: str
     """Who called it: the part of torch nearest to the call, else the user."""
     rendezvous: int | None
@@ -108,6 +110,9 @@ def _read(lines: Lines) -> Reading:
         ),
         is_over=any(f.function == _AT_END and f.file.endswith("/threading.py") for f in frames[:first_own]),
         call=call,
+        calls_itself=call is not None
+        and all(frame.file.endswith(file_names.C10D_LOGGER) for frame in frames[call + 1 : first_own])
+        and bool(own),
         origin=origin(frames[call:]) if call is not None else "user",
         rendezvous=rendezvous,
         in_rendezvous=rendezvous is not None

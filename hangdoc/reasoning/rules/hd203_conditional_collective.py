@@ -76,10 +76,7 @@ from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Loop
 
 _SHOWN_NUMBERS = 3
-_CALL_ON_ALL = (
-    "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
-    "decides, all_reduce the decision first."
-)
+_DECIDE_FIRST = " If a local value decides, all_reduce the decision first."
 _ORDER = (
     " If {} the missing call after the one in which {}, only the order differs: make the calls in the same order on every "
     "rank."
@@ -170,4 +167,6 @@ def _usual_remedy(blockage: Blockage, kind: Subset, makers: Sequence[Class]) -> 
         return _GRADIENTS.format(words.ranks(blockage.culprits))
     who = blockage.culprits
     order = _ORDER.format(words.do(who, "makes", "make"), words.verb(who, "it waits", "they wait"))
-    return _CALL_ON_ALL + (order if kind.perhaps_later else "")
+    return (
+        sentences.call_on_all((*makers, *kind.parts)[0].first) + _DECIDE_FIRST + (order if kind.perhaps_later else "")
+    )

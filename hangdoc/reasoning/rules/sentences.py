@@ -13,7 +13,7 @@ from hangdoc.program import around, tests_files
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.causes.loops import CountedOut, describe_exit
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import name_line, short
+from hangdoc.reasoning.evidence.stack import name_line, reading, short
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs
@@ -27,6 +27,7 @@ from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
 from hangdoc.snapshot import Exit, Frame, Local, Loop
+from hangdoc.torch_facts import call_names
 
 _SHOWN = 4
 _COMPARED = 3
@@ -140,9 +141,19 @@ def name_calls(parts: Iterable[Class]) -> str:
     return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in parts)
 
 
+def call_on_all(rank: Rank, test: str | None = None) -> str:
+    """What to do about a call that `rank` makes and others leave out, because of the condition `test` if that is known. A smaller
+    group is a way out only for who passes one: not for the user of a library that makes the call, and not for new_group."""
+    wait, where = rank.wait, f", not only under `{test}`" if test is not None else ""
+    if wait is not None and wait.makes is not None:
+        return f"Call {wait.operation.op} on every rank of the run{where}: also on those that the new group does not contain."
+    itself = rank.thread is not None and reading(rank.thread).calls_itself
+    smaller = itself and wait is not None and wait.operation.op not in call_names.MANAGES_GROUPS
+    return f"Make the call on every rank of the group{where}{_SMALLER_GROUP * smaller}."
+
+
+_SMALLER_GROUP = ", or pass a group that contains only the ranks that call it"
 _AGREE = {
-    "rank": "Make the call on every rank of the group, not only under `{test}`, or pass a group that contains only the ranks "
-    "that call it.",
     "exception": "Let the exception end the rank, or tell all ranks of it (all_reduce a flag) before one of them makes another "
     "call than the others.",
     "values": "Give {names} the same value on all ranks; or let all ranks decide on `{test}` together: all_reduce the flag "
@@ -150,7 +161,7 @@ _AGREE = {
     "decision": "Let all ranks decide on `{test}` together: all_reduce the flag before the branch, so that all of them make the "
     "call or none does.",
 }
-"""What makes ranks agree, by what decides a condition."""
+"""What makes ranks agree, by what decides a condition that is not about the rank."""
 _END_IT = (
     "If an exception made a rank leave out a call, let it end the rank, or tell all ranks of it (all_reduce a flag) before they "
     "continue the loop. A `continue` under a condition leaves out calls, too."
@@ -176,9 +187,7 @@ def condition_evidence(
         condition = next(filter(None, found), None)
         if condition is not None and condition.decides not in without:
             line = Evidence(rank.rank, "source", condition.text)
-            if rank.rank in deciding and condition.decides in _AGREE:
-                names = " and ".join(f"`{name}`" for name in condition.differing)
-                remedy = _AGREE[condition.decides].format(test=condition.test, names=names)
+            if rank.rank in deciding and (remedy := _make_agree(rank, condition)) is not None:
                 line = WithRemedy(line.rank, line.probe, line.text, remedy=remedy)
             lines += [line, *(_describe_option(name, firsts) for name in condition.differing)]
             lines += [_describe_folder(rank, name, value, firsts) for name, value in condition.unread]
@@ -192,7 +201,7 @@ def _describe_folder(rank: Rank, name: str, value: str, ranks: Sequence[Rank]) -
     environments = {each.rank: observed.environment(each.process) for each in ranks if each.process is not None}
     for variable, folder in sorted(environments.get(rank.rank, {}).items()):
         given = {number: environment.get(variable) for number, environment in environments.items()}
-        if _SEPARATOR in folder and len(set(given.values())) > 1 and _is_below(path, folder):
+        if folder.startswith(_SEPARATOR) and len(set(given.values())) > 1 and _is_below(path, folder):
             texts = (f"{'not set' if text is None else shorten(text, 60)} on rank {on}" for on, text in given.items())
             return Evidence(
                 None, "environment", f"`{name}` is {shorten(path, 60)}, and {variable} is {', '.join(texts)}"
@@ -201,7 +210,17 @@ def _describe_folder(rank: Rank, name: str, value: str, ranks: Sequence[Rank]) -
 
 
 def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(_SEPARATOR) + _SEPARATOR)
+    above = folder.rstrip(_SEPARATOR)
+    return above != "" and (path == above or path.startswith(above + _SEPARATOR))
+
+
+def _make_agree(rank: Rank, condition: conditions.Condition) -> str | None:
+    """What to do about a condition around the call of a rank; None if it only counts."""
+    if condition.decides == "rank":
+        return call_on_all(rank, condition.test)
+    names = " and ".join(f"`{name}`" for name in condition.differing)
+    remedy = _AGREE.get(condition.decides)
+    return remedy.format(test=condition.test, names=names) if remedy is not None else None
 
 
 def _describe_option(name: str, ranks: Sequence[Rank]) -> Evidence | None:
