@@ -105,6 +105,24 @@ def test_a_send_and_a_receive_that_name_each_other_and_do_not_meet() -> None:
     assert "`tag`" in (finding.remedy or "") and "batch_isend_irecv" not in (finding.remedy or "")
 
 
+@pytest.mark.parametrize(("values", "named"), [((4, 6), True), ((4, 4), False), ((1, 2), False)])
+def test_a_number_by_which_the_loops_around_both_calls_go(values: tuple[int, int], named: bool) -> None:
+    """Rank 2 of a pipeline waits for more micro batches than rank 1 has. What is each rank's own number is no setting."""
+
+    def stage(number: int, function: str, peer: int, micro: int) -> Process:
+        loop = Loop(line=4, end_line=9, header="for m in reversed(range(self.n_micro))", counters=("m",))
+        variables = (local("self.n_micro", micro), local("m", 3))
+        own = frame(f"Stage.{function}", 5, loops=(loop,), locals=variables)
+        return rank(number, *c10d("recv", local("src", peer)), own, frame("main", 30), world=3)
+
+    ahead, behind = stage(1, "backward", 2, values[0]), stage(2, "forward", 1, values[1])
+    (finding,) = job(stage(0, "backward", 1, values[0]), ahead, behind).findings
+    assert finding.code == "HD204"
+    text = f"`self.n_micro`, which is {values[0]} on rank 1, {values[1]} on rank 2"
+    assert any(text in line.text for line in finding.evidence) == named
+    assert named or not any("self.n_micro" in line.text for line in finding.evidence)
+
+
 def test_a_send_and_a_receive_with_different_tags() -> None:
     def tagged(sends: int, receives: int) -> str:
         calls = (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, rounded, unparsed, was_removed
+from hangdoc.program import around
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
@@ -304,6 +305,33 @@ def compare_numbers(rank: Rank, other: Rank, loop: Loop) -> dict[str, tuple[int,
         for name in mine.keys() & theirs.keys() & used
         if mine[name] != theirs[name] and (mine[name], theirs[name]) != (rank.rank, other.rank)
     }
+
+
+def compare_rounds(rank: Rank, other: Rank) -> dict[str, tuple[int, int]]:
+    """The integers that loops around the calls of both ranks name in their headers, in functions of one class or module, and that
+    differ: (on `rank`, on `other`) by name. Those that are the ranks' own numbers are not settings."""
+    mine, theirs = (_list_header_numbers(each) for each in (rank, other))
+    return {
+        name: (mine[name, home], theirs[name, home])
+        for name, home in mine
+        if (name, home) in theirs
+        and mine[name, home] != theirs[name, home]
+        and (mine[name, home], theirs[name, home]) != (rank.rank, other.rank)
+    }
+
+
+def _list_header_numbers(rank: Rank) -> dict[tuple[str, str], int]:
+    """The integers that the headers of the loops around a rank's call name and that no loop changes, by name and by the file and
+    class of the function."""
+    changed = counters_in(rank.own).union(*(loop.advances for frame in rank.own for loop in frame.loops))
+    numbers = {
+        (name, f"{frame.file}:{frame.function.rpartition('.')[0]}"): read_number(rank.process, frame, name)
+        for frame in rank.own
+        for loop in around(frame)
+        for name in names_in(_STRING.sub("", loop.header))
+        if name not in changed and not name.isdecimal()
+    }
+    return {key: number for key, number in numbers.items() if number is not None}
 
 
 def _list_numbers(process: Process | None, frame: Frame) -> dict[str, int]:

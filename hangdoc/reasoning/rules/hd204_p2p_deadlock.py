@@ -56,6 +56,7 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
+from hangdoc.reasoning.ranks.conditions import compare_rounds
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import words
@@ -68,7 +69,7 @@ _SHOWN = 3
 def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
     loops = sentences.unequal_loops(run.ranks[number] for number in numbers_of((*kind.parts, *parts)))
-    stacks = [*words.class_evidence(parts), *loops, *_conditions(kind.pair or ())]
+    stacks = [*words.class_evidence(parts), *(loops or _compare_rounds(parts)), *_conditions(kind.pair or ())]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
@@ -105,6 +106,17 @@ def _describe_peers(sends: tuple[int, ...], receives: tuple[int, ...]) -> str:
         receives
     )
     return f"has posted {' and '.join(parts)}"
+
+
+def _compare_rounds(parts: Sequence[Class]) -> list[Evidence]:
+    """The numbers by which loops around the calls of the first two sides go, if they differ."""
+    firsts = [part.first for part in parts[:2]]
+    numbers = compare_rounds(*firsts) if len(firsts) == 2 else {}
+    on = [f"on rank {first.rank}" for first in firsts]
+    return [
+        Evidence(None, "variables", f"loops around both calls go by `{name}`, which is {a} {on[0]}, {b} {on[1]}")
+        for name, (a, b) in sorted(numbers.items())[:_SHOWN]
+    ]
 
 
 def _conditions(pair: Sequence[Class]) -> list[Evidence]:
