@@ -52,7 +52,7 @@ class _Lazy(click.Group):
             if args[0].startswith("-"):
                 raise  # of an option
             meant = _MEANT.get(args[0])
-            hint = f" Did you mean {meant}?" if meant is not None else suggest(args[0], _COMMANDS)
+            hint = f" Did you mean {meant}?" if meant is not None else suggest(args[0], [*_COMMANDS, *_ALSO])
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -43,7 +43,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         processes_at_work._find_bystanders,
         processes_at_work._find_other_runs,
         processes_at_work.read_table,
-        processes_at_work._find_tree,
+        processes_at_work._find_relatives,
         receivers._find_receiver,
     ):
         cache.cache_clear()
@@ -114,6 +114,26 @@ def test_the_host_is_searched_for_the_other_end_only_if_it_is_not_near(monkeypat
         assert None not in searched
         assert peers.of_processes(PROC, {waiting}, 0, frozenset({waiting})) == {server}
         assert searched[-1] is None
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_a_pair_of_sockets_that_a_process_inherited_is_searched_on_the_whole_host() -> None:
+    """A controller forks a rank, and both have both ends, as with multiprocessing.Pipe. Only the controller will send."""
+    forks = """
+import os, socket, time
+mine, other = socket.socketpair()
+if (forked := os.fork()) == 0:
+    other.recv(1)
+print(forked, os.fstat(other.fileno()).st_ino, flush=True)
+time.sleep(99)
+"""
+    with child(forks, stdout=subprocess.PIPE) as controller:
+        assert controller.stdout is not None
+        forked, inode = map(int, controller.stdout.readline().split())
+        try:
+            assert set(peers.of_socket(PROC, inode, 0, frozenset({forked}))) == {controller.pid, forked}
+        finally:
+            os.kill(forked, signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("no_cache")

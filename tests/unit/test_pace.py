@@ -370,3 +370,19 @@ def test_the_scheduler_makes_a_rank_late_that_waits_for_a_core(delayed_ns: int, 
     assert (slow.culprits, slow.confidence) == ((1,), score)
     assert ("; it was ready to run and waited for a core 82% of the time" in slow.summary) is (score == 0.6)
     assert ("what else runs on its host" in (slow.remedy or "")) is (score == 0.6)
+
+
+@pytest.mark.parametrize(("without_core", "score"), [((1, 2), 0.6), ((1,), 0.9), ((0, 1, 2, 3, 4, 5), 0.9)])
+def test_the_scheduler_explains_late_ranks_only_if_it_holds_up_each_of_them_and_them_alone(
+    without_core: tuple[int, ...], score: float
+) -> None:
+    processes = [trains(number, 50 * (number in (1, 2)), ranks=6) for number in range(6)]
+    for number in without_core:
+        clocks = processes[number].clocks
+        assert isinstance(clocks, Clocks)
+        main, *others = clocks.threads
+        threads = (replace(main, delayed_ns=820_000_000), *others)
+        processes[number] = replace(processes[number], clocks=replace(clocks, threads=threads))
+    (slow,) = findings(diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert (slow.culprits, slow.confidence) == ((1, 2), score)
+    assert ("each of them was ready to run" in slow.summary) is (score == 0.6)

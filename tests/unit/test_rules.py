@@ -359,7 +359,8 @@ def test_a_rank_that_is_ready_to_run_and_gets_no_core_works(kernel: dict[str, An
     [
         (0.3, 8, {}, "other programs have them (load 4 on 8 cores)"),
         (0.3, 2, {}, "the run needs more than its 2 cores"),
-        (0.15, 2, {}, "the run needs more than its 2 cores"),  # it gets less than half of them, and is ready to use all
+        (0.25, 2, {}, "the run needs more than its 2 cores"),  # it gets 1.5 of them, and is ready to use more than all
+        (0.15, 2, {}, "other programs have them (load 4 on 2 cores), and the run needs more than there are"),
         (
             0.3,
             8,

@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from hangdoc import codec
 from hangdoc.commands.looking import Looker, describe_no_rank
 from hangdoc.diagnosis import Diagnosis
@@ -74,13 +76,16 @@ class Live:
     def __init__(self, looker: Looker, title: str, patience: float, pids: tuple[int, ...] = ()) -> None:
         """`pids`: those of this host at whose trees it looks, if they were named."""
         self._looker, self.title, self._patience, self._pids = looker, title, patience, pids
+        self._saw_job = False
 
     def poll(self, number: int) -> Poll:
         """Take a snapshot and diagnose it."""
         before = cpu_seconds()
         poll = _make_poll(number, self._looker.look(), self._patience, before)
-        none = bool(self._pids) and not poll.diagnosis.jobs
-        return replace(poll, no_rank=describe_no_rank(self._pids)) if none else poll
+        self._saw_job = self._saw_job or bool(poll.diagnosis.jobs)
+        if self._saw_job or not any(map(psutil.pid_exists, self._pids)):  # what has ended was no stranger
+            return poll
+        return replace(poll, no_rank=describe_no_rank(self._pids))
 
     def continues(self) -> bool | None:
         """As the looker says."""

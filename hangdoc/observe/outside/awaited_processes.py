@@ -135,7 +135,7 @@ def _with_holders(
     if file.kind == "socket" and file.inode is not None:
         if peers.listens(proc, file.inode, file_holders.period()):
             return msgspec.structs.replace(file, listens=True)
-        near = processes_at_work.find_tree(proc, observed)
+        near = processes_at_work.find_relatives(proc, observed)
         holders = (
             file_holders.read_holders(proc, peers.of_socket(proc, file.inode, file_holders.period(), near)) or None
         )

@@ -19,7 +19,7 @@ _Ends = tuple[str, int, str, int]
 
 def of_socket(proc: ProcFS, inode: int, period: int, near: frozenset[int] = frozenset()) -> tuple[int, ...]:
     """The processes at the other end of a socket, as far as they are known. `period`: see `file_holders.period`. `near`:
-    processes with all their descendants, which are searched before the rest of the host."""
+    processes with all their ancestors and descendants, which are searched before the rest of the host."""
     other = _read_sockets(proc, period).other_ends.get(inode)
     return _find_owners(proc, {other}, period, near).get(other, ()) if other is not None else ()
 
@@ -61,6 +61,8 @@ class _Sockets(NamedTuple):
     """The connected ones that have an address."""
     accepting: frozenset[int]
     """The TCP and Unix sockets that listen."""
+    unix: frozenset[int]
+    """All Unix sockets."""
 
 
 @lru_cache(1)
@@ -69,6 +71,7 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
     own = network_of(proc, os.getpid())
     made_by_users = {namespace for namespace, member in members.items() if not _is_of_our_users(proc, member)}
     other_ends: dict[int, int] = {}
+    all_unix: set[int] = set()
     unix_listening: set[int] = set()
     unix_accepted: set[int] = set()
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
@@ -77,6 +80,7 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
         file = None if namespace == own else f"{proc.root}/{member}/ns/net"
         with contextlib.suppress(OSError):
             for unix in unix_diag.read_sockets(file):
+                all_unix.add(unix.inode)
                 if unix.peer is not None:
                     other_ends[unix.inode] = unix.peer
                     if unix.has_address:
@@ -100,7 +104,9 @@ def _read_sockets(proc: ProcFS, period: int) -> _Sockets:
             if there is not None and (other := others[there] or listening.get((there, place[3]))):
                 other_ends[inode] = other
     accepting = unix_listening | set(listening.values())
-    return _Sockets(other_ends, frozenset(unix_listening), frozenset(unix_accepted), frozenset(accepting))
+    return _Sockets(
+        other_ends, frozenset(unix_listening), frozenset(unix_accepted), frozenset(accepting), frozenset(all_unix)
+    )
 
 
 def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
@@ -113,9 +119,9 @@ def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
 
 def _find_owners(proc: ProcFS, inodes: Set[int], period: int, near: frozenset[int]) -> Mapping[int, tuple[int, ...]]:
     """The processes that have some sockets open, and others, by inode. If those of `near` have all of them, no others are read:
-    a process inherits sockets from one above it."""
-    owners = _read_owners(proc, period, near)
-    return owners if owners.keys() >= inodes or not near else _read_owners(proc, period)
+    a process inherits the socket of a TCP connection from one above it. Pairs of Unix sockets are made to be passed on."""
+    owners = _read_owners(proc, period, near) if near and inodes.isdisjoint(_read_sockets(proc, period).unix) else {}
+    return owners if owners.keys() >= inodes else _read_owners(proc, period)
 
 
 @lru_cache(2)

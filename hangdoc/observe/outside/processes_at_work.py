@@ -157,18 +157,18 @@ def _find_connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> set
     """The processes that are connected with `waiting` or a descendant."""
     period = file_holders.period()
     tree = read_table(proc, period).tree(waiting)
-    return peers.of_processes(proc, tree, period, find_tree(proc, observed)) - observed
+    return peers.of_processes(proc, tree, period, find_relatives(proc, observed)) - observed
 
 
-def find_tree(proc: ProcFS, pids: frozenset[int]) -> frozenset[int]:
-    """Some processes and their descendants."""
-    return _find_tree(proc, pids, file_holders.period())
+def find_relatives(proc: ProcFS, pids: frozenset[int]) -> frozenset[int]:
+    """Some processes with their ancestors and descendants."""
+    return _find_relatives(proc, pids, file_holders.period())
 
 
 @lru_cache(1)
-def _find_tree(proc: ProcFS, pids: frozenset[int], period: int) -> frozenset[int]:
+def _find_relatives(proc: ProcFS, pids: frozenset[int], period: int) -> frozenset[int]:
     table = read_table(proc, period)
-    return frozenset[int]().union(*map(table.tree, pids))
+    return frozenset[int]().union(*map(table.tree, pids), *map(table.ancestors, pids))
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:

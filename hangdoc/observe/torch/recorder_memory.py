@@ -115,7 +115,8 @@ class MemoryReader:
             began = time.thread_time()
             loaded = torch_libraries(observation.proc, target.pid)
             threads = _read_thread_names(observation, target)
-            libraries = [library for library in loaded.libraries if may_have_record(library.kind, threads)]
+            known = {place.kind for place in self._places}  # its group may have ended since
+            libraries = [each for each in loaded.libraries if each.kind in known or may_have_record(each.kind, threads)]
             instances = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in libraries)
             self._places = tuple(_Place(kind, address) for kind, address in instances if address is not None)
             whole = 0 < len(loaded.libraries) == len(self._places)

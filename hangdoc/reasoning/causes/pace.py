@@ -154,14 +154,21 @@ def describe_slowness(run: Run, slow: Rank, other: Rank) -> str:
     return "; ".join(filter(None, (_card(run, slow, other), _resources(slow, other), _stage(slow, other))))
 
 
-def describe_lack_of_core(slow: Rank, others: Sequence[Lag]) -> str:
-    """That a late rank was ready to run, and waited for a core for as much of the time as the others wait for it: then the
-    scheduler of its host makes it late. Empty for any other rank."""
-    process = slow.process
-    share = share_without_core(process, kernel_thread(process, slow.thread)) if process is not None else None
-    if share is None or not others or share < max(_WAITED, median(lag.waited_share for lag in others)):
-        return ""
-    return f"it was ready to run and waited for a core {share:.0%} of the time"
+def find_lack_of_core(slow: Sequence[Rank], rest: Sequence[Rank], others: Sequence[Lag]) -> float | None:
+    """For which share of the time each of the late ranks, at least, was ready to run and waited for a core. None if one of them
+    did so for less of it than the others wait for them, or no more than the others did: then the scheduler does not make them
+    late."""
+    late = [_share_without_core(rank) for rank in slow]
+    if not others or not late or None in late:
+        return None
+    least = min(share for share in late if share is not None)
+    alike = median([_share_without_core(rank) or 0.0 for rank in rest] or [0.0])
+    return least if least >= max(_WAITED, median(lag.waited_share for lag in others)) and least > alike else None
+
+
+def _share_without_core(rank: Rank) -> float | None:
+    process = rank.process
+    return share_without_core(process, kernel_thread(process, rank.thread)) if process is not None else None
 
 
 def _card(run: Run, slow: Rank, other: Rank) -> str:

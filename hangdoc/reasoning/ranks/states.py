@@ -208,11 +208,12 @@ def _judge_standing_thread(
 
 
 def _find_sleep(waiter: Waiter) -> AtRest | None:
-    """In what a thread is asleep at both looks, if no thread of its process computes: then the process uses no processor either.
-    None for one that waits for its card or its child processes: their work is its own."""
+    """In what a thread is asleep that did not run in the window, if no thread of its process computes. None for one that waits
+    for its card or its child processes: their work is its own."""
     process, kernel = waiter.process, waiter.kernel
-    asleep = kernel is not None and kernel.state in "SD" and isinstance(process.clocks, Clocks)
-    if not asleep or movement.cores_used(process) >= BUSY or works_on_card(process, waiter.thread):
+    if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
+        return None
+    if not movement.rests(process, kernel) or works_on_card(process, waiter.thread):
         return None
     wait = find_wait(waiter)
     by_children = wait.state == "waiting-child" or movement.children_at_work(process, waiter.helpers)

@@ -65,6 +65,9 @@ _GIVE_A_LARGER_SHARE = (
 )
 _MOST_OF_CORES = 0.75
 """Who uses this share of the cores of a host keeps itself from them."""
+_START_FEWER = "Start fewer ranks or dataloader workers here."
+_HALF_OF_CORES = 0.5
+"""Who uses less has the others to blame, too."""
 _MORE_THAN_CORES = 1.1
 """So does who is ready to use so many times as many. To need them all is no more than its share."""
 
@@ -121,8 +124,11 @@ def _without_core(run: Run, host: Host) -> Iterator[Draft]:
         if rank.process is not None and number in delays
     )
     why, remedy = f"other programs have them (load {host.machine.load_1m:.0f} on {cores})", _GIVE_A_LARGER_SHARE
-    if own >= _MOST_OF_CORES * host.machine.cores or needed >= _MORE_THAN_CORES * host.machine.cores:
-        why, remedy = f"the run needs more than its {cores}", "Start fewer ranks or dataloader workers here."
+    wants_more = needed >= _MORE_THAN_CORES * host.machine.cores
+    if own >= _MOST_OF_CORES * host.machine.cores or (wants_more and own >= _HALF_OF_CORES * host.machine.cores):
+        why, remedy = f"the run needs more than its {cores}", _START_FEWER
+    elif wants_more:
+        why, remedy = f"{why}, and the run needs more than there are", f"{remedy} And: {_START_FEWER}"
     yield Draft(
         confidence=0.85,
         culprits=delays,
@@ -130,7 +136,9 @@ def _without_core(run: Run, host: Host) -> Iterator[Draft]:
         f"{host.name}: {why}",
         evidence=[
             *(Evidence(rank, "cpu", delay) for rank, delay in list(delays.items())[:4]),
-            Evidence(None, "cpu", f"the processes of the run used {own:.1f} cores and were ready to use {needed:.1f}"),
+            Evidence(
+                None, "cpu", f"its processes on {host.name} used {own:.1f} cores and were ready to use {needed:.1f}"
+            ),
         ],
         remedy=remedy,
     )

@@ -120,8 +120,11 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9)
-    if lack := pace.describe_lack_of_core(ranks[0], [lag for _, late in groups for lag in late.others]):
-        summary = f"{words.are([lag.rank for lag in slow])} slower than the others: {how}; {lack}"
+    share = pace.find_lack_of_core(ranks, rest, [lag for _, late in groups for lag in late.others])
+    if share is not None:
+        numbers = [lag.rank for lag in slow]
+        lack = f"{words.verb(numbers, 'it was', 'each of them was')} ready to run and waited for a core {share:.0%} of the time"
+        summary = f"{words.are(numbers)} slower than the others: {how}; {lack}"
         return replace(found, summary=summary, remedy=_GIVE_IT_A_CORE, confidence=0.6)
     return found
 
