@@ -1,7 +1,8 @@
 """What the page shows of a job in addition to its diagnosis, as frozen values. `hangdoc.reasoning.views.detail` makes them."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from hangdoc.diagnosis import Label
 from hangdoc.snapshot import Frame
@@ -9,8 +10,7 @@ from hangdoc.snapshot import Frame
 Began = Literal["call", "data"]
 
 
-@dataclass(frozen=True)
-class WaitNode:
+class WaitNode(Struct, frozen=True):
     """Ranks that wait at one point, that do the same without waiting, or that could not be observed."""
 
     ranks: tuple[int, ...]
@@ -26,8 +26,7 @@ class WaitNode:
     culprit: bool = False
 
 
-@dataclass(frozen=True)
-class WaitGraph:
+class WaitGraph(Struct, frozen=True):
     """Which ranks wait for which."""
 
     nodes: tuple[WaitNode, ...] = ()
@@ -37,8 +36,7 @@ class WaitGraph:
     """Number of ranks that are not shown, because they wait for no rank and no rank waits for them."""
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A node in the tree of stacks: the frames that exactly these ranks share, outermost first, and the branches below them. The
     root has no frames."""
 
@@ -47,8 +45,7 @@ class Branch:
     branches: tuple["Branch", ...]
 
 
-@dataclass(frozen=True)
-class Batches:
+class Batches(Struct, frozen=True):
     """Ranks that have done the same number of batches."""
 
     ranks: tuple[int, ...]
@@ -62,8 +59,7 @@ class Batches:
     """The pass over the data that they are in, from 1. None if unknown, and if all ranks are in one."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """An argument or a variable in which ranks differ."""
 
     name: str
@@ -75,8 +71,7 @@ class Setting:
     """Each value (None: not set) with its ranks, the most frequent first."""
 
 
-@dataclass(frozen=True)
-class Detail:
+class Detail(Struct, frozen=True):
     """All details of one job."""
 
     job: str

@@ -95,9 +95,9 @@ def slurm_job(environment: Mapping[str, str]) -> frozenset[str]:
 
 @lru_cache(4096)  # many ranks share few addresses
 def is_loopback(address: str) -> bool:
-    """Whether an address or a host name is a loopback address."""
+    """Whether a host name, or an address with or without the length of its network, is of the loopback interface."""
     try:
-        return ipaddress.ip_address(address).is_loopback
+        return ipaddress.ip_interface(address).is_loopback
     except ValueError:
         return address == "localhost" or address.startswith("localhost.")
 

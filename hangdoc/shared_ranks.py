@@ -4,8 +4,7 @@ environment of each; the rest of its evidence is that of the other rank.
 `hangdoc.reasoning.summary` decides which ranks are alike. In a bundle, such a rank is an `Alike`.
 """
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from hangdoc.shared_frames import without_locals
@@ -31,8 +30,7 @@ from hangdoc.snapshot import (
 _NOT_HERE = Unavailable(reason="not needed")
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """What all ranks that are like `first` have in common."""
 
     process: Process

@@ -1,8 +1,9 @@
 """One rank in detail, and two ranks side by side, from a kept look."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import takewhile
+
+from msgspec import structs
 
 from hangdoc import settings
 from hangdoc.agents.answers import (
@@ -280,7 +281,7 @@ def _compare_rank_settings(
     for name in sorted(versions[0].keys() & versions[1].keys()):
         if versions[0][name] != versions[1][name]:
             yield Difference(what=f"{name} version", first=versions[0][name], second=versions[1][name])
-    both = replace(run, ranks=ranks)
+    both = structs.replace(run, ranks=ranks)
     telling = (
         setting for setting in compare_settings(both) if setting.differs and setting.standing != "meant to differ"
     )

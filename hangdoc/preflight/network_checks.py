@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from hangdoc.phrases import duration, shorten
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Agent, Check, Link, NodeReport, Plan
-from hangdoc.reasoning.evidence.observed import loopback, within
+from hangdoc.reasoning.evidence.observed import within
+from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Interface, Machine
 from hangdoc.torch_facts.environment_names import GLOO_INTERFACE, NCCL_INTERFACE
 
@@ -38,7 +39,7 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
             why = addresses.reason if addresses is not None else "not resolved"
             yield Check(name="master's name", status="fail", nodes=(report.node,), text=f"{report.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
-        elif isinstance(addresses, tuple) and all(loopback(a) for a in addresses) and _may_be_apart(reports, plan):
+        elif isinstance(addresses, tuple) and all(is_loopback(a) for a in addresses) and _may_be_apart(reports, plan):
             unless = ", unless all nodes are on this host" if len(reports) == 1 else ""
             yield Check(name="master's name", status="fail", nodes=(report.node,),
                         text=f"{report.node} resolves {master} to itself ({', '.join(addresses)}), so each node connects to "
@@ -92,7 +93,7 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         named = report.environment.get(GLOO_INTERFACE)
         alone = not _may_be_apart(reports, plan)
         what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
-        if isinstance(own, tuple) and not all(loopback(a) for a in own):
+        if isinstance(own, tuple) and not all(is_loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
         elif named or alone:
             reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this host"
@@ -186,7 +187,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
         card = next((card for card in report.cards if card.name == used.name), None)
         if card is not None:
             speed = f", {card.speed_mbit:,} Mbit/s" if card.speed_mbit is not None else ""
-            kind = "loopback" if loopback(report.address or "") else "wireless" if card.wireless else "wired"
+            kind = "loopback" if is_loopback(report.address or "") else "wireless" if card.wireless else "wired"
             text = f"{report.node} uses {used.name}: {kind}{speed}, MTU {card.mtu or 'unknown'}"
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
                         nodes=(report.node,) if card.wireless else (),
@@ -205,7 +206,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
 def _find_shared_networks(reports: Sequence[NodeReport]) -> set[str]:
     """The networks that all nodes are in."""
     each = [
-        {n for i in report.machine.interfaces for n in i.networks if not loopback(n)}
+        {n for i in report.machine.interfaces for n in i.networks if not is_loopback(n)}
         for report in reports
         if isinstance(report.machine, Machine)
     ]
@@ -225,7 +226,7 @@ def _check_named_interface(
         why = "is down"
     elif not any(":" not in a for a in interface.addresses):
         why = "has no address"
-    elif all(loopback(a) for a in interface.addresses):
+    elif all(is_loopback(a) for a in interface.addresses):
         why = "is loopback"
     if why is not None:
         return Check(name="interface", status="fail", nodes=(report.node,), remedy=remedy,

@@ -30,8 +30,8 @@ from hangdoc.phrases import duration, ranks, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
 from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
-from hangdoc.reasoning.evidence.observed import loopback
 from hangdoc.reasoning.runs.launch import program
+from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
@@ -143,7 +143,7 @@ def _list_cards() -> Iterator[Card]:
 def _has_address(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
     mine = {a for interface in host.interfaces for a in interface.addresses} if isinstance(host, Machine) else set()
     # On Debian, a host's own name is 127.0.1.1, which is not an address of any interface.
-    return isinstance(addresses, tuple) and any(a in mine or loopback(a) for a in addresses)
+    return isinstance(addresses, tuple) and any(a in mine or is_loopback(a) for a in addresses)
 
 
 def _find_port_holder(plan: Plan) -> Listener | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
 
@@ -88,7 +87,7 @@ def _examined(run: Run) -> Run:
     quiet = waits.seconds_silent(run, standstill=idle)
     run = run.with_conclusions(waits=drawn, quiet_seconds=quiet, age_seconds=waits.seconds_waited(run, quiet))
     run = run.with_conclusions(blockages=blockages.find_blockages(run, drawn))
-    explained = tuple(replace(blockage, cause=explain(run, blockage)) for blockage in run.blockages)
+    explained = tuple(msgspec.structs.replace(blockage, cause=explain(run, blockage)) for blockage in run.blockages)
     return run.with_conclusions(blockages=explained)
 
 

@@ -1,6 +1,5 @@
 """What a job is called in the report, on the page and in top."""
 
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ def test_jobs_that_share_their_endpoint_have_their_id() -> None:
 
 def test_a_job_of_which_nothing_is_known_has_its_id() -> None:
     diagnosis, run = examined("trainer_shard_mismatch")
-    unknown = replace(run, ranks={}, launchers=(), launcher=None, world_size=None)
+    unknown = msgspec.structs.replace(run, ranks={}, launchers=(), launcher=None, world_size=None)
     assert (script(unknown), name_run(unknown)) == (None, None)
     bare = msgspec.structs.replace(diagnosis.jobs[0], name=None)
     assert job_names([bare]) == {bare.id: bare.id}

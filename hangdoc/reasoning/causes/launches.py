@@ -264,7 +264,7 @@ def find_loopback_name(run: Run, blockage: Blockage) -> LoopbackName | None:
     for host, ranks in _meeting_ranks(run):
         named = host.machine.hostname_addresses if isinstance(host.machine, Machine) else None
         exposed = tuple(rank for rank in ranks if named_interface(rank) is None)
-        if exposed and isinstance(named, tuple) and named and all(map(observed.loopback, named)):
+        if exposed and isinstance(named, tuple) and named and all(map(is_loopback, named)):
             culprits = tuple(rank.rank for rank in exposed)
             return LoopbackName(host=host.name, addresses=named, ranks=exposed, culprits=culprits)
     return None
@@ -291,7 +291,7 @@ def _unusable(rank: Rank, host: Host, name: str) -> str | None:
     interface = next((each for each in there if each.name == name), None)
     if interface is None:
         return None if any(each.name.startswith(name) for each in there) else "does not exist there"
-    if interface.addresses and all(observed.loopback(address) for address in interface.addresses):
+    if interface.addresses and all(is_loopback(address) for address in interface.addresses):
         return "is a loopback interface"
     if not interface.up:
         return "is down"

@@ -172,7 +172,7 @@ def networks(host: Host, namespace: str | None) -> dict[str, str]:
         for interface in interfaces(host, namespace)
         if interface.up
         for network in interface.networks
-        if not loopback(network)
+        if not is_loopback(network)
     }
 
 
@@ -187,11 +187,6 @@ def within(address: str, network: str) -> bool:
         return ipaddress.ip_address(address) in ipaddress.ip_network(network)
     except ValueError:
         return False
-
-
-def loopback(address: str) -> bool:
-    """Of an address or a network."""
-    return is_loopback(address.partition("/")[0])
 
 
 def why_stack_is_missing(process: Process) -> str | None:

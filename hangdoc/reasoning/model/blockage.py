@@ -1,7 +1,8 @@
 """What blocks some ranks of a run, and what follows from that."""
 
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from hangdoc.diagnosis import Severity
 from hangdoc.reasoning.model.cause import Cause
@@ -15,8 +16,7 @@ UNOBSERVED = (Unseen, Unreadable)
 """Kinds of blockages whose ranks were not observed."""
 
 
-@dataclass(frozen=True)
-class Blockage:
+class Blockage(Struct, frozen=True, dict=True):
     """What blocks some ranks."""
 
     kind: Hold

@@ -1,12 +1,10 @@
 """A run after each step: its ranks, which rank waits for which, and what blocks it."""
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field, structs
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.model.blockage import Blockage
@@ -40,8 +38,7 @@ class StoreWait(Struct, frozen=True, kw_only=True, gc=False):
     """As in `snapshot.AwaitedKey`."""
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True, dict=True):
     """One run, made whole at once: nothing is filled in later."""
 
     id: str
@@ -166,7 +163,7 @@ class Run:
 
     def with_conclusions(self, **conclusions: Any) -> "Run":
         """The run with more concluded about it. What was computed from its ranks and hosts is kept."""
-        run = dataclasses.replace(self, **conclusions)
+        run = structs.replace(self, **conclusions)
         computed = (name for name, value in vars(Run).items() if isinstance(value, cached_property))
         run.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
         return run

@@ -16,7 +16,7 @@ from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.thread_waits import find_wait
-from hangdoc.reasoning.ranks.waiter import Surroundings, Waiter
+from hangdoc.reasoning.ranks.waiter import Surroundings, ThreadWait, Waiter
 from hangdoc.reasoning.ranks.without_stack import find_rest
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
@@ -157,9 +157,7 @@ def _judge_stack(
         return replace(working, state=_name_work(process, thread), why=why, work=work)
     waiter = Waiter(process, thread, kernel, around.helpers, (*around.pairs, *around.others), engine=around.engine)
     of_its_own = counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)
-    if same and not of_its_own:  # one that counts between its sleeps does the work itself
-        working = replace(working, at_rest=_find_sleep(waiter))
-    if not same or of_its_own:
+    if not same or of_its_own:  # one that counts between its sleeps does the work itself
         why = "its counters changed" if same else "its stack changed"
         work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
         return replace(working, state=_name_work(process, thread), why=why, work=work)
@@ -178,9 +176,9 @@ def _judge_standing_thread(
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     if (between := sleeps.find_work_between_sleeps(process, thread, kernel, around.clocks)) is not None:
-        working = replace(working, at_rest=None)  # a pause of its own work
         return replace(working, state=_name_work(process, thread), why=between, work=working.work or between)
     state, why, hold = wait = find_wait(waiter)
+    working = replace(working, at_rest=_find_at_rest(waiter, wait))
     if state == "waiting-input" or hold.ends == "never":
         # Other work of its processes does not help. Its engine may show more of the reason.
         state, why, hold = with_end(waiter, wait)
@@ -207,15 +205,14 @@ def _judge_standing_thread(
     return replace(base, state=state, why=why, hold=hold)
 
 
-def _find_sleep(waiter: Waiter) -> AtRest | None:
-    """In what a thread is asleep that did not run in the window, if no thread of its process computes. None for one that waits
-    for its card or its child processes: their work is its own."""
+def _find_at_rest(waiter: Waiter, wait: ThreadWait) -> AtRest | None:
+    """The wait of a thread that did not run in the window, if no thread of its process computes. None for one that waits for its
+    card or its child processes: their work is its own."""
     process, kernel = waiter.process, waiter.kernel
     if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
         return None
     if not movement.rests(process, kernel) or works_on_card(process, waiter.thread):
         return None
-    wait = find_wait(waiter)
     by_children = wait.state == "waiting-child" or movement.children_at_work(process, waiter.helpers)
     unknown = wait.state == "sleeping" and not isinstance(wait.hold, Asleep)
     if by_children or unknown:

@@ -1,8 +1,9 @@
 """What a page shows of a job beyond its diagnosis: who waits for whom as a drawing of few nodes, batches, stacks, settings."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from hangdoc import settings
 from hangdoc.detail import Batches, Branch, Detail, Setting, WaitGraph, WaitNode
@@ -88,8 +89,7 @@ STANDING_ORDER: tuple[Standing, ...] = (
 """The gravest first."""
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """One argument or variable over all ranks that could be read."""
 
     name: str

@@ -5,7 +5,8 @@ are derived from the blockages only.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from hangdoc.diagnosis import Verdict
 from hangdoc.program import around, asks_store
@@ -100,7 +101,9 @@ def find_blockages(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     blockages.sort(key=_by_gravity)
     if idle:  # if a rank is dead, the living ones poll for it
         living = tuple(alike for alike in run.classes if alike.first.label != "dead")
-        blockages = [replace(each, waiting=living) if isinstance(each.kind, Dead) else each for each in blockages]
+        blockages = [
+            structs.replace(each, waiting=living) if isinstance(each.kind, Dead) else each for each in blockages
+        ]
     if any(isinstance(each.kind, Dead) for each in blockages):  # the next request will not be answered
         blockages = [each for each in blockages if not isinstance(each.kind, Idle)]
     kept = _share_out(blockages, quiet=is_quiet(run))
@@ -382,7 +385,7 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
     if isinstance(kind, AgentsWait):
         bounds = [process.started_seconds_ago for process, _ in kind.agents]
     age = min(bound for bound in bounds if bound is not None) if bounds[0] is not None else None
-    return replace(
+    return structs.replace(
         blockage,
         age_seconds=age,
         renewed=age is not None and age in renewed and age < (run.age_seconds or 0.0) - _JUST_NOW,
@@ -491,7 +494,7 @@ def _share_out(blockages: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
             or (quiet and explains_standstill(kind))
         ):
-            kept.append(replace(blockage, waiting=waiting))
+            kept.append(structs.replace(blockage, waiting=waiting))
     return kept
 
 
