@@ -52,6 +52,9 @@ class GroupCoordinator:
     def __init__(self, name, device, cpu): self.unique_name, self.device_group, self.cpu_group = name, device, cpu
 _TP, _PP, lower, _OTHER = GroupCoordinator("tp:0", half, world), None, GroupCoordinator("x", half, half), Loader(3)
 _EP = GroupCoordinator("ep:0", half, 7)
+many = {f"name{n}": n for n in range(3000)}
+for n in range(0, 3000, 7): del many[f"name{n}"]
+mixed = {1: 2, (): 3, "é": 4, **many}
 _pg_names = {world: "0", half: "half"}
 _pg_group_ranks = {world: {0: 0, 1: 1, 2: 2}, half: {2: 0, 0: 1}}
 print("ready", flush=True)
@@ -98,6 +101,33 @@ def test_every_kind_of_value(memory: Memory) -> None:
     }  # fmt: skip
     assert {name: texts.get(name) for name in expected} == expected
     assert "huge" not in texts
+
+
+@pytest.mark.parametrize("table", ["many", "mixed"])
+def test_names_in_a_large_dict_are_found_by_their_hash(memory: Memory, table: str) -> None:
+    address = main_of(memory)[table]
+    every = dict(memory.named_items(address))
+    assert len(every) == 2571 + (table == "mixed")
+    memory.str_hash = locate.locate(ProcFS(), memory.pid).str_hash
+    assert memory.str_hash is not None
+    reads, plain = [], memory.read
+    memory.read = lambda at, size: reads.append(size) or plain(at, size)  # type: ignore[method-assign,func-returns-value]
+    for first in range(0, 3000, 100):
+        names = [f"name{number}" for number in range(first, first + 100)]
+        assert memory.find_named(address, names) == {name: every[name] for name in names if name in every}
+    assert max(reads) < 256  # not the whole table
+
+
+def test_a_dict_without_an_end_of_a_search_is_unreadable(memory: Memory) -> None:
+    address = main_of(memory)["many"]
+    memory.str_hash = locate.locate(ProcFS(), memory.pid).str_hash
+    keys = memory._read_combined_keys(address)
+    plain = memory.read
+    used = range(keys.indices, keys.indices + keys.slots * keys.width)
+    deleted = (-2).to_bytes(keys.width, "little", signed=True)
+    memory.read = lambda at, size: deleted if at in used else plain(at, size)  # type: ignore[method-assign]
+    with pytest.raises(Unreadable, match="unknown form"):
+        memory.find_named(address, ["name1"])
 
 
 def test_elements(memory: Memory) -> None:

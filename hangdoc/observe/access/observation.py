@@ -97,7 +97,8 @@ class Observation(msgspec.Struct):
 
     def memory(self, pid: int) -> Memory:
         """The memory of a process, within its budget. Raises Unreadable."""
-        return Memory(pid, self.image(pid).layout, str(self.proc.root), self.budget(pid))
+        image = self.image(pid)
+        return Memory(pid, image.layout, str(self.proc.root), self.budget(pid), image.str_hash)
 
     def budget(self, pid: int) -> Budget:
         """What reading a process may still take until the deadline. Polls share an Observation, but each has its own deadline."""

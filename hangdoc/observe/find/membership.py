@@ -10,7 +10,6 @@ from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find.discover import Discovered, Scope, discover
 from hangdoc.observe.kernel.targets import adopt
 from hangdoc.observe.memory.maps import is_python
-from hangdoc.observe.memory.python_state import forget_ended
 from hangdoc.procfs import ProcError, ProcFS, Stat, age
 
 _YOUNG_SECONDS = 10.0
@@ -47,7 +46,6 @@ class Membership:
         pids = set(self._proc.pids())
         stats = {pid: stat for pid in pids - self._seen if (stat := self._read_stat(pid)) is not None}
         self._seen = pids
-        forget_ended(pids)
         before = {pid: target.start_ticks for pid, target in self.targets.items()}
         self._drop_gone(pids, now)
         for pid, stat in stats.items():

@@ -50,7 +50,7 @@ def rank_from_memory(
     try:
         budget = Budget()
         image = locate(proc, pid, budget)
-        with Memory(pid, image.layout, str(proc.root), budget) as memory:
+        with Memory(pid, image.layout, str(proc.root), budget, image.str_hash) as memory:
             namespaces = Modules(memory, image).namespace("os", "__main__", module_names.C10D, module_names.RPC)
             environment = live_environment(memory, namespaces["os"])
             groups = process_groups(memory, namespaces.get(module_names.C10D, {}))

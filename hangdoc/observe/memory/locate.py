@@ -7,6 +7,7 @@ Every CPython exports the symbol `_PyRuntime`. hangdoc searches that structure f
 import contextlib
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from hangdoc.observe.memory.budget import Budget
@@ -15,6 +16,7 @@ from hangdoc.observe.memory.mapped_elf import MappedFile
 from hangdoc.observe.memory.maps import Mapping, mapped_files
 from hangdoc.observe.memory.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.memory.object_layout import TEXTS_AND_KEYS, Layout
+from hangdoc.observe.memory.str_hash import KINDS, StrHash
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 
@@ -24,6 +26,8 @@ _NAMED_PYTHON = regex(r"/(?:lib)?python[^/]*$")
 _VERSION = regex(r"python(\d)\.(\d+)")
 _IMPORTED_EARLY = ("sys", "builtins", "__main__")
 _MAX_FILES = 32
+_HASHED_NAMES = 4
+"""Names by which the hash is recognised."""
 _MAX_RUNTIME = 1 << 22
 
 
@@ -42,6 +46,8 @@ class Image(NamedTuple):
     """What can't be read in this interpreter; empty if everything can."""
     runtime: int = 0
     """Address of `_PyRuntime`."""
+    str_hash: StrHash | None = None
+    """How it hashes; None if unknown. Names in large dicts are then searched one after the other."""
 
 
 class _Runtime(NamedTuple):
@@ -54,6 +60,8 @@ class _Runtime(NamedTuple):
     """The version and the file, for messages."""
     key: _Build
     free_threaded: bool
+    secret: int | None
+    """Address of `_Py_HashSecret`."""
 
 
 # Usually the same in all processes of one build: the offsets that lead to sys.modules, and the layout. Both are tried first in
@@ -84,9 +92,25 @@ def locate(proc: ProcFS, pid: int, budget: Budget | None = None) -> Image:
         if runtime.free_threaded:
             raise Unsupported(f"{runtime.name} is free-threaded, which hangdoc does not support")
         modules = _find_modules(memory, runtime)
+        memory.str_hash = _find_hash(memory, modules, runtime)
         version, layout = _calibrate_layout(memory, modules, runtime)
         gap = "" if layout.instances else f"hangdoc does not know where {runtime.name} stores attributes of objects"
-        return Image(version, layout, modules, gap, runtime.address)
+        return Image(version, layout, modules, gap, runtime.address, memory.str_hash)
+
+
+def _find_hash(memory: Memory, modules: int, runtime: _Runtime) -> StrHash | None:
+    """How the process hashes: so that the hashes which the first names of `modules` store come out."""
+    with contextlib.suppress(Unreadable):
+        if runtime.secret is not None:
+            first, second = struct.unpack("<2Q", memory.read(runtime.secret, 16))
+            stored = [
+                (memory.text(key), memory.word(key + 24)) for key, _ in islice(memory.items(modules), _HASHED_NAMES)
+            ]
+            for rounds in KINDS:
+                str_hash = StrHash((first, second), rounds)
+                if all(name.isascii() and str_hash.hash(name) == number for name, number in stored):
+                    return str_hash
+    return None
 
 
 def _calibrate_layout(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
@@ -133,8 +157,15 @@ def _find_runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
             named = _VERSION.search(file.path.rsplit("/", 1)[-1])
             version = f" {number >> 24}.{number >> 16 & 0xFF}" if number else f" {named[1]}.{named[2]}" if named else ""
             key = (file.device, file.inode, runtime.address - file.base, number)
+            secret = image.symbol("_Py_HashSecret")
             yield _Runtime(
-                runtime.address, runtime.size, dict_type.address, f"Python{version} ({file.path})", key, free
+                runtime.address,
+                runtime.size,
+                dict_type.address,
+                f"Python{version} ({file.path})",
+                key,
+                free,
+                secret.address if secret is not None else None,
             )
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hangdoc.observe.memory.budget import Budget
 from hangdoc.observe.memory.object_layout import Layout
+from hangdoc.observe.memory.str_hash import StrHash
 from hangdoc.procfs import ProcError, open_kernel_file
 
 # tp_flags (Include/object.h): kinds of types, and the bits of the fast subclass checks
@@ -24,6 +25,10 @@ _INLINE_VALUES, MANAGED_DICT, _HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
 LONG, LIST, TUPLE, BYTES, UNICODE, DICT, TYPE = (1 << bit for bit in (24, 25, 26, 27, 28, 29, 31))
 _TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_DICTOFFSET = 24, 32, 168, 288
 _MAX_ENTRIES = 20_000
+_MANY_ENTRIES = 16
+"""Entries of a dict for each wanted name, from which a search by hash is faster than reading them all."""
+_EMPTY, _MAX_PROBES = -1, 256
+"""A dict has at most two entries for three slots, so that a search ends after a few."""
 _MAX_ATTRIBUTES = 64
 _MAX_TEXT = 4_096
 _MAX_LENGTH = 1 << 47
@@ -59,6 +64,10 @@ class Keys(NamedTuple):
     """Bytes of an entry."""
     skip: int
     """Offset of the key in an entry; its value follows."""
+    indices: int
+    """Address of the hash table, of `slots` numbers of entries with `width` bytes each."""
+    slots: int
+    width: int
 
 
 class Memory:
@@ -68,8 +77,15 @@ class Memory:
     raises Overspent then.
     """
 
-    def __init__(self, pid: int, layout: Layout, root: str = "/proc", budget: Budget | None = None) -> None:
-        self.pid, self.layout = pid, layout
+    def __init__(
+        self,
+        pid: int,
+        layout: Layout,
+        root: str = "/proc",
+        budget: Budget | None = None,
+        str_hash: StrHash | None = None,
+    ) -> None:
+        self.pid, self.layout, self.str_hash = pid, layout, str_hash
         self._budget = budget or Budget()
         self._slice, self._began = _SLICE, time.thread_time()
         self._types: dict[int, tuple[str, int]] = {}
@@ -252,34 +268,38 @@ class Memory:
 
     def items(self, address: int) -> Iterator[tuple[int, int]]:
         """Addresses of the keys and values of the (combined) dict at `address`, in order."""
-        if not self.kind(address)[1] & DICT:
-            raise Unreadable("not a dict")
-        _used, _tag, at, values = struct.unpack("<4Q", self.read(address + 16, 32))
-        if values:
-            raise Unreadable("a split dict")
-        keys = self.keys(at)
+        keys = self._read_combined_keys(address)
         table = self.read(keys.first, keys.entries * keys.size)
         for entry in range(keys.entries):
             key, value = struct.unpack_from("<QQ", table, entry * keys.size + keys.skip)
             if key and value:
                 yield key, value
 
+    def _read_combined_keys(self, address: int) -> Keys:
+        if not self.kind(address)[1] & DICT:
+            raise Unreadable("not a dict")
+        _used, _tag, at, values = struct.unpack("<4Q", self.read(address + 16, 32))
+        if values:
+            raise Unreadable("a split dict")
+        return self.keys(at)
+
     def keys(self, address: int) -> Keys:
         """The dict keys (PyDictKeysObject) at `address`."""
         if self.layout.wide_keys:
             size, _lookup, _usable, count = struct.unpack("<4Q", self.read(address + 8, 32))
             header, stride, skip = 40, 24, 8
-            indices = size * (1 if size <= 0xFF else 2 if size <= 0xFFFF else 4)
+            width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4
             well_formed = 1 <= size <= 1 << 28 and count <= size
         else:
             raw = self.read(address, 32)
-            index_bytes, kind, count = raw[9], raw[10], int.from_bytes(raw[24:32], "little")
+            log_size, log_bytes, kind, count = raw[8], raw[9], raw[10], int.from_bytes(raw[24:32], "little")
             header, stride, skip = 32, *((24, 8) if kind == 0 else (16, 0))  # 0: any keys, 1 and 2: str alone
-            indices = 1 << min(index_bytes, 31)
-            well_formed = kind <= 2 and index_bytes <= 30
+            well_formed = kind <= 2 and log_bytes <= 30 and 0 <= log_bytes - log_size <= 2
+            size, width = 1 << min(log_size, 30), 1 << min(max(0, log_bytes - log_size), 2)
         if not well_formed or count > _MAX_ENTRIES:
             raise Unreadable("not a dict of a known form")
-        return Keys(count, address + header + indices, stride, skip)
+        indices = address + header
+        return Keys(count, indices + size * width, stride, skip, indices, size, width)
 
     def named_items(
         self, address: int, lengths: Container[int] | None = None, among: int = _MAX_ENTRIES
@@ -295,7 +315,13 @@ class Memory:
                 continue  # the process may change the dict meanwhile, so a key may be no address
 
     def find_named(self, address: int, names: Collection[str], among: int = _MAX_ENTRIES) -> dict[str, int]:
-        """As `named_items`, but only `names`. Ends when it has all: of two thousand modules, `sys` is one of the first."""
+        """As `named_items`, but only `names`. Ends when it has all: of two thousand modules, `sys` is one of the first. If it is
+        known how the process hashes, only the places of these names are read of a large dict."""
+        if self.str_hash is not None and among == _MAX_ENTRIES and all(map(str.isascii, names)):
+            keys = self._read_combined_keys(address)
+            if keys.entries >= _MANY_ENTRIES * len(names):
+                found = ((name, self._look_up(keys, name, self.str_hash.hash(name))) for name in names)
+                return {name: value for name, value in found if value is not None}
         addresses: dict[str, int] = {}
         for name, value in self.named_items(address, {len(name) for name in names}, among):
             if name in names:
@@ -303,6 +329,23 @@ class Memory:
                 if len(addresses) == len(names):
                     break
         return addresses
+
+    def _look_up(self, keys: Keys, name: str, hashed: int) -> int | None:
+        """The address of the value for a name; None if there is none. The order of the slots is that of Objects/dictobject.c."""
+        slot, perturb = hashed & keys.slots - 1, hashed
+        for _ in range(_MAX_PROBES):
+            raw = self.read(keys.indices + slot * keys.width, keys.width)
+            entry = int.from_bytes(raw, "little", signed=True)
+            if entry == _EMPTY:
+                return None
+            if 0 <= entry < keys.entries:
+                key, value = struct.unpack("<QQ", self.read(keys.first + entry * keys.size + keys.skip, 16))
+                with contextlib.suppress(Unreadable):  # a key of another type
+                    if key and value and self._read_name(key) == name:
+                        return int(value)
+            perturb >>= 5
+            slot = slot * 5 + perturb + 1 & keys.slots - 1
+        raise Unreadable("a dict of an unknown form")
 
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
         """The variables of the module at address `module`: names and addresses. With `names`, only these."""

@@ -7,8 +7,7 @@ rank 0 themselves, `mp.spawn` workers), and the members of torch's process group
 import contextlib
 import math
 import struct
-import threading
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ class Variable(NamedTuple):
     length: int | None
 
 
-_modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
 _THREADING = "threading"
 _SHUTTING_DOWN, _THREADS, _MAIN_THREAD = "_SHUTTING_DOWN", "_active", "_main_thread"
 """Variables of threading.py since Python 3.9: whether the main thread is over, all threads by their identifiers, the main one."""
@@ -39,12 +37,8 @@ _USED = {
     **module_names.USED_VARIABLES,
 }
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
-_COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED, *module_names.ENGINE_GROUPS)))
-"""Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
 _MAX_NAME = 100
 """Of an attribute. The rules search in names."""
-_reading: dict[int, threading.Lock] = {}
-"""Probes run in parallel. The lock of a process makes the others wait for the first reading instead of reading again."""
 _MAX_ENVIRONMENT = 2 << 20
 """Characters. The kernel's limit for a new program is a quarter of its stack, 2 MiB by default (execve(2))."""
 
@@ -60,36 +54,10 @@ class Modules:
         """By wanted module: names and addresses of its variables; for a module in `_USED`, only those. Modules that are not
         imported are missing."""
         namespaces: dict[str, dict[str, int]] = {}
-        lengths = frozenset(map(len, wanted))
-        modules = self._find_modules_of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
-        for name in wanted:
-            if (module := modules.get(name)) is not None:
-                with contextlib.suppress(Unreadable):
-                    namespaces[name] = self._memory.namespace(module, _USED.get(name, ()))
+        for name, module in self._memory.find_named(self._address, wanted).items():
+            with contextlib.suppress(Unreadable):
+                namespaces[name] = self._memory.namespace(module, _USED.get(name, ()))
         return namespaces
-
-    def _find_modules_of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
-        """Addresses of the modules whose names have one of these lengths, by name. Two thousand names take some ms, so they are
-        cached as long as `sys.modules` has the same number of entries."""
-        used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
-        key = (self._memory.pid, self._address, used, lengths)
-        with _reading.setdefault(self._memory.pid, threading.Lock()):
-            names = _modules.get(key)
-            if names is None:
-                names = dict(self._memory.named_items(self._address, lengths))
-                for other in [other for other in list(_modules) if other[:3] != key[:3] and other[0] == key[0]]:
-                    _modules.pop(other, None)
-                _modules[key] = names
-            return names
-
-
-def forget_ended(alive: Container[int]) -> None:
-    """Drop what is cached of processes other than `alive`. Without this, a watch would keep some kB of every process with torch
-    that it has ever seen."""
-    for key in [key for key in list(_modules) if key[0] not in alive]:
-        _modules.pop(key, None)
-    for pid in [pid for pid in list(_reading) if pid not in alive]:
-        _reading.pop(pid, None)
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-from hangdoc.observe.memory import locate, memory, python_state
+from hangdoc.observe.memory import locate, memory
 from hangdoc.procfs import open_kernel_file
 
 PAGE = 4096
@@ -66,7 +66,7 @@ def _read(pages: Pages, size: int, address: int) -> bytes:
 
 @contextlib.contextmanager
 def _replaced(system: SimpleNamespace, opened: Callable[[str], int]) -> Iterator[None]:
-    tables = (locate._layouts, locate._places, python_state._modules)
+    tables = (locate._layouts, locate._places)
     for table in tables:
         table.clear()
     try:

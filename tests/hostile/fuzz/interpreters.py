@@ -139,7 +139,7 @@ def recording() -> Recording:
             proc = ProcFS(str(root))
             (root / str(pid) / "mem").symlink_to(f"/proc/{pid}/mem")
             image = locate(proc, pid)
-            with Memory(pid, image.layout, str(root)) as memory:
+            with Memory(pid, image.layout, str(root), str_hash=image.str_hash) as memory:
                 main = Modules(memory, image).namespace("__main__")["__main__"]
             read_everything(proc, pid, main)
             bases = [file.base for file in mapped_files(proc, pid) if "python" in file.path.rsplit("/", 1)[-1]]
