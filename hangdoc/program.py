@@ -179,6 +179,12 @@ def early_exits(loop: Loop) -> tuple[Exit, ...]:
     return tuple(exit_ for exit_ in loop.exits if "except StopIteration" not in exit_.conditions)
 
 
+def package_of(file: str) -> str | None:
+    """The name by which the installed package of a file is imported; None for any other file."""
+    _, installed, path = file.rpartition(_PACKAGES)
+    return path.partition("/")[0].removesuffix(".py") if installed else None
+
+
 def is_library(file: str) -> bool:
     """Whether a frame is not the user's code: the standard library, site-packages, hangdoc's watchdog, or code without a file."""
     if "/site-packages/" in file or "/dist-packages/" in file or "/hangdoc/watchdog/" in file or file.startswith("<"):

@@ -397,6 +397,18 @@ def test_ranks_at_one_line_differ_in_the_package_that_it_calls() -> None:
     assert (1, "within that call: EarlyStopping.check") in texts
 
 
+def test_a_call_that_a_package_makes_has_the_name_of_its_function() -> None:
+    """The line of `trainer.fit()` does not show why a rank is in a broadcast."""
+    check = frame("Trainer._check.<locals>.ask", 9, "/venv/site-packages/lightning/stop.py", library=True)
+    waits = frame("wait", 4, "/usr/lib/python3.11/threading.py", library=True)
+    found = job(
+        rank(0, *c10d("broadcast"), waits, check, frame("main", 3)), rank(1, *c10d("all_reduce"), frame("main", 8))
+    )
+    texts = [one.text for one in found.findings[0].evidence]
+    assert sum("made by" in text for text in texts) == 1
+    assert any("in broadcast" in text and text.endswith(", made by ask of lightning") for text in texts)
+
+
 def test_ranks_that_all_wait_in_the_store_wait_for_a_key() -> None:
     """Each has its own prefix: nobody sets the key of another. The store is no collective."""
     waits = frame("read", 27, source="self.store.wait([key])")

@@ -10,6 +10,7 @@ from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
 from hangdoc.phrases import values_by_rank as values_by_rank
 from hangdoc.phrases import verb as verb
+from hangdoc.program import package_of
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import innermost_user_frame, short
 from hangdoc.reasoning.model.blockage import Blockage
@@ -286,12 +287,25 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     for group in sorted(groups.values(), key=lambda group: (-len(ranks_of(group)), group[0].ranks)):
         first = min(group, key=lambda alike: alike.ranks).first
         others = also(numbers_of(group), "likewise" if _names_its_child(first) else "also")
-        text = f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{others}"
-        lines.append(Evidence(first.rank, probe_of(first), text))
         elsewhere = [other[0].first for other in groups.values() if other is not group]
-        if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
+        path = _in_package(first, [other for other in elsewhere if other.where == first.where])
+        made_by = _made_by(first) if not path else ""
+        text = f"{doing_at(first)}{made_by}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{others}"
+        lines.append(Evidence(first.rank, probe_of(first), text))
+        if path:
             lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
     return lines
+
+
+def _made_by(rank: Rank) -> str:
+    """The function of a package that makes the call of a rank, where the user's line shows only what the package was asked for
+    (`trainer.fit()`)."""
+    if rank.wait is None or rank.thread is None or not rank.own:
+        return ""
+    made_by = (f for f in rank.thread.frames if f == rank.own[0] or package_of(f.file) not in (None, "torch"))
+    frame = next(made_by, rank.own[0])
+    function = frame.function.rpartition("<locals>.")[2]
+    return f", made by {function} of {package_of(frame.file)}" if frame.library else ""
 
 
 def _called_at(rank: Rank) -> str:
