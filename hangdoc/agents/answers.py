@@ -74,7 +74,7 @@ class RankRow(Answer, frozen=True, kw_only=True):
     """The innermost line of the user's own code."""
     source: str = ""
     batches: str = ""
-    """`done/total` of the data loop."""
+    """`done/total` of the data loop, such as `8/8 of pass 3, ended`."""
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     """Since the last byte to or from any other rank."""

@@ -83,7 +83,6 @@ def row(group: list[RankView]) -> RankRow:
     """A row for equal ranks."""
     example = group[0]
     hosts = sorted({rank.host for rank in group})
-    total = f"/{example.batches_total}" if example.batches_total is not None else ""
     silent = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
     cpu = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
     return RankRow(
@@ -94,7 +93,7 @@ def row(group: list[RankView]) -> RankRow:
         operation=clip(words.operation(example.operation), LINE),
         where=clip(words.place(example.where), LINE),
         source=clip(example.where.source, LINE) if example.where is not None else "",
-        batches=f"{example.batches_done}{total}" if example.batches_done is not None else "",
+        batches=words.batches(example, of_pass=True) if example.batches_done is not None else "",
         cpu_percent=round(sum(cpu) / len(cpu), 1) if cpu else None,
         silent_seconds=min(silent, default=None),
     )
