@@ -19,6 +19,8 @@ _PACKAGES = "-packages/"
 _TESTS_FILES = regex(
     r"\b(exists|lexists|is_file|isfile|is_dir|isdir|glob|iglob|rglob|listdir|scandir|iterdir|access|stat|getmtime|getsize)\("
 )
+_TESTS_PATH = frozenset({"exists", "lexists", "isfile", "isdir"})
+"""Functions of os.path that tell whether something is at a path."""
 _CLOCK = regex(r"(time\.)?(monotonic|time|perf_counter)(_ns)?|(datetime\.){0,2}(now|utcnow)")
 """Functions of Python that tell the time."""
 _ASKS_STORE = frozenset({"add", "check", "get", "num_keys"})
@@ -44,6 +46,24 @@ def tests_files(loop: Loop) -> bool:
     """Whether a file that comes or goes ends a loop: a test in its header, or of a statement that leaves it."""
     tests = (test for way_out in loop.exits for test in way_out.conditions)
     return any(_TESTS_FILES.search(text) for text in (loop.header, *tests))
+
+
+def path_that_must_go(loop: Loop) -> str | None:
+    """The variable with the path of a loop that ends when nothing is at that path any more, and only then: `while
+    os.path.exists(lock)`. None for any other loop."""
+    header = parsed_expression(loop.header.removeprefix("while ")) if loop.header.startswith("while ") else None
+    tests = [end.conditions for end in loop.exits]
+    match header, tests:
+        case ast.Constant(value=True), [(denied,)] if denied.startswith("not "):
+            test = parsed_expression(denied.removeprefix("not "))
+        case _, []:
+            test = header
+        case _:
+            return None
+    match test:
+        case ast.Call(func=ast.Attribute(attr=function) | ast.Name(id=function), args=[ast.Name(id=name)], keywords=[]):
+            return name if function in _TESTS_PATH else None
+    return None
 
 
 def asks_store(loop: Loop) -> bool:

@@ -216,13 +216,18 @@ class RayTask(Value, frozen=True, kw_only=True):
     """For how long its main thread, which executes the task, has not run; None if that is not known."""
 
 
+IN_THE_WAY = "in-the-way"
+"""The kind of an awaited file that is a path whose end a process polls for."""
+
+
 class AwaitedFile(Value, frozen=True, kw_only=True):
     """A file that a system call waits for."""
 
     kind: str
     """`path` if the call has a path as argument; `file`, `device` (a character device), `pipe` (also a FIFO or a message
     queue), `socket` or `other` for an open file; `lock` for a lock file for which the process polls, and `locked` for an open
-    file that another process has locked; `shared-memory` for a lock or semaphore in memory that processes share."""
+    file that another process has locked; `in-the-way` for a path that must be gone before the process continues;
+    `shared-memory` for a lock or semaphore in memory that processes share."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None
@@ -242,6 +247,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     holders: tuple[Holder, ...] | None = None
     """The first few holders of the other end of a pipe or a connection on this host, or of the lock that the call waits
     for; those at work come first. None if not searched, or if none was found and some processes could not be seen."""
+    changed_seconds_ago: float | None = None
+    """When a path that is `in-the-way` was made or changed (`st_mtime`)."""
 
 
 class Arrival(Value, frozen=True, kw_only=True):
@@ -905,8 +912,8 @@ class Process(Value, frozen=True, kw_only=True):
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None
-    """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension), or an open file that another process
-    has locked while it sleeps (SQLite)."""
+    """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension), a path whose end it polls for, or an
+    open file that another process has locked while it sleeps (SQLite)."""
     arrival: Arrival | None = None
     """If its main thread sleeps in a loop that tests files: the newest change of a directory below the one that it works in, or
     of one that its arguments name."""

@@ -635,6 +635,19 @@ def test_who_polls_for_a_file_is_told_to_look_at_it(path: str, commands: tuple[s
     assert finding.commands == commands
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_lock_that_was_left_over_has_its_age(beside: bool) -> None:
+    looks = Loop(line=40, end_line=60, header="while os.path.exists(lock)")
+    lock = AwaitedFile(kind="in-the-way", name="/data/lock", changed_seconds_ago=7200.0)
+    at_work = (Holder(pid=9, name="exporter", state="R", works=True),) if beside else ()
+    found = job(snapshot(replace(polling(0, looks), polled_lock=lock, others_at_work=at_work), in_loop(1, 4)))
+    assert (found.verdict, found.findings[0].culprits) == ("waiting" if beside else "hung", (0,))
+    assert found.findings[0].remedy.startswith("If what made /data/lock has ended, remove it. ") is not beside
+    (text,) = (one.text for one in found.findings[0].evidence if "still there" in one.text)
+    assert text.startswith("/data/lock is still there, and was made or changed 2 h 0 min ago")
+    assert ("no process that works or sleeps beside the run is that old" in text) is not beside
+
+
 def test_what_a_rank_polls_for_may_be_a_variable_of_the_module() -> None:
     looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
     module = Interpreter(environment={}, globals=(local("lock", "'/data/vocab.json'"), local("step", 3)))

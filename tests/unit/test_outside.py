@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
-from hangdoc.observe.outside import awaited_processes, peers, processes_at_work, ray_tasks, receivers
+from hangdoc.observe.outside import awaited_processes, lock_files, peers, processes_at_work, ray_tasks, receivers
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import Clocks, Holder, KernelThread, Loop
-from tests.unit.builders import frame, stack
+from hangdoc.snapshot import Clocks, Holder, KernelThread, Loop, PythonThread, Stack
+from tests.unit.builders import frame, local, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
 
 pytestmark = pytest.mark.usefixtures("can_attach")
@@ -412,6 +412,31 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
     with daemon as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
         found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
     assert [one.pid for one in found if one.works] == ([farm.pid] if same else [])
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("left_over", [True, False])
+def test_who_started_after_a_lock_was_made_does_not_remove_it(left_over: bool, tmp_path: Path) -> None:
+    """`while os.path.exists(lock)`, beside another job in the same directory."""
+    lock = tmp_path / "prepare.lock"
+    lock.touch()
+    if left_over:
+        os.utime(lock, (time.time() - 3600,) * 2)
+    polls = Loop(line=3, end_line=9, header="while os.path.exists(LOCK)")
+    frames = (frame("wait_for", 7, loops=(polls,)),)
+    with child("while True: pass", cwd=tmp_path) as other, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+        ticks = PROC.stat(str(rank.pid)).start_ticks
+        main = PythonThread(tid=rank.pid, name="MainThread", active=False, owns_gil=False, frames=frames)
+        waits = Stack(at_seconds=0.0, threads=(main,))
+        module = (local("LOCK", "'prepare.lock'"),)
+        polled = lock_files.polled(PROC, rank.pid, ticks, waits, asleep(rank.pid), module)
+        assert polled is not None
+        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), waits, frozenset(), polled)
+        lock.unlink()
+        assert lock_files.polled(PROC, rank.pid, ticks, waits, asleep(rank.pid), module) is None
+    assert (polled.kind, polled.name) == ("in-the-way", str(lock))
+    assert polled.changed_seconds_ago == pytest.approx(3600 if left_over else 0, abs=20)
+    assert [one.pid for one in found] == ([] if left_over else [other.pid])
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hangdoc.diagnosis import Finding
-from hangdoc.program import asks_store, ends_at_a_time, program, seconds_left
+from hangdoc.program import asks_store, ends_at_a_time, path_that_must_go, program, seconds_left
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Exit, Frame, Loop, Process
 from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot
@@ -178,3 +178,24 @@ def test_when_a_loop_ends(header: str, left: float | None) -> None:
 def test_a_loop_that_only_a_store_ends(header: str, conditions: tuple[str, ...], asks: bool) -> None:
     exits = tuple(Exit(line=3, statement="break", conditions=(test,)) for test in conditions)
     assert asks_store(Loop(line=1, end_line=5, header=header, exits=exits)) is asks
+
+
+@pytest.mark.parametrize(
+    ("header", "conditions", "path"),
+    [
+        ("while os.path.exists(lock)", (), "lock"),
+        ("while isfile(lock)", (), "lock"),
+        ("while True", ("not os.path.exists(lock)",), "lock"),
+        ("while not os.path.exists(done)", (), None),
+        ("while True", ("os.path.exists(done)",), None),
+        ("while os.path.exists(lock) and tries < 9", (), None),
+        ("while os.path.exists(lock)", ("time.time() > end",), None),
+        ("while True", ("not os.path.exists(lock)", "tries > 9"), None),
+        ("while os.path.exists(folder + name)", (), None),
+        ("while os.path.getsize(lock)", (), None),
+        ("for _ in range(9)", ("not os.path.exists(lock)",), None),
+    ],
+)
+def test_the_path_that_a_loop_waits_to_be_gone(header: str, conditions: tuple[str, ...], path: str | None) -> None:
+    exits = tuple(Exit(line=3, statement="break", conditions=(test,)) for test in conditions)
+    assert path_that_must_go(Loop(line=1, end_line=5, header=header, exits=exits)) == path

@@ -35,6 +35,7 @@ from hangdoc.snapshot import (
     Counter,
     Environment,
     Host,
+    Interpreter,
     KernelState,
     Process,
     Progress,
@@ -370,9 +371,10 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
     )
     fields: dict[str, Any] = {"clocks": clocks}
     if is_rank:
-        polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks)
+        module = process.interpreter.globals if isinstance(process.interpreter, Interpreter) else ()
+        polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks, module)
         fields["polled_lock"] = awaited_processes.with_lock(proc, pid, polled, of_runs)
-        others = awaited_processes.beside(proc, pid, clocks, stack, of_runs)
+        others = awaited_processes.beside(proc, pid, clocks, stack, of_runs, polled)
         fields["others_at_work"] = tuple(other for other in others if other.works)
         fields["others_asleep"] = tuple(other for other in others if other.sleeps)
         fields["others_stopped"] = tuple(other for other in others if other.state == "T" and not other.works)

@@ -18,6 +18,8 @@ _IDLE = 0.1
 """Of a core."""
 _REPLIES = 5
 """A second: the thread polls. Observers of a window wake it less often."""
+_CLOCK_SECONDS = 2.0
+"""By which the age of a process and that of a file may be wrong: they are of two clocks."""
 
 
 def named(
@@ -62,11 +64,13 @@ def with_lock(proc: ProcFS, pid: int, file: AwaitedFile | None, observed: frozen
     return msgspec.structs.replace(file, holders=processes_at_work.judged(proc, file.holders, pid, observed=observed))
 
 
-def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
+def beside(
+    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int], polled: AwaitedFile | None = None
+) -> tuple[Holder, ...]:
     """The processes that may end the wait of rank `pid`, if it is idle and its main thread does not show for which process it
     waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
     make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank sleeps, and else those
-    that are connected with it and stopped."""
+    that are connected with it and stopped. Who made a path that is in the way removes it: one that is younger did not make it."""
     main = _find_main_thread(stack, pid)
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
@@ -77,9 +81,11 @@ def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: froze
     if kernel.sleep_seconds is None:
         return processes_at_work.connected(proc, pid, observed) or processes_at_work.stopped(proc, pid, observed)
     for_files = any(tests_files(loop) for frame in main.frames for loop in around(frame))
-    return processes_at_work.of_job(proc, pid, observed, for_files=for_files) or processes_at_work.asleep(
-        proc, pid, observed, for_files=for_files
-    )
+    changed = polled.changed_seconds_ago if polled is not None else None
+    least_age = max(0.0, changed - _CLOCK_SECONDS) if changed is not None else 0.0
+    return processes_at_work.of_job(
+        proc, pid, observed, for_files=for_files, least_age=least_age
+    ) or processes_at_work.asleep(proc, pid, observed, for_files=for_files, least_age=least_age)
 
 
 def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:

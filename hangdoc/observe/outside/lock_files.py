@@ -7,18 +7,23 @@ process has locked (SQLite).
 import ast
 import contextlib
 import posixpath
+import time
 from itertools import pairwise
 
 from hangdoc.observe.access.process_files import files_of
 from hangdoc.observe.kernel import awaited_files, file_holders, system_calls
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
+from hangdoc.program import around, path_that_must_go
+from hangdoc.snapshot import IN_THE_WAY, AwaitedFile, Clocks, Frame, Local, Stack
 from hangdoc.torch_facts.file_names import FILE_BATON
 from hangdoc.torch_facts.frameworks import FILELOCK, FILELOCK_PATHS, SOFT_FILELOCK
 
 
-def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
-    """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock."""
+def polled(
+    proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks, variables: tuple[Local, ...] = ()
+) -> AwaitedFile | None:
+    """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock; or
+    a path whose end it polls for. `variables`: those of its module."""
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if kernel is None or kernel.syscall not in system_calls.SLEEPS:
         return None
@@ -33,7 +38,30 @@ def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clock
         ):
             soft = any(local.name == "self" and SOFT_FILELOCK in local.text for local in frame.locals)
             return _make_awaited_file(proc, pid, start_ticks, path, by_existence=soft)
-    return _find_locked_by_another(proc, pid, start_ticks)
+    return _find_in_the_way(proc, pid, start_ticks, frames, variables) or _find_locked_by_another(
+        proc, pid, start_ticks
+    )
+
+
+def _find_in_the_way(
+    proc: ProcFS, pid: int, start_ticks: int, frames: tuple[Frame, ...], variables: tuple[Local, ...]
+) -> AwaitedFile | None:
+    """The path whose end a loop of the user's own code waits for, if something is there."""
+    frame = next((frame for frame in frames if not frame.library), None)
+    loops = around(frame) if frame is not None else []
+    name = path_that_must_go(loops[-1]) if loops else None
+    value = _value_of((*frame.locals, *variables), name) if frame is not None and name is not None else None
+    if not value:
+        return None
+    try:
+        path = posixpath.join(proc.link(f"{pid}/cwd"), value)
+        if awaited_files.at_path(proc, pid, path).mount is not None:  # the server may not answer
+            return None
+        with files_of(proc, pid, start_ticks) as own:
+            changed = own.stat(path).st_mtime
+    except (ProcError, OSError):
+        return None
+    return AwaitedFile(kind=IN_THE_WAY, name=path, changed_seconds_ago=round(max(0.0, time.time() - changed), 1))
 
 
 def _find_locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile | None:
@@ -54,8 +82,12 @@ def _find_locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> Awaited
 
 
 def _variable(frame: Frame, name: str) -> str | None:
-    """The value of a variable that is a string."""
-    text = next((local.text for local in frame.locals if local.name == name), "")
+    return _value_of(frame.locals, name)
+
+
+def _value_of(variables: tuple[Local, ...], name: str) -> str | None:
+    """The value of the first variable with this name, if it is a string."""
+    text = next((local.text for local in variables if local.name == name), "")
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):

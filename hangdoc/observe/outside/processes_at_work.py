@@ -16,7 +16,7 @@ from hangdoc.observe.kernel import awaited_files, clocks, file_holders, process_
 from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers, receivers
-from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import Holder
 from hangdoc.torch_facts import serving
 
@@ -171,18 +171,23 @@ def _find_relatives(proc: ProcFS, pids: frozenset[int], period: int) -> frozense
     return frozenset[int]().union(*map(table.tree, pids), *map(table.ancestors, pids))
 
 
-def of_job(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:
+def of_job(
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float = 0.0
+) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. `for_files`:
-    whether it looks for files, which another run may make. As `connected`."""
-    return _find_busy(proc, _find_beside(proc, waiting, observed, for_files=for_files), waiting, _BUSY)
+    whether it looks for files, which another run may make. `least_age`: of such a process, in seconds. As `connected`."""
+    beside = _find_beside(proc, waiting, observed, for_files=for_files, least_age=least_age)
+    return _find_busy(proc, beside, waiting, _BUSY)
 
 
-def asleep(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> tuple[Holder, ...]:
+def asleep(
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float = 0.0
+) -> tuple[Holder, ...]:
     """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
     for."""
     period = file_holders.period()
-    others = _find_beside(proc, waiting, observed, for_files=for_files)
+    others = _find_beside(proc, waiting, observed, for_files=for_files, least_age=least_age)
     others -= frozenset(process_table.read_ancestry(proc, waiting))
     others -= _find_bystanders(proc, period)
     holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False))
@@ -220,13 +225,17 @@ def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hold
     return _find_busy(proc, _find_group_members(proc, waiting, observed), waiting, _ANY)
 
 
-def _find_beside(proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool) -> Set[int]:
+def _find_beside(
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float
+) -> Set[int]:
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}
     pids = _find_group_members(proc, waiting, observed) | _find_in_directory(proc, waiting, observed)
     if not for_files:
         pids -= _find_other_runs(proc, file_holders.period())
-    return {pid for pid in pids if process_table.user_of(proc, pid) in users}
+    table = read_table(proc, file_holders.period())
+    old = (pid for pid in pids if pid in table and age(proc, table[pid].stat.start_ticks) >= least_age)
+    return {pid for pid in old if process_table.user_of(proc, pid) in users}
 
 
 def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:

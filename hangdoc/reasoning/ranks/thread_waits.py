@@ -38,7 +38,7 @@ from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_other
 from hangdoc.reasoning.ranks.network_waits import find_peer, for_events, for_network
 from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, describe_file, runs_a_task
 from hangdoc.regex import regex
-from hangdoc.snapshot import AwaitedFile, Frame, Process, PythonThread
+from hangdoc.snapshot import IN_THE_WAY, AwaitedFile, Frame, Process, PythonThread
 from hangdoc.torch_facts import file_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
@@ -127,6 +127,8 @@ def _find_polled_lock(waiter: Waiter) -> AwaitedFile | None:
     """The lock file for which a main thread polls. It may have a locked file open and sleep for another reason."""
     file = waiter.process.polled_lock
     if file is None or waiter.call not in system_calls.SLEEP or waiter.thread.tid != waiter.process.pid:
+        return None
+    if file.kind == IN_THE_WAY:  # it is not known whether that is a lock
         return None
     polls = file.kind == "lock" or sleeps.describe_sleep(waiter.process, waiter.thread, waiter.kernel).polls
     return file if polls else None

@@ -68,7 +68,8 @@ call a timeout above torch's 30 minutes, the patience is longer in the same
 proportion: 24 minutes for a timeout of a day. A rank that polls has five attempts,
 and at most 10 minutes. If another process of its job sleeps (an exporter that writes
 a file every minute), it has two of these sleeps. The evidence shows what ends the
-rank's loop.
+rank's loop. If a path must be gone (`while os.path.exists(lock)`), only a process
+that is as old as what is at the path may end the wait: the others did not make it.
 
 ## References
 
@@ -109,7 +110,7 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import HoldsLock, OutsideBarrier, OwesReply
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
-from hangdoc.reasoning.rules.sentences import describe_poll, find_polled_path, is_polling_for_file
+from hangdoc.reasoning.rules.sentences import describe_poll, find_path_in_the_way, find_polled_path, is_polling_for_file
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Environment, Holder, Receiver
@@ -470,6 +471,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
 def _say_where_to_look(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     """The remedy where only the program shows what would end the wait."""
     who = blockage.culprits or numbers_of(blockage.awaited)
+    if (path := find_path_in_the_way(blockage.awaited[0].first)) is not None:
+        return f"If what made {path} has ended, remove it. {_LOOPS_TOO_LONG}"
     if is_polling_for_file(blockage.awaited[0].first, kind):
         looks = words.do(who, "looks", "look")
         return f"Find out which process makes or removes the file for which {looks}. {_LOOPS_TOO_LONG}"

@@ -8,7 +8,7 @@ from hangdoc import settings
 from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.launch.launchers import program_words
 from hangdoc.parse import names_in, parsed_expression, shows_address
-from hangdoc.phrases import amount, shorten, shorten_values
+from hangdoc.phrases import amount, duration, shorten, shorten_values
 from hangdoc.program import around, tests_files
 from hangdoc.reasoning.causes.disagreements import find_other_data
 from hangdoc.reasoning.causes.loops import CountedOut, describe_exit
@@ -26,7 +26,7 @@ from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, goes_round,
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
-from hangdoc.snapshot import Exit, Frame, Local, Loop
+from hangdoc.snapshot import IN_THE_WAY, Exit, Frame, Local, Loop
 from hangdoc.torch_facts import call_names
 
 _SHOWN = 4
@@ -361,7 +361,26 @@ def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> 
     only = ["only the ranks are clients of that store now"] if own_store else []
     exits = map(describe_exit, _list_tested_exits(loops[-1]))
     text = "; ".join([f"{what} `{loops[-1].header}`", *exits, *values[:3], *only])
-    return [Evidence(rank.rank, "source", text), *_called_at(rank, frame)]
+    return [Evidence(rank.rank, "source", text), *_describe_path_in_the_way(rank), *_called_at(rank, frame)]
+
+
+def find_path_in_the_way(rank: Rank) -> str | None:
+    """The path whose end a rank polls for, if something is there."""
+    file = rank.process.polled_lock if rank.process is not None else None
+    return file.name if file is not None and file.kind == IN_THE_WAY else None
+
+
+def _describe_path_in_the_way(rank: Rank) -> list[Evidence]:
+    """Since when it is there."""
+    process, path = rank.process, find_path_in_the_way(rank)
+    if process is None or process.polled_lock is None or path is None:
+        return []
+    text = (
+        f"{path} is still there, and was made or changed {duration(process.polled_lock.changed_seconds_ago or 0.0)} ago"
+    )
+    if not process.others_at_work and not process.others_asleep:
+        text += ": no process that works or sleeps beside the run is that old"
+    return [Evidence(rank.rank, "processes", text)]
 
 
 def is_polling_for_file(rank: Rank, kind: Hold | None) -> bool:
