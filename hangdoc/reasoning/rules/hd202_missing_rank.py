@@ -66,11 +66,12 @@ the finding is an `info`, not an error.
 Any activity of the rank restarts the clock of the patience. If somebody gave the
 call a timeout above torch's 30 minutes, the patience is longer in the same
 proportion: 24 minutes for a timeout of a day. A rank that polls has five attempts,
-and at most 10 minutes. If another process of its job, or in its directory,
-sleeps (an exporter that writes a file every minute), it has two of these sleeps. One
-that works there may make the file, also if it belongs to another run. The evidence
-shows what ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), only a process
-that is as old as what is at the path may end the wait: the others did not make it.
+and at most 10 minutes. If another process of its job, or in its directory, sleeps
+(an exporter that writes a file every minute), it has two of these sleeps. One that
+works there may make the file, also if it belongs to another run. The evidence shows
+what ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), only
+a process that is as old as what is at the path may end the wait: the others did not
+make it.
 
 ## References
 
