@@ -249,7 +249,7 @@ def _is_missing(folder: str) -> bool:
 
 def _measure_free_space(folder: str) -> int | None:
     path = Path(folder).expanduser().absolute()
-    while not path.exists() and path != path.parent:
+    while not os.path.exists(path) and path != path.parent:  # Path.exists raises what it may not look at
         path = path.parent
     try:
         return shutil.disk_usage(path).free

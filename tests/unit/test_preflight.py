@@ -375,6 +375,11 @@ def test_a_directory_for_checkpoints_must_exist(tmp_path: Path) -> None:
     assert not node_report.gather(Plan()).lacks_checkpoints
 
 
+def test_free_space_below_a_name_that_can_not_be_looked_up() -> None:
+    """stat(2) refuses it with another error than that nothing is there, as for a directory of somebody else."""
+    assert node_report._measure_free_space("/" + "x" * 5000) is not None
+
+
 def test_one_host_is_not_all_nodes() -> None:
     data = DataSource(path="/d", origin="DATA_DIR", files=201, bytes=1, suffixes=(), digest="a")
     card = Interface(name="lo", up=True, addresses=("127.0.0.1",), networks=("127.0.0.0/8",))
