@@ -118,6 +118,14 @@ def test_names_in_a_large_dict_are_found_by_their_hash(memory: Memory, table: st
     assert max(reads) < 256  # not the whole table
 
 
+def test_a_hash_that_does_not_come_out_is_not_used(memory: Memory) -> None:
+    image = locate.locate(ProcFS(), memory.pid)
+    runtime = next(locate._find_runtimes(memory, mapped_files(ProcFS(), memory.pid)))
+    assert locate._find_hash(memory, image.modules, runtime) == image.str_hash
+    for secret in (None, runtime.address, 8):
+        assert locate._find_hash(memory, image.modules, runtime._replace(secret=secret)) is None
+
+
 def test_a_dict_without_an_end_of_a_search_is_unreadable(memory: Memory) -> None:
     address = main_of(memory)["many"]
     memory.str_hash = locate.locate(ProcFS(), memory.pid).str_hash

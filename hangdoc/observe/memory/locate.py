@@ -99,17 +99,22 @@ def locate(proc: ProcFS, pid: int, budget: Budget | None = None) -> Image:
 
 
 def _find_hash(memory: Memory, modules: int, runtime: _Runtime) -> StrHash | None:
-    """How the process hashes: so that the hashes which the first names of `modules` store come out."""
+    """How the process hashes: so that the hashes which the first names of `modules` store come out, and lead to their values."""
+    if runtime.secret is None:
+        return None
     with contextlib.suppress(Unreadable):
-        if runtime.secret is not None:
-            first, second = struct.unpack("<2Q", memory.read(runtime.secret, 16))
-            stored = [
-                (memory.text(key), memory.word(key + 24)) for key, _ in islice(memory.items(modules), _HASHED_NAMES)
-            ]
-            for rounds in KINDS:
-                str_hash = StrHash((first, second), rounds)
-                if all(name.isascii() and str_hash.hash(name) == number for name, number in stored):
-                    return str_hash
+        secret = struct.unpack("<2Q", memory.read(runtime.secret, 16))
+        first = [
+            (memory.text(key), memory.word(key + 24), value)
+            for key, value in islice(memory.items(modules), _HASHED_NAMES)
+        ]
+        for rounds in KINDS:
+            memory.str_hash = str_hash = StrHash(secret, rounds)
+            agrees = all(name.isascii() and str_hash.hash(name) == stored for name, stored, _ in first)
+            if agrees and memory.find_named(modules, [name for name, _, _ in first]) == {
+                n: value for n, _, value in first
+            }:
+                return str_hash
     return None
 
 
