@@ -221,6 +221,35 @@ def test_ranks_that_resumed_at_different_epochs() -> None:
     assert [(seen.batches_done, seen.batches_total) for seen in found.ranks] == [(10, 10), (10, 10), (10, 16)]
 
 
+@pytest.mark.parametrize(
+    ("name", "ends", "code", "odd"),
+    [
+        ("mb", (4, 4, 6), "HD105", (2,)),  # the few are odd, although they are still inside
+        ("mb", (6, 4, 6), "HD105", (1,)),
+        ("num_batches", (4, 4, 6), "HD101", (1,)),  # by its name it counts data
+    ],
+)
+def test_a_number_at_which_a_loop_ends_need_not_count_data(
+    name: str, ends: tuple[int, ...], code: str, odd: tuple[int, ...]
+) -> None:
+    """A pipeline whose stages have files with other numbers of micro batches. The batches are those of the loop around, which no
+    rank has left."""
+    steps = Loop(line=2, end_line=12, header="for step in range(9)", counters=("step",), every=1, start=0, bound="9")
+    micro = Loop(line=4, end_line=6, header=f"for i in range({name})", counters=("i",), every=1, start=0, bound=name)
+
+    def stage(number: int, line: int, i: int, peer: int) -> Process:
+        variables = (local("step", 3), local("i", i), local(name, ends[number]))
+        own = frame("main", line, loops=(steps, micro), locals=variables)
+        argv = ("python3", "train.py", "--config", f"{ends[number]}.yaml")
+        return rank(number, *c10d("recv", local("src", peer)), own, world=3, argv=argv)
+
+    found = job(stage(0, 9, ends[0] - 1, 1), stage(1, 9, 3, 2), stage(2, 5, 4, 1))
+    finding = found.findings[0]
+    assert (finding.code, finding.culprits) == (code, odd)
+    assert ("`config` parts the same ranks" in str(finding.evidence)) == (code == "HD105")
+    assert ("data" in finding.summary) == (code == "HD101")
+
+
 def test_a_rank_that_left_by_a_break_was_in_an_iteration() -> None:
     """It has completed two, and left in the third."""
     loop = Loop(line=4, end_line=8, header="for epoch in range(10)", counters=("epoch",), every=1, start=0, bound="10",
@@ -618,7 +647,7 @@ def _pipeline_stage(number: int, peer: int, *, step: int = 6, steps: int = 7) ->
     return rank(number, *frames, world=3, native=stack(inner, *frames))
 
 
-@pytest.mark.parametrize(("done", "code"), [(6, "HD102"), (7, "HD204")])
+@pytest.mark.parametrize(("done", "code"), [(6, "HD105"), (7, "HD204")])
 def test_a_stage_of_a_pipeline_that_has_left_the_loop(done: int, code: str) -> None:
     """Stage 0 is in the barrier behind the loop. If it has sent in each round of the others, it is not short of rounds."""
     out = (*c10d("barrier"), frame("main", 18, loops=(STEPS,), locals=(local("step", done - 1), local("steps", done))))

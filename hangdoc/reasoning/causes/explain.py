@@ -24,7 +24,7 @@ class Strength(IntEnum):
     SETTING = 3
     """A setting differs that is known to decide what ranks call, or whether they meet."""
     PARTED = 4
-    """The two sides have parted as the cause predicts: those with less data left, or an option separates them."""
+    """The two sides have parted as the cause predicts: those with less to do left, or an option separates them."""
     RECORDED = 5
     """The record of calls shows the call in which they parted."""
     NO_REPLY = 6
@@ -45,6 +45,7 @@ _ANYWHERE: dict[Provider, Strength] = {
     rounds.find_calls_per_round: Strength.RECORDED,
     loops.find_less_data: Strength.PARTED,
     loops.find_counted_data: Strength.PARTED,
+    loops.find_ends: Strength.PARTED,
     disagreements.find_setting: Strength.SETTING,
     loops.find_beginnings: Strength.LIKELY,
     loops.find_end_of_data: Strength.POSSIBLE,

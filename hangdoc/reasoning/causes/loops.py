@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import begin_of, frame_of, is_over_data, is_over_loader
+from hangdoc.reasoning.ranks.counters import begin_of, end_of, frame_of, is_over_data, is_over_loader
 from hangdoc.snapshot import Exit, Frame, Loop, Loops, TrainerCount
 
 _SHOWN = 3
@@ -86,6 +86,17 @@ class Began(Cause, frozen=True, kw_only=True):
     NAME = "loop-begin"
     left: LeftLoop
     values: Agreement[int, int]
+
+
+class Ends(Cause, frozen=True, kw_only=True):
+    """A loop over numbers ends at different ones, so some ranks leave it before others. Nothing shows that the number counts
+    data."""
+
+    NAME = "loop-end"
+    left: LeftLoop
+    values: Agreement[int, int]
+    settings: tuple[OptionDiffers, ...]
+    """The options that differ between the same ranks, from one of which the number may come."""
 
 
 # --- data ----------------------------------------------------------------------------------------------------------------
@@ -181,7 +192,7 @@ def _totals_of(rank: Rank) -> dict[str, TrainerCount]:
     return {count.name: count for count in loops.counts if count.total} if isinstance(loops, Loops) else {}
 
 
-# --- where they began ----------------------------------------------------------------------------------------------------
+# --- where they began, and where it ends ---------------------------------------------------------------------------------
 
 
 def find_beginnings(run: Run, blockage: Blockage) -> Began | None:
@@ -192,6 +203,21 @@ def find_beginnings(run: Run, blockage: Blockage) -> Began | None:
     begins = {rank.rank: begin for rank in run.ranks.values() if (begin := begin_of(left.loop, rank)) is not None}
     values = differing_in(run, begins)
     return Began(left=left, values=values, culprits=values.odd) if values is not None else None
+
+
+def find_ends(run: Run, blockage: Blockage) -> Ends | None:
+    """The numbers at which a loop ends that some ranks have done all of."""
+    left = blockage.kind
+    if not isinstance(left, LeftLoop) or left.differences or not left.ends_differ:
+        return None
+    ends = {rank.rank: end for rank in run.ranks.values() if (end := end_of(left.loop, rank)) is not None}
+    values = differing_in(run, ends)
+    if values is None or amounts.left_by_break(left.short.first):
+        return None
+    settings = tuple(
+        each for each in run.differing if isinstance(each, OptionDiffers) and each.values.parts_like(values)
+    )
+    return Ends(left=left, values=values, settings=settings, culprits=values.odd)
 
 
 # --- how a loop may end --------------------------------------------------------------------------------------------------

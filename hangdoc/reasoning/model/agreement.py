@@ -32,6 +32,11 @@ class Agreement(msgspec.Struct, Generic[Value, Member], frozen=True):
         tied = len(self.values[0][1]) == len(self.values[1][1])
         return tuple(member for _, members in self.values[0 if tied else 1 :] for member in members)
 
+    def parts_like(self, other: "Agreement[object, Member]") -> bool:
+        """Whether the same members have the same value as in another one."""
+        mine, theirs = ({members for _, members in each.values} for each in (self, other))
+        return mine == theirs
+
 
 def compare_values(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
     """The members by their values."""
@@ -55,3 +60,5 @@ class Difference(msgspec.Struct, frozen=True):
     """`batches` if only their number is known; `files` for units that hold many batches each."""
     weight: float = 0.5
     """How strongly it shows that the amount of data differs, 0 to 1."""
+    counts_data: bool = True
+    """False for a number by which a loop over numbers goes, if neither its name nor anything else says that it counts data."""

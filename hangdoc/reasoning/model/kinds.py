@@ -35,6 +35,8 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     """The data of which `short` visibly has less than `inside`, the strongest difference first."""
     begins_differ: bool = False
     """Whether the two began the loop at different values of its counter."""
+    ends_differ: bool = False
+    """Whether a loop over numbers ends at a lower one on `short`."""
 
 
 class Subset(Cycle, frozen=True, kw_only=True):

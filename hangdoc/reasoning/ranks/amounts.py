@@ -7,7 +7,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.counters import count_rounds, counters_in
+from hangdoc.reasoning.ranks.counters import count_rounds, counters_in, is_over_data
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
 
@@ -22,7 +22,8 @@ _FILE_WORDS = regex(r"(?i)file|path|shard|urls?$")
 
 
 def compare_amounts(less: Rank, more: Rank) -> list[Difference]:
-    """Everything of which `less` visibly has fewer than `more`, the strongest first."""
+    """Everything of which `less` visibly has fewer than `more`, the strongest first; empty if these are only numbers by which a
+    loop over numbers goes, which need not count data (`range(micro_batches)`)."""
     differences = [
         *_compare_beacons(less, more),
         *_compare_directories(less, more),
@@ -30,6 +31,8 @@ def compare_amounts(less: Rank, more: Rank) -> list[Difference]:
         *_compare_inner_loaders(less, more),
         *_compare_variables(less, more),
     ]
+    if not any(difference.counts_data for difference in differences):
+        return []
     return sorted(differences, key=lambda difference: -difference.weight)
 
 
@@ -100,7 +103,7 @@ def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
         return []
     few, many = (f"`{view.loop.header}` ends at {end}" for view, end in zip((a, b), ends, strict=True))
     evidence = _make_evidence("progress", less, few, more, many)
-    return [Difference(a.total, b.total, evidence, weight=0.85)]
+    return [Difference(a.total, b.total, evidence, weight=0.85, counts_data=is_over_data(b.loop))]
 
 
 def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
@@ -172,7 +175,8 @@ def _compare_variables(less: Rank, more: Rank) -> list[Difference]:
         if total and "batch" in name.lower():
             unit = "batches"
         weight = 0.8 if telling or few == 0 else 0.7 if total else 0.5
-        differences[name, few, many] = Difference(few, many, evidence, unit, weight)
+        counts_data = container or total or more.loop is None or is_over_data(more.loop.loop)
+        differences[name, few, many] = Difference(few, many, evidence, unit, weight, counts_data)
     return list(differences.values())
 
 

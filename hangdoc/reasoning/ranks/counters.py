@@ -471,6 +471,21 @@ def begins_differ(loop: Loop, rank: Rank, other: Rank) -> bool:
     return None not in values and values[0] != values[1]
 
 
+def ends_earlier(loop: Loop, rank: Rank, other: Rank) -> bool:
+    """Whether a loop over numbers visibly ends at a lower one on `rank` than on `other`."""
+    mine, theirs = end_of(loop, rank), end_of(loop, other)
+    return mine is not None and theirs is not None and mine < theirs
+
+
+def end_of(loop: Loop, rank: Rank) -> int | None:
+    """The value of the variable at which a loop over numbers ends on a rank; None if unknown, and if a loop changes it."""
+    frame = frame_of(loop, rank)
+    if frame is None or loop.bound is None or is_over_data(loop) or integer(loop.bound) is not None:
+        return None
+    changed = {name for each in frame.loops for name in (*each.counters, *each.advances)}
+    return read_number(rank.process, frame, loop.bound) if loop.bound not in changed else None
+
+
 def begin_of(loop: Loop, rank: Rank) -> int | None:
     """The value of its counter at which a rank began a loop; None if unknown."""
     frame = frame_of(loop, rank)

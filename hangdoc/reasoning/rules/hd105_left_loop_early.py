@@ -11,7 +11,8 @@ Every iteration contains a collective that all ranks must call. A rank that
 leaves the loop by a local decision never calls it again. Such decisions are
 early stopping on a local loss, a `break`, a time limit, or an exception that
 was caught around the loop. Or the ranks began the loop at different iterations,
-because they resumed from different checkpoints.
+because they resumed from different checkpoints. Or the loop ends at a number
+that differs between the ranks, such as a setting from different files.
 
 ## Example
 
@@ -42,8 +43,8 @@ An exception must end the whole run, not only the loop.
 ## How hangdoc knows
 
 The stacks show one rank after the loop and another inside it. hangdoc adds the
-loop counters of both ranks, the values at which they began the loop, and the
-conditions of the loop's `break` and `return` statements with the values of
+loop counters of both ranks, the values at which the loop begins and ends, and
+the conditions of the loop's `break` and `return` statements with the values of
 their variables.
 
 ## When it can be wrong
@@ -58,7 +59,7 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import Began, PossibleExit, may_have_run_out, possible_exits
+from hangdoc.reasoning.causes.loops import Began, Ends, PossibleExit, may_have_run_out, possible_exits
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
@@ -66,6 +67,15 @@ from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRe
 from hangdoc.reasoning.text import words
 from hangdoc.torch_facts.frameworks import LOGGED_METRICS
 
+_SAME_END = (
+    "Give `{bound}` the same value on all ranks: find out which argument, file or variable it comes from. If it counts the data "
+    "of a rank, all_reduce it with ReduceOp.MIN before the loop."
+)
+_SAME_OPTION = (
+    "If `{bound}` comes from `{option}`, start all ranks with the same `{option}`. Otherwise give `{bound}` the same value on "
+    "all ranks."
+)
+_SHOWN = 3
 _LET_IT_END = (
     "Let the exception end the rank (raise it again), or make all ranks leave the loop in the same iteration: all_reduce a flag "
     "that tells them of it."
@@ -90,6 +100,33 @@ def describe_beginnings(run: Run, blockage: Blockage, cause: Began) -> Draft:
         remedy="Let all ranks begin at the same iteration: load the same checkpoint on every rank, or broadcast the iteration "
         "from rank 0.",
     )
+
+
+@about(Ends)
+def describe_ends(run: Run, blockage: Blockage, cause: Ends) -> Draft:
+    left, inside, bound = cause.left, cause.left.inside, cause.left.loop.bound
+    values = "; ".join(f"{value} on {words.ranks(group)}" for value, group in cause.values.values[:4])
+    return Draft(
+        confidence=0.9,
+        summary=f"{words.ranks(left.short.ranks)} left the loop `{left.loop.header}`; {words.are(inside.ranks)} still inside it, "
+        f"waiting in {words.operation(inside.first)}: `{bound}`, at which the loop ends, is {values}",
+        evidence=[*_describe_settings(cause), *sentences.loop_evidence(run, left)],
+        remedy=_SAME_END.format(bound=bound),
+    )
+
+
+def _describe_settings(cause: Ends) -> list[Evidence]:
+    """The options that differ between the same ranks as the end of the loop."""
+    bound = cause.left.loop.bound or ""
+    return [
+        WithRemedy(
+            None,
+            "arguments",
+            f"`{each.name}` parts the same ranks: {words.values_by_rank(each.values.values)}",
+            remedy=_SAME_OPTION.format(option=each.name, bound=bound),
+        )
+        for each in cause.settings[:_SHOWN]
+    ]
 
 
 @about(LeftLoop)

@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
-from hangdoc.reasoning.ranks.counters import begins_differ, frame_of, loop_view
+from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, frame_of, loop_view
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
@@ -38,7 +38,7 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     left = find_left_loop(run, classes, classes, waits) if placed else None
     if left is None and (arguments := different_calls.compare_arguments(classes, run.ledger)) is not None:
         return arguments
-    if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
+    if left is not None and (left.differences or left.begins_differ or left.ends_differ or not _only_some_stay(left)):
         return left, left.short.ranks
     if (unmatched := point_to_point.find_unmatched(run, classes)) is not None:
         return unmatched
@@ -130,6 +130,7 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
                 skippable=left.skippable and not early_exits(left.loop),
                 differences=tuple(amounts.compare_amounts(out, within)),
                 begins_differ=begins_differ(left.loop, out, within),
+                ends_differ=ends_earlier(left.loop, out, within),
             )
     return None
 
