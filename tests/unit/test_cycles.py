@@ -248,6 +248,7 @@ def test_a_number_at_which_a_loop_ends_need_not_count_data(
     assert (finding.code, finding.culprits) == (code, odd)
     assert ("`config` parts the same ranks" in str(finding.evidence)) == (code == "HD105")
     assert ("data" in finding.summary) == (code == "HD101")
+    assert [(seen.batches_done, seen.batches_ended) for seen in found.ranks] == [(3, False)] * 3
 
 
 def test_a_rank_that_left_by_a_break_was_in_an_iteration() -> None:

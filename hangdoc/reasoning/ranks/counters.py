@@ -358,6 +358,14 @@ def _find_place(rank: Rank, loop: Loop) -> Where | None:
     return Where(file=short(frame.file), line=loop.line, function=frame.function, source=loop.header)
 
 
+def is_in_counted_loop(rank: Rank, count: BatchCount) -> bool:
+    """Whether a rank is still inside the loop that has its batches."""
+    if rank.loop is None or not rank.loop.inside or count.loop is None:
+        return False
+    place = _find_place(rank, rank.loop.loop)
+    return place is not None and (place.file, place.line) == (count.loop.file, count.loop.line)
+
+
 def counters_moved(process: Process, among: Sequence[Frame] | None = None, attempts: Frame | None = None) -> bool:
     """Whether any integer of the user's code, or the beacon, changed during the window; with `among`, integers of these
     frames only. In the innermost loop of `attempts`, integers count only attempts."""

@@ -11,7 +11,7 @@ from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of, owners_of_event
-from hangdoc.reasoning.ranks.counters import BatchCount
+from hangdoc.reasoning.ranks.counters import BatchCount, is_in_counted_loop
 from hangdoc.reasoning.waiting import waits
 
 
@@ -139,6 +139,7 @@ def has_ended(run: Run, rank: Rank, count: BatchCount) -> bool:
         return False
     if rank.label == "dead" or (rank.loop is not None and not rank.loop.inside):
         return True
-    if any(isinstance(b.kind, LeftLoop) and rank.rank in b.culprits for b in run.blockages):
+    left = any(isinstance(b.kind, LeftLoop) and rank.rank in b.culprits for b in run.blockages)
+    if left and not is_in_counted_loop(rank, count):  # else it left another one inside it
         return True
     return count.total is not None and count.done >= count.total
