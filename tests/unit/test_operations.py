@@ -186,6 +186,35 @@ def test_ranks_that_make_different_groups_are_in_different_calls() -> None:
     assert "new_group of group [0]" in job.findings[0].summary
 
 
+@pytest.mark.parametrize("test", ["dist.get_rank() in ranks", "use_experts"])
+def test_a_new_group_that_only_its_members_make(test: str) -> None:
+    """In one loop over the groups, each rank leaves out those that do not contain it: the order is the same on all ranks."""
+    given = {"conditions": (test,), "source": "if dist.get_rank() in ranks: groups[name] = dist.new_group(ranks)"}
+
+    def makes(number: int, ranks: str) -> Process:
+        return rank(number, *c10d("new_group", local("ranks", ranks)), frame("build_groups", 5, **given), world=4)
+
+    (job,) = diagnose(snapshot(*(makes(n, "[0, 1, 2, 3]") for n in (0, 1)), *(makes(n, "[2, 3]") for n in (2, 3)))).jobs
+    (finding,) = job.findings
+    assert (finding.code, finding.culprits) == ("HD205", (0, 1, 2, 3))
+    only_under = f", not only under `{test}`" if " in " in test else ""
+    assert finding.remedy.startswith(f"Call new_group on every rank of the run{only_under}: also on those")
+    texts = [line.text for line in finding.evidence]
+    assert (
+        "makes a group of ranks 2-3; ranks 0-1 must call new_group for it too, although it will not contain them"
+        in texts
+    )
+    assert not any("contains all ranks" in text for text in texts)
+
+
+def test_a_group_whose_members_are_unknown_is_not_said_to_have_all_ranks() -> None:
+    calls = [(0, "[0, 1, 2, 3]"), (1, "[0, 1, 2, 3]"), (2, "range(2, 4)"), (3, "range(2, 4)")]
+    ranks = [rank(n, *c10d("new_group", local("ranks", text)), frame("build", 5), world=4) for n, text in calls]
+    (finding,) = diagnose(snapshot(*ranks)).jobs[0].findings
+    assert finding.code == "HD205"
+    assert not any("contains" in line.text for line in finding.evidence)
+
+
 def test_the_fewer_members_of_a_new_group_are_odd() -> None:
     """Rank 3 is as little in the call as rank 2, but the group is to have rank 2. With one member on each side, the condition
     decides."""

@@ -225,6 +225,19 @@ def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
     return any((here := _read_value(inside, name)) is None or here != _read_value(outside, name) for name in names)
 
 
+def find_membership(ranks: Sequence[Rank]) -> str | None:
+    """The innermost condition around the calls of all these ranks that tests whether a rank is in something (`rank in members`);
+    None for none."""
+    shared = set(list_conditions(ranks[0])).intersection(*map(list_conditions, ranks[1:]))
+    tests = (test for test in reversed(list_conditions(ranks[0])) if test in shared)
+    return next((test for test in tests if any(map(_tests_membership, _split_into_operands(test)))), None)
+
+
+def _tests_membership(part: str) -> bool:
+    node = parsed_expression(part)
+    return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In) and not may_change(ast.unparse(node.left))
+
+
 class Condition(NamedTuple):
     """A condition around the call of one rank that is not around that of another, and may not hold there."""
 
