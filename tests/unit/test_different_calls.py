@@ -50,6 +50,36 @@ def test_a_smaller_group_is_a_way_out_only_for_who_passes_one() -> None:
     assert only_finding(by_library, theirs).remedy == f"{every}."
 
 
+@pytest.mark.parametrize(
+    ("test", "code"), [("get_rank() == rank", "HD203"), ("rank is not None", "HD105"), ("event_filter(event)", "HD105")]
+)
+def test_a_decorator_of_a_package_lets_only_some_ranks_call(test: str, code: str) -> None:
+    """The engine of a package calls a handler after each epoch, and a decorator lets one rank into it. Nothing counts the epochs:
+    the other rank is in the next one, and has not stayed in the loop over the data that all ranks end together."""
+    file = "/site-packages/ignite/engine/engine.py"
+    epochs = Loop(line=13, end_line=44, header="while not self._is_done()")
+    batches = Loop(line=4, end_line=8, header="while True", counters=("n",))
+    train = frame("training", 14)
+    wrapper = frame("one_rank_only.<locals>.wrapper", 88, "/site-packages/ignite/utils.py", conditions=(test,))
+    first = rank(0, *c10d("barrier"), frame("run_val", 13), wrapper, frame("run", 30, file, loops=(epochs,)), train)
+    each = frame("run_once", 6, file, loops=(batches,), locals=(local("n", 1),))
+    calls = (*backward(), frame("step", 9), each, frame("run", 23, file, loops=(epochs,)), train)
+    finding = only_finding(first, rank(1, *calls, native=native_backward()))
+    assert (finding.code, finding.culprits, finding.victims) == (code, (0,), (1,))
+    named = f"under the condition `{test}` of one_rank_only in ignite" in str(finding.evidence)
+    assert named == (code == "HD203")
+
+
+def test_a_decorator_between_functions_of_the_user() -> None:
+    """The same, in a loop of the user's own code."""
+    epochs, batches = Loop(line=3, end_line=9, header="while True"), Loop(line=4, end_line=6, header="for x in loader")
+    wrapper = frame("rank_zero_only.<locals>.wrapped", 88, "/site-packages/pl/rank.py", conditions=("rank == 0",))
+    save = (*c10d("barrier"), frame("save", 30), wrapper, frame("main", 8, loops=(epochs, batches)))
+    trains = rank(1, *c10d("all_reduce"), frame("main", 5, loops=(epochs, batches)))
+    finding = only_finding(rank(0, *save), trains)
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+
+
 def test_a_line_at_which_others_wait_too_explains_nothing() -> None:
     """Rank 0 serves, and ranks 1 and 2 are its workers. Rank 1 left out the last gather. Rank 2, in the same branch, made it."""
     round_of_0, round_of_others = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, rounded, unparsed, was_removed
-from hangdoc.program import around
+from hangdoc.program import around, package_of
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
@@ -29,6 +29,7 @@ _ABOUT_ALL = regex(
 """What is true on each rank that waits in a collective: `args.distributed`, `dist.is_initialized()`, `world_size > 1`."""
 _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
+_ASKS_FOR_NONE = regex(r" is (not )?None\b")
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -44,8 +45,19 @@ _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?
 
 
 def list_conditions(rank: Rank) -> list[str]:
-    """Conditions over all frames of the user's code, outermost first."""
-    return [test for frame in reversed(rank.own) for test in frame.conditions]
+    """Conditions over all frames of the user's code, outermost first. Of packages, only those that let some ranks in: what else
+    they test is their own business, but a decorator may keep the others out of the user's function (`one_rank_only`)."""
+    return [test for test, _ in _list_tests(rank)]
+
+
+def _list_tests(rank: Rank) -> list[tuple[str, Frame]]:
+    """The same, each with the frame that tests it."""
+    return [
+        (test, frame)
+        for frame in reversed(rank.program)
+        for test in frame.conditions
+        if not frame.library or names_some_ranks(test)
+    ]
 
 
 def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
@@ -57,7 +69,7 @@ def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
 def singled_out(rank: Rank, other: Rank) -> bool:
     """Whether `rank` is in a branch whose condition singles out ranks, and `other` is not."""
     theirs = list_conditions(other)
-    tests = ((test, frame) for frame in rank.own for test in frame.conditions if test not in theirs)
+    tests = ((test, frame) for test, frame in _list_tests(rank) if test not in theirs)
     return any(_singles_out(test, frame, rank, other) for test, frame in tests)
 
 
@@ -70,10 +82,10 @@ def _singles_out(test: str, frame: Frame, rank: Rank, other: Rank) -> bool:
 
 
 def find_own_condition(rank: Rank, others: Sequence[Rank]) -> str | None:
-    """The condition of the user's code around a rank's call that is around no call of the others, and that may hold on the rank
-    alone; of several, as in `_choose_cause`. None for none. The handler of an exception is no condition."""
+    """The condition around a rank's call that is around no call of the others, and that may hold on the rank alone; of several,
+    as in `_choose_cause`. None for none. The handler of an exception is no condition."""
     own = (test for test in reversed(list_conditions(rank)) if not test.startswith("except"))
-    apart = [test for test in own if all(_tells_apart(test, rank, other) for other in others)]
+    apart = [test for test in own if all(tells_apart(test, rank, other) for other in others)]
     return _choose_cause(apart, rank, others)
 
 
@@ -98,7 +110,12 @@ def _is_about_rank(part: str) -> bool:
     return bool(_ABOUT_RANK.search(part)) and not _MANY.search(part)
 
 
-def _tells_apart(test: str, rank: Rank, other: Rank) -> bool:
+def names_some_ranks(test: str) -> bool:
+    """Whether a condition singles out ranks by what people call it, also where no value can be read: `get_rank() == rank`."""
+    return any(_is_about_rank(part) and not _ASKS_FOR_NONE.search(part) for part in _split_into_operands(test))
+
+
+def tells_apart(test: str, rank: Rank, other: Rank) -> bool:
     """Whether a condition around the call of `rank` is not around that of `other`, and may not hold there."""
     return test not in list_conditions(other) and not all(
         _holds_on_both(part, rank, other) for part in _split_into_operands(test)
@@ -256,7 +273,7 @@ class Condition(NamedTuple):
 def find_condition(rank: Rank, other: Rank) -> Condition | None:
     """The condition around the call of `rank` that is not around that of `other` and may not hold there, with the values of its
     variables on both ranks where they differ; None for none. Of several, as in `_choose_cause`."""
-    apart = [test for test in reversed(list_conditions(rank)) if _tells_apart(test, rank, other)]
+    apart = [test for test in reversed(list_conditions(rank)) if tells_apart(test, rank, other)]
     test = _choose_cause(apart, rank, [other])
     if test is None:
         return None
@@ -285,9 +302,16 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
         if counts
         else "decision",
         tuple(differ),
-        f"its call runs only under the condition `{test}`{addition}",
+        f"its call runs only under the condition `{test}`{_name_package(test, rank)}{addition}",
         tuple((name, here) for name, (here, there) in values.items() if here is not None and there is None),
     )
+
+
+def _name_package(test: str, rank: Rank) -> str:
+    """The function of a package that tests a condition; empty for one of the user's own code."""
+    frame = next(frame for each, frame in reversed(_list_tests(rank)) if each == test)
+    function, package = frame.function.partition(".<locals>")[0], package_of(frame.file)
+    return f" of {function}{f' in {package}' if package else ''}" if frame.library else ""
 
 
 def _read_value(rank: Rank, name: str) -> int | None:

@@ -7,7 +7,7 @@ from hangdoc.parse import are_opposite
 from hangdoc.program import around
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.conditions import may_change
+from hangdoc.reasoning.ranks.conditions import may_change, names_some_ranks, tells_apart
 from hangdoc.reasoning.ranks.counters import read_number
 from hangdoc.snapshot import Frame, Loop
 
@@ -43,7 +43,7 @@ def _find_left_loops(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) ->
     trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
     skippable = parted.uncounted and (_is_conditional(ours, a) or (a.library and not trains))
     collective = ahead.wait is not None and ahead.wait.kind == "collective"
-    if rounds is None and collective:
+    if rounds is None and collective and not _is_for_some(ahead, a, behind):
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _line_of(a) <= _line_of(b) or rounds != 0 or _are_beside(a, b):
         return []
@@ -97,6 +97,15 @@ def _is_conditional(stack: Frames, frame: Frame, *, on_rank: bool = False) -> bo
     if not frame.library:
         tests += frame.conditions[len(frame.conditions) - frame.repeated :] if around(frame) else frame.conditions
     return any(on_rank or may_change(test) for test in tests)
+
+
+def _is_for_some(rank: Rank, frame: Frame, other: Rank) -> bool:
+    """Whether a condition on the way from `frame` to the innermost call of `rank`, in the user's code or in a package, lets only
+    some ranks make it, and may keep out `other`."""
+    called = rank.program[: next(at for at, each in enumerate(rank.program) if each is frame)]
+    tests = {test for inner in called for test in inner.conditions}
+    tests.update(frame.conditions[len(frame.conditions) - frame.repeated :])
+    return any(names_some_ranks(test) and tells_apart(test, rank, other) for test in tests)
 
 
 def _line_of(frame: Frame) -> float:
