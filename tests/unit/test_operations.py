@@ -304,6 +304,20 @@ def test_the_record_tells_which_functional_collective_a_thread_waits_for() -> No
     assert [finding.code for finding in job.findings] == ["HD302"]
 
 
+@pytest.mark.parametrize(("line", "state"), [(1775, "in-collective"), (1770, "waiting-lock")])
+def test_the_record_tells_that_a_thread_is_in_a_call_of_cpp(line: int, state: str) -> None:
+    """DDP arranges its buckets anew in its second forward, and no frame shows the broadcast. From another line, torch made it for
+    somebody else."""
+    way = [frame("_pre_forward", 1775, TORCH + "nn/parallel/distributed.py"), frame("main", 18)]
+    forms: dict[CallForm, int] = {}
+    calls = [(5, CallForm(op="broadcast", frames=tuple(way)), T0_US - 60_000_000, True)]
+    record = recorder(history_of(calls, wall_us=T0_US, forms=forms), forms=forms)
+    waits = rank(0, replace(way[0], line=line), way[1], kernel={"syscall": "futex"}, recorder=record)
+    waits = replace(waits, native=Unavailable(reason="not needed"))
+    (job,) = diagnose(snapshot(waits, rank(1, frame("load", 3), state="T"))).jobs
+    assert (job.ranks[0].state, job.findings[0].victims) == (state, (0,) if line == 1775 else ())
+
+
 def rests_at(*calls: Frame, syscall: str, counts: str) -> Job:
     """Rank 1 stands in these calls and uses no processor; the counter of a loop in its function `counts` went from 6 to 8."""
     collects = frame(counts, 12, loops=(LOOP,))

@@ -9,7 +9,7 @@ from hangdoc.reasoning.evidence.records import backend_names, backend_of_group
 from hangdoc.reasoning.evidence.stack import Reading, inner_native_functions, origin, reading, user_frames
 from hangdoc.reasoning.model.rank import BUSY, Wait
 from hangdoc.reasoning.ranks import in_source, locks, movement, recorded
-from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, RecordedGroup, Stack, Unavailable
 from hangdoc.torch_facts import call_names, cpp_names, file_names, thread_names
 
 
@@ -142,7 +142,15 @@ def _find_in_stack(process: Process, thread: PythonThread, read: Reading) -> Wai
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
     if read.waits_for_tensor:  # the record says for which
         return Wait("collective", Operation(op="wait", origin=origin(thread.frames)), sure=False)
+    if (made := recorded.find_call_made_here(process, thread)) is not None:
+        return _wait_in_recorded_call(*made, thread, groups)
     return in_source.find_unfinished_work(thread, has_record=recorded.find_only_pending(process) is not None)
+
+
+def _wait_in_recorded_call(op: str, group: RecordedGroup, thread: PythonThread, groups: tuple[Group, ...]) -> Wait:
+    name = None if group.default else group.name
+    members = next((each.ranks for each in groups if name is not None and each.name == name), None)
+    return Wait(call_names.wait_kind(op), Operation(op=op, origin=origin(thread.frames), group=name), members)
 
 
 def _find_in_python_frames(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:

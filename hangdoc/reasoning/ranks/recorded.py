@@ -1,11 +1,13 @@
 """What the record of a rank's calls adds to its stack: which collective it waits in, with which number and tensor."""
 
+from collections.abc import Sequence
+
 from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stack import Reading
 from hangdoc.reasoning.model.ledger import TENSOR
 from hangdoc.reasoning.model.rank import PassedTensor, Wait, form
-from hangdoc.snapshot import Frame, Process, Recorded
-from hangdoc.torch_facts import call_names
+from hangdoc.snapshot import Frame, Process, PythonThread, Recorded, RecordedGroup
+from hangdoc.torch_facts import call_names, file_names
 
 
 def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
@@ -29,6 +31,28 @@ def find_only_pending(process: Process) -> tuple[str, str | None] | None:
         for entry in group.pending
     }
     return pending.pop() if len(pending) == 1 else None
+
+
+def find_call_made_here(process: Process, thread: PythonThread) -> tuple[str, RecordedGroup] | None:
+    """The collective that is incomplete, and that the very lines of a thread made in C++: no Python line follows it there."""
+    here = _lines_to_user(thread.frames)
+    for group in recorded_groups(process):
+        for entry in group.pending:
+            if here and _lines_to_user(entry.frames) == here:
+                return _read_op(entry), group
+    return None
+
+
+def _lines_to_user(frames: Sequence[Frame]) -> list[tuple[str, str, int]]:
+    """The lines of a stack, innermost first, down to the first one of the user's code; empty if there is none."""
+    lines: list[tuple[str, str, int]] = []
+    for frame in frames:
+        if frame.native:
+            continue
+        lines.append((frame.file, file_names.bare_name(frame.function), frame.line))
+        if not frame.library:
+            return lines
+    return []
 
 
 def _read_op(entry: Recorded) -> str:
