@@ -11,6 +11,7 @@ from hangdoc.snapshot import (
     AwaitedFile,
     Connection,
     Connections,
+    Counter,
     Exit,
     Frame,
     Group,
@@ -19,6 +20,7 @@ from hangdoc.snapshot import (
     Local,
     Loop,
     Process,
+    Progress,
     PythonThread,
     Stack,
     Transfer,
@@ -249,6 +251,24 @@ def test_a_number_at_which_a_loop_ends_need_not_count_data(
     assert ("`config` parts the same ranks" in str(finding.evidence)) == (code == "HD105")
     assert ("data" in finding.summary) == (code == "HD101")
     assert [(seen.batches_done, seen.batches_ended) for seen in found.ranks] == [(3, False)] * 3
+
+
+@pytest.mark.parametrize(("values", "named"), [((2, 3), True), ((3, 3), False)])
+def test_a_number_by_which_a_loop_in_the_loop_goes(values: tuple[int, int], named: bool) -> None:
+    """Each rank has its own number of micro batches, and all have the same data."""
+    header = "for k in range(acc)"
+    loops = (Loop(line=4, end_line=8, header="while True"), Loop(line=5, end_line=7, header=header, counters=("k",)))
+
+    def at(number: int, op: str, line: int) -> Process:
+        own = frame("run", line, loops=loops, context=f"while True:\n {header}:\n  step(seed)")
+        numbers = (("acc", values[number]), ("seed", 5 + number))
+        counters = tuple(Counter(name=n, function="run", file=own.file, before=v, after=v) for n, v in numbers)
+        return rank(number, *c10d(op), own, progress=Progress(counters=counters))
+
+    (finding,) = job(at(0, "all_reduce", 6), at(1, "barrier", 9)).findings
+    assert finding.code == "HD105" and "seed" not in str(finding.evidence)
+    text = f"`acc` is 3 on rank 1, 2 on rank 0, in the loop `{header}`"
+    assert (text in [line.text for line in finding.evidence]) == named
 
 
 def test_a_rank_that_left_by_a_break_was_in_an_iteration() -> None:

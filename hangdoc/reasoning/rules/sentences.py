@@ -50,7 +50,16 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
     stacks = words.class_evidence([left.short, left.inside])
     named = find_other_data(run, left.short.first, left.inside.first)
     data = [line for option in named[:_SHOWN] for line in _values(ARGUMENTS, option)]
-    return [*strongest, *data, *_steps(left), *_counters(left), *stacks, *others, *words.standstill(run)]
+    return [
+        *strongest,
+        *data,
+        *_compare_inner_loops(left),
+        *_steps(left),
+        *_counters(left),
+        *stacks,
+        *others,
+        *words.standstill(run),
+    ]
 
 
 def describe_counted(run: Run, blockage: Blockage, cause: CountedOut, remedy: str) -> Draft:
@@ -120,6 +129,25 @@ def _counters(left: LeftLoop) -> list[Evidence]:
         text = f"{text} the loop `{left.loop.header}` ({at}){count}"
         lines.append(Evidence(side.first.rank, "progress", text))
     return lines
+
+
+def _compare_inner_loops(left: LeftLoop) -> list[Evidence]:
+    """The numbers that differ between the two sides and stand in the headers of loops around the call inside the one that was left:
+    one side then makes more calls in a round."""
+    outside, inside = left.short.first, left.inside.first
+    frame = frame_of(left.loop, inside)
+    inner = [loop.header for loop in around(frame) if loop.line > left.loop.line] if frame is not None else []
+    numbers = conditions.compare_numbers(outside, inside, left.loop) if inner else {}
+    return [
+        Evidence(
+            None,
+            "variables",
+            f"`{name}` is {a} on rank {outside.rank}, {b} on rank {inside.rank}, in the loop `{header}`",
+        )
+        for header in inner
+        for name, (a, b) in sorted(numbers.items())
+        if name in names_in(header)
+    ][:_COMPARED]
 
 
 def _steps(left: LeftLoop) -> list[Evidence]:
