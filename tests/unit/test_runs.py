@@ -91,6 +91,29 @@ def test_ranks_that_are_numbered_from_one() -> None:
     assert finding.remedy == "Number the ranks from 0 to 2."
 
 
+@pytest.mark.parametrize(
+    ("numbers", "more", "runs"),
+    [
+        ((0, 1, 1), {}, [[0, 1]]),
+        ((0, 1, 1), {"ppid": 51}, [[0, 1], [1]]),
+        ((0, 1, 1), {"started_seconds_ago": 60.0}, [[0, 1], [1]]),
+        ((0, 1, 2, 1), {}, [[0, 1, 2], [1]]),  # all of the run is there
+    ],
+)
+def test_a_rank_that_was_started_twice(numbers: tuple[int, ...], more: dict[str, Any], runs: list[list[int]]) -> None:
+    """Two runs with one name are more than one run expects, or were started by different parents or at different times."""
+    *others, last = numbers
+    processes = [told(number, *RENDEZVOUS, world=3) for number in others]
+    value = snapshot(*processes, told(last, *RENDEZVOUS, world=3, pid=200, **more))
+    assert ranks_of(value) == runs
+    if len(runs) == 1:
+        (finding,) = diagnose(value).jobs[0].findings
+        assert (finding.code, finding.culprits, finding.victims) == ("HD401", (2,), (0, 1))
+        assert finding.summary.endswith("rank 2 is missing, and rank 1 was started more than once")
+        assert "started together as rank 1: pids 101, 200" in [line.text for line in finding.evidence]
+        assert (finding.remedy or "").startswith("Give each process a rank of its own, from 0 to 2")
+
+
 def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:
     """It has the variables, the group and the connections of the rank, but none of Gloo's threads."""
     interpreter = Interpreter(

@@ -40,7 +40,8 @@ their command lines and environments, and which of them exist. A number of ranks
 that a script passes to `init_process_group` or `init_rpc` counts more than
 `WORLD_SIZE`. From the memory of the process that serves the TCPStore, it reads
 which keys the ranks there wait for. With Gloo, a key names the rank that has to
-publish its address, so that one is certainly missing.
+publish its address, so that one is certainly missing. Of processes with one
+number, those that one parent started within seconds belong to one run.
 
 ## When it can be wrong
 
@@ -92,9 +93,15 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         else f"{words.are(absent)} missing"
     )
     whole = amount(run.world_size, "rank") if run.world_size is not None else "? ranks"
+    if twice := sorted({process.identity.rank for _, process in run.doubles if process.identity is not None}):
+        missing += f", and {words.do(twice, 'was', 'were')} started more than once"
     others = "; ".join([*map(_still_doing, blockage.awaited[:_SHOWN]), *([missing] if absent else [])])
     if too_high:
         remedy = f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
+    elif run.doubles:
+        remedy = (
+            f"Give each process a rank of its own, from 0 to {(run.world_size or 1) - 1}, and start all of them again."
+        )
     elif sizes:
         remedy = "Pass the number of ranks that the launcher starts, or start the missing ranks."
     elif absent:
@@ -107,6 +114,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
+            *_doubles(run),
             *awaited_keys(run, kind.arrived),
             *words.unseen(run, absent),
             *words.class_evidence(blockage.awaited),
@@ -117,6 +125,18 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         may_end=not (absent or too_high or sizes),
         commands=_commands(run) if absent else None,
     )
+
+
+def _doubles(run: Run) -> list[Evidence]:
+    """Which processes have one number."""
+    claims: dict[int, list[int]] = {}
+    for _, process in run.doubles:
+        if process.identity is not None and (first := run.ranks.get(process.identity.rank)) is not None:
+            claims.setdefault(first.rank, [first.process.pid] if first.process is not None else []).append(process.pid)
+    return [
+        Evidence(number, "processes", f"started together as rank {number}: pids {', '.join(map(str, sorted(pids)))}")
+        for number, pids in sorted(claims.items())[:_SHOWN]
+    ]
 
 
 def _still_doing(coming: Class) -> str:

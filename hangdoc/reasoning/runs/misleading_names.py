@@ -125,6 +125,8 @@ def _nobody_listens(run: Gathered) -> bool:
 
 _MOST_COMPARED = 64
 """Earlier runs of one name with which a rank is compared. Those of more are shown one by one."""
+_ONE_START_SECONDS = 10.0
+"""Between two processes that a script starts one after the other. Who starts a run again has waited for the first to fail."""
 
 
 def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) -> list[list[Placed]]:
@@ -140,6 +142,31 @@ def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) 
         else:
             layer.add(added)
     return [layer.members for layer in layers]
+
+
+def find_doubles(run: Gathered, others: list[list[Placed]]) -> list[Placed]:
+    """The ranks among `others` that got a number of the run's ranks by mistake: one parent started both within seconds, both wait
+    in the rendezvous, and the run expects so many. Two whole runs with one name are more."""
+    by_rank = run.by_rank
+    doubles = [place for members in others for place in members if all(_is_double(each, by_rank) for each in members)]
+    expected = {identity.world_size for identity in run.identities}
+    room = min((size or 0 for size in expected), default=0) - len(run.numbers)
+    return doubles if len(doubles) <= room else []
+
+
+def _is_double(place: Placed, by_rank: dict[int, Placed]) -> bool:
+    """Whether a rank was started together with the rank of the run that has its number."""
+    (host, process), number = place, place[1].identity.rank if place[1].identity is not None else -1
+    there, first = by_rank.get(number, (None, None))
+    return (
+        there is not None
+        and first is not None
+        and (host.name, process.ppid, process.argv) == (there.name, first.ppid, first.argv)
+        and process.ppid > 1
+        and abs(process.started_seconds_ago - first.started_seconds_ago) <= _ONE_START_SECONDS
+        and in_rendezvous(process)
+        and in_rendezvous(first)
+    )
 
 
 def _numbers_of(members: list[Placed]) -> set[int]:
