@@ -138,6 +138,33 @@ def test_the_request_that_a_server_does_not_finish(idle: float | None, verdict: 
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == (verdict, "HD202", (0,))
 
 
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_rank_that_holds_a_lock_over_its_request(holds: bool) -> None:
+    """Two ranks request something from each other, and what answers needs the lock that the caller holds: the ranks wait in their
+    calls. Of a lock that the caller does not hold, the thread that answers is to blame."""
+    needs = frame("merge", 5, source="with lock:")
+    answers = (needs, frame("_run_function", 209, RPC + "internal.py"))
+
+    def peer(number: int) -> Process:
+        call = frame("rpc_sync", 842, RPC + "api.py", locals=(local("to", 1 - number),))
+        step = frame("step", 11, source="rpc.rpc_sync(p, merge)", contexts=("lock",) if holds else ())
+        found = tuple(
+            PythonThread(tid=tid, name=name, active=False, owns_gil=False, frames=frames)
+            for tid, name, frames in ((100 + number, "MainThread", (call, step)), (300, "", answers))
+        )
+        both = Stack(at_seconds=0.0, threads=found)
+        return uses_rpc(rank(number, stack=both, stack_before=both, kernel={"syscall": "futex"}), 60.0)
+
+    (job,) = diagnose(snapshot(peer(0), peer(1))).jobs
+    (finding,) = job.findings
+    text = (
+        "its call is inside `with lock`, and thread 300 (merge), which should answer another rank, waits for that lock"
+    )
+    assert (finding.code, job.ranks[0].state) == (("HD204", "in-p2p") if holds else ("HD304", "waiting-lock"))
+    assert (text in [line.text for line in finding.evidence]) == holds
+    assert not holds or (finding.remedy or "").startswith("Release the lock before the call")
+
+
 def test_a_server_whose_main_thread_waits_for_the_end_is_in_shutdown() -> None:
     found = [uses_rpc(rank(0, *MEETS, world=2), 900.0), uses_rpc(rank(1, *CALLS, cpu=0.9), 0.0)]
     (job,) = diagnose(snapshot(*found)).jobs

@@ -100,7 +100,7 @@ def find_gil_wait(process: Process, thread: PythonThread, kernel: KernelThread |
     if holder is None:
         return None
     return AtLock(
-        what=f"thread {_name_thread(holder)} holds the GIL {_describe_line(holder)} and does not release it"
+        what=f"thread {name_thread(holder)} holds the GIL {_describe_line(holder)} and does not release it"
         + _describe_c_call(process, holder),
         fault="gil",
         certainty=0.93,
@@ -142,11 +142,11 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
     lines = tuple(_describe_thread(waiter, "is waiting for a lock") for waiter, _ in waiting[:4])
     if (held := find_holder(process, here, waiting)) is not None:
         idle = others_are_idle(process, {thread.tid, *(waiter.tid for waiter, _ in waiting)})
-        name, holder, frame = _name_thread(held.thread), held.thread, held.frame
+        name, holder, frame = name_thread(held.thread), held.thread, held.frame
         lines = (f"thread {name} is {held.inside} {_describe_frame(frame)}", *lines)
         if held.joined is not None and held.in_cycle:
             what = f"thread {name} holds {held.name} {_describe_line(holder)}, where it waits for the end of thread "
-            what += f"{_name_thread(held.joined)}, which needs the lock"
+            what += f"{name_thread(held.joined)}, which needs the lock"
             fault: Fault = "importing" if held.imports else "joined"
             return AtLock(what=what, fault=fault, certainty=0.95, threads=lines, ends="never")
         if held.again:
@@ -156,7 +156,7 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
             what = f"thread {name} holds {held.name} {_describe_line(holder)}"
             return AtLock(what=what, fault="unreleased", certainty=0.85, threads=lines)
     if len(waiting) > 1:
-        names = " and ".join(f"{_name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])
+        names = " and ".join(f"{name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])
         # Where the source does not show who holds which lock, different lines mean different locks.
         proved = held is not None and held.in_cycle
         crosswise = len({frame.source for _, frame in waiting}) > 1 and others_are_idle(
@@ -179,10 +179,11 @@ def others_are_idle(process: Process, waiting: Collection[int | None]) -> bool:
 
 def name_at(thread: PythonThread) -> str:
     """`heartbeat at train.py:18 `time.sleep(1000)``."""
-    return f"{_name_thread(thread)} {_describe_line(thread)}"
+    return f"{name_thread(thread)} {_describe_line(thread)}"
 
 
-def _name_thread(thread: PythonThread) -> str:
+def name_thread(thread: PythonThread) -> str:
+    """`MainThread`; of one without a name, its number and its outermost function: `418 (merge)`."""
     if thread.name and not was_removed(thread.name):
         return thread.name
     own = user_frames(thread)
@@ -199,7 +200,7 @@ def _describe_frame(frame: Frame) -> str:
 
 
 def _describe_thread(thread: PythonThread, what: str) -> str:
-    return f"thread {_name_thread(thread)} {what} {_describe_line(thread)}"
+    return f"thread {name_thread(thread)} {what} {_describe_line(thread)}"
 
 
 def _describe_c_call(process: Process, thread: PythonThread) -> str:
@@ -274,6 +275,13 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
             return last
         at = onward
     return last._replace(in_cycle=True) if last is not None else None
+
+
+def find_threads_behind(process: Process, thread: PythonThread) -> list[tuple[PythonThread, LockHolder]]:
+    """The threads that wait for a lock which `thread` holds while it waits for no lock itself, and how it holds it."""
+    waiting = find_threads_at_locks(process)
+    holders = ((at[0], find_holder(process, at, waiting)) for at in waiting if at[0] is not thread)
+    return [(waiter, held) for waiter, held in holders if held is not None and held.thread is thread and not held.waits]
 
 
 def _gives_up(process: Process, thread: PythonThread, frame: Frame) -> bool:

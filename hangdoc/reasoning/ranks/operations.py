@@ -64,6 +64,9 @@ def _find_rpc_handler(process: Process, stack: Stack, main: PythonThread) -> Pyt
     handlers = {
         reading(thread).lines: thread for thread in stack.threads if thread is not main and reading(thread).handles_rpc
     }
+    if handlers and reading(main).rpc is not None:  # those that wait for the main thread's lock wait for its call
+        behind = {reading(thread).lines for thread, _ in locks.find_threads_behind(process, main)}
+        handlers = {lines: thread for lines, thread in handlers.items() if lines not in behind}
     if len(handlers) > 1:
         at_locks = {thread.tid for thread, _ in locks.find_threads_at_locks(process)}
         free = [thread for thread in handlers.values() if thread.tid not in at_locks]

@@ -36,7 +36,8 @@ receives.
 It reads the peers and the tags of the calls (their arguments), and what each
 peer is doing. Of batch_isend_irecv it reads the list of P2POp objects of each
 rank, and compares those of ranks in the same round of their loop. If the headers of
-loops around both calls name a number that differs, the evidence has it.
+loops around both calls name a number that differs, the evidence has it. A rank
+in a call of RPC may hold a lock that its thread needs which answers the others.
 
 ## When it can be wrong
 
@@ -57,13 +58,17 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
+from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.conditions import compare_rounds
 from hangdoc.reasoning.rules import sentences
-from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
+from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.waiting.waits import calls_match, is_p2p, receives
 
 _SHOWN = 3
+_RELEASE_FIRST = (
+    "Release the lock before the call: the other rank may request something that needs the lock before it answers."
+)
 
 
 @about(PointToPoint)
@@ -74,9 +79,25 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=[*stacks, *words.standstill(run)],
+        evidence=[*_locks_across_calls(run, blockage), *stacks, *words.standstill(run)],
         remedy=_remedy(kind),
     )
+
+
+def _locks_across_calls(run: Run, blockage: Blockage) -> list[Evidence]:
+    """The locks that culprits hold while they wait, and for which their threads wait that should answer others."""
+    lines: list[Evidence] = []
+    for number in blockage.culprits[:_SHOWN]:
+        rank = run.ranks[number]
+        if rank.process is None or rank.thread is None:
+            continue
+        for waiter, held in locks.find_threads_behind(rank.process, rank.thread)[:1]:
+            text = (
+                f"its call is {held.inside}, and thread {locks.name_thread(waiter)}, which should answer another rank, waits for "
+                "that lock"
+            )
+            lines.append(WithRemedy(number, "stacks", text, remedy=_RELEASE_FIRST))
+    return lines
 
 
 @about(Unposted)
