@@ -75,6 +75,8 @@ FORMS = {
     "all_gather_into_tensor": "all_gather",
     "_reduce_scatter_base": "reduce_scatter",
     "reduce_scatter_tensor": "reduce_scatter",
+    "all_gather_single": "all_gather",
+    "reduce_scatter_single": "reduce_scatter",
     "all_to_all_single": "all_to_all",
     "allreduce": "all_reduce",
     "allgather": "all_gather",

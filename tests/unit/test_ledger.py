@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation, Where
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ledger.compare import (
     Agree,
     Behind,
@@ -22,7 +23,7 @@ from hangdoc.reasoning.ledger.lags import pace
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Rank, Wait
 from hangdoc.snapshot import CallForm, Group, Interpreter
-from tests.unit.builders import rank
+from tests.unit.builders import c10d, frame, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 REDUCE = CallForm(op="all_reduce", inputs=("float32[8, 8]",), frames=frames(("train.py", 14, "step")))
@@ -115,6 +116,19 @@ def test_numbers_that_torch_does_not_record_are_no_difference() -> None:
     """monitored_barrier takes two numbers and leaves no entry."""
     column = [(n, REDUCE, False) for n in (1, 2, 5, 6)]
     assert isinstance(compare(only(ledger([*column, (7, REDUCE, True)], [*column, (7, REDUCE, True)]))), Unfinished)
+
+
+def test_a_call_has_the_name_that_its_stack_has() -> None:
+    """Gloo records FSDP's reduce_scatter_single as all_reduce."""
+    way = (*c10d("reduce_scatter_single"), frame("main", 25))
+    forms: dict[CallForm, int] = {}
+    calls = [(3, CallForm(op="all_reduce", inputs=("float32[8]",), frames=way), T0_US - 60_000_000, True)]
+    record = recorder(history_of(calls, wall_us=T0_US, forms=forms), forms=forms)
+    (job,) = diagnose(snapshot(rank(0, *way, recorder=record), rank(1, frame("load", 3), state="T"))).jobs
+    operation = job.ranks[0].operation
+    assert operation is not None and (operation.op, operation.seq) == ("reduce_scatter_single", 3)
+    texts = " ".join(line.text for line in job.findings[0].evidence)
+    assert "a reduce_scatter_single of float32[8] (train.py:25)" in texts and "all_reduce" not in texts
 
 
 def test_a_call_that_is_not_recorded_comes_from_the_stack() -> None:

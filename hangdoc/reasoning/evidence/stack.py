@@ -140,6 +140,12 @@ def _rpc(frames: Sequence[Frame]) -> int | None:
     return max(positions, default=None)
 
 
+def name_operation(frames: Sequence[Frame]) -> str | None:
+    """The operation of torch.distributed that the user, or torch for the user, called; None where no frame shows it."""
+    call, _ = _operation(frames)
+    return file_names.bare_name(frames[call].function) if call is not None else None
+
+
 def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:
     """(operation, rendezvous) of a stack, down to the first frame of the user's own code."""
     call: int | None = None

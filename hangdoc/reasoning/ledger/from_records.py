@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
 from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.evidence.stack import name_operation
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Rank, Wait
 from hangdoc.snapshot import (
@@ -194,7 +195,8 @@ def _is_whole(history: CallHistory, forms: int) -> bool:
 
 def _call(recorded: CallForm | Recorded) -> Call:
     frames = recorded.frames
-    return Call(call_names.recorded_op(recorded.op), recorded.inputs, _sites(frames), _is_by_join(frames))
+    op = call_names.recorded_op(recorded.op)
+    return Call(op, recorded.inputs, _sites(frames), _is_by_join(frames), name_operation(frames))
 
 
 def _is_by_join(frames: Sequence[Frame]) -> bool:

@@ -36,6 +36,14 @@ class Call(NamedTuple):
     """Where it was called, innermost first, without torch's own frames. Empty if unknown."""
     by_join: bool = False
     """Whether torch's `Join` made it for a rank that has no more data, so that the others can go on."""
+    called: str | None = None
+    """The function of torch.distributed that made it: Gloo records a reduce_scatter_single as all_reduce. None where no frame
+    shows it."""
+
+    @property
+    def name(self) -> str:
+        """The operation, by the name that it has in a stack."""
+        return self.called or self.op
 
     @property
     def site(self) -> Site | None:

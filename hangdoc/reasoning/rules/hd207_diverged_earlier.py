@@ -90,7 +90,7 @@ def describe_shift(run: Run, blockage: Blockage, cause: DivergedEarlier) -> Draf
 def describe_calls_per_round(run: Run, blockage: Blockage, cause: CallsPerRound) -> Draft:
     values = cause.counts.values
     (most, with_most), (fewest, with_fewest) = max(values), min(values)
-    name = f"{cause.call.op} ({call_words.place_of(cause.call)})"
+    name = f"{cause.call.name} ({call_words.place_of(cause.call)})"
     done = [f"{words.have(ranks)} completed {cause.rounds[ranks[0]]}" for ranks in (with_most, with_fewest)]
     frame = cause.inside.frame
     inner = around(frame)[-1:] if frame is not None else []
@@ -113,7 +113,7 @@ def _find_out(difference: FirstDifference) -> str:
         return f"Find out which call {who} {what} before {call_words.place_of(difference.call)}."
     skipped = difference.first_shift > 0
     call = difference.others_call if skipped else difference.call
-    name = f"{call.op} at {call_words.place_of(call)}"
+    name = f"{call.name} at {call_words.place_of(call)}"
     return (
         f"Find out why {who} {f'did not make the {name}' if skipped else f'made the {name}, and the others did not'}."
     )
@@ -162,5 +162,5 @@ def _calls_around(cause: DivergedEarlier, number: int, ranks: tuple[int, ...]) -
     """`calls 201 to 203: all_reduce (train.py:12), all_reduce (train.py:15), barrier (train.py:20)`."""
     calls = cause.group.ranks[ranks[0]].by_number()
     shown = [at for at in range(number - 1, number + 2) if at in calls]
-    names = ", ".join(f"{calls[at].op} ({call_words.place_of(calls[at])})" for at in shown)
+    names = ", ".join(f"{calls[at].name} ({call_words.place_of(calls[at])})" for at in shown)
     return Evidence(ranks[0], call_words.PROBE, f"calls {shown[0]} to {shown[-1]}: {names}" + words.also(ranks))

@@ -42,9 +42,9 @@ def group_name(group: GroupCalls) -> str:
 
 def name_call(call: Call, *, tensors: bool = False) -> str:
     """`an all_reduce of float32[8, 8] (train.py:14)`."""
-    article = "an" if call.op[:1] in "aeiou" else "a"
+    article = "an" if call.name[:1] in "aeiou" else "a"
     data = f" of {call.tensors[0]}" if tensors and len(call.tensors) == 1 else ""
-    return f"{article} {call.op}{data}{_at(call)}"
+    return f"{article} {call.name}{data}{_at(call)}"
 
 
 def place_of(call: Call) -> str:
