@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
+from hangdoc.phrases import duration
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.model.holds import RPC_DEFAULT
 from hangdoc.snapshot import (
@@ -204,13 +205,18 @@ def test_a_chosen_timeout_gives_the_attempts_of_an_awaited_rank_more_time(timeou
         (86_400.0, 1500.0, "hung"),
         (30 * 86_400.0, 1400.0, "waiting"),
         (30 * 86_400.0, 1500.0, "hung"),  # a day is as much as people wait
+        (1e12, 1400.0, "waiting"),
         (RPC_DEFAULT - 60.0, 40.0, "hung"),  # nobody chose it
     ],
 )
 def test_patience_grows_with_the_timeout_that_somebody_chose(timeout: float, silence: float, verdict: str) -> None:
     stuck = rank(1, frame("fetch", 12), kernel={"syscall": "futex"}, started_seconds_ago=9000.0)
     waits = rank(0, *c10d("barrier"), train(15), kernel={"syscall": "futex", "timeout_seconds": timeout})
-    assert job(snapshot(waits, stuck, silence=silence)).verdict == verdict
+    found = job(snapshot(waits, stuck, silence=silence))
+    assert found.verdict == verdict
+    given = f"with a timeout of {duration(timeout)}" if timeout < 1e9 else "without a timeout"
+    why = f"(not earlier, because the ranks wait {given})"
+    assert (why in found.findings[0].summary) == (verdict == "waiting")
     # What never ends needs no patience.
     assert job(snapshot(waits, replace(stuck, state="T"), silence=silence)).verdict == "hung"
 

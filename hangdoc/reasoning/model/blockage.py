@@ -30,6 +30,8 @@ class Blockage(Struct, frozen=True, dict=True):
     """Whether its age is that of the last thing that came for the awaited rank, and other ranks have waited longer."""
     old_from_seconds: float = float("inf")
     """The age from which it is old: the patience, or what a rank that polls needs for a few attempts."""
+    given_seconds: float | None = None
+    """The timeout of the ranks that wait, if it makes that age longer than usual."""
     under_way: bool = False
     """Whether data between its ranks may still be in transit."""
     after_the_fact: bool = False

@@ -43,6 +43,8 @@ _RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, 
 _AFTER_SLEEP = "Run hangdoc again in {left}, when this sleep is over, and compare."
 _LOOK_SECONDS = 10.0
 """A look takes some seconds, and a person some to start it."""
+_AS_GOOD_AS_NONE = 365 * 86_400.0
+"""Seconds. Who wants no timeout gives the longest that a library takes."""
 _NO_AGE = "The age of this wait is not known. Run hangdoc again in a minute: if nothing has changed, the run hangs."
 Subject = TypeVar("Subject", bound=Hold | Cause)
 Explanation = TypeVar("Explanation", bound=Cause)
@@ -175,6 +177,10 @@ def _still_young(blockage: Blockage) -> str:
     lasted, limit = duration(blockage.age_seconds), minutes(blockage.hung_from_seconds)
     if lasted == limit:  # rounded up to it
         lasted = f"{int(blockage.age_seconds * 10) / 10} s"
+    if blockage.given_seconds is not None:
+        no_end = blockage.given_seconds > _AS_GOOD_AS_NONE
+        given = "without a timeout" if no_end else f"with a timeout of {duration(blockage.given_seconds)}"
+        limit += f" (not earlier, because the ranks wait {given})"
     if blockage.after_the_fact:
         return f"; when the dumps were written, this had lasted {lasted}, and it counts as HUNG from {limit} on"
     if blockage.renewed:

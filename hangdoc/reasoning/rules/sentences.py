@@ -132,8 +132,8 @@ def _counters(left: LeftLoop) -> list[Evidence]:
 
 
 def _compare_inner_loops(left: LeftLoop) -> list[Evidence]:
-    """The numbers that differ between the two sides and stand in the headers of loops around the call inside the one that was left:
-    one side then makes more calls in a round."""
+    """The numbers that differ between the two sides and stand in the headers of loops around the call, inside the one that was
+    left: one side then makes more calls in a round."""
     outside, inside = left.short.first, left.inside.first
     frame = frame_of(left.loop, inside)
     inner = [loop.header for loop in around(frame) if loop.line > left.loop.line] if frame is not None else []

@@ -385,13 +385,14 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
     if isinstance(kind, AgentsWait):
         bounds = [process.started_seconds_ago for process, _ in kind.agents]
     age = min(bound for bound in bounds if bound is not None) if bounds[0] is not None else None
+    patience, given = _patience(run, blockage)
+    old_from = _limit_by_timeout(run, max(patience, _time_for_attempts(blockage), _timeout_of_dumps(run, blockage)))
     return structs.replace(
         blockage,
         age_seconds=age,
         renewed=age is not None and age in renewed and age < (run.age_seconds or 0.0) - _JUST_NOW,
-        old_from_seconds=_limit_by_timeout(
-            run, max(_patience(run, blockage), _time_for_attempts(blockage), _timeout_of_dumps(run, blockage))
-        ),
+        old_from_seconds=old_from,
+        given_seconds=given if old_from == patience else None,
         after_the_fact=run.after_the_fact,
         under_way=(age is not None and age < _JUST_NOW)
         or (
@@ -401,18 +402,20 @@ def _with_age(run: Run, blockage: Blockage) -> Blockage:
     )
 
 
-def _patience(run: Run, blockage: Blockage) -> float:
-    """The patience for a blockage. It is longer for a call that all ranks have launched, because kernels that were queued before
-    it may take a while; not if the meters of their cards show that these wait. And it grows with the time that somebody gave the
-    ranks that wait: the patience of a user is meant for torch's default, and a minute says nothing about a call that may take a
-    day."""
+def _patience(run: Run, blockage: Blockage) -> tuple[float, float | None]:
+    """The patience for a blockage, and the timeout that makes it longer, if one does. It is longer for a call that all ranks have
+    launched, because kernels that were queued before it may take a while; not if the meters of their cards show that these wait.
+    And it grows with the time that somebody gave the ranks that wait: the patience of a user is meant for torch's default, and a
+    minute says nothing about a call that may take a day."""
     kind = blockage.kind
     if isinstance(kind, LaunchedNotFinished) and not kind.cards_wait:
-        return run.patience * _PATIENCES_FOR_KERNELS
+        return run.patience * _PATIENCES_FOR_KERNELS, None
     # Of what happens inside a process, a longer timeout tells nothing.
     given = _seconds_given(blockage) if blockage.waiting and not isinstance(kind, AtLock) else LONGEST_DEFAULT
     by_rpc = RPC_DEFAULT - _A_DAY < given <= RPC_DEFAULT  # of a call that is under way, some of it may have passed
-    return run.patience * (min(given, _A_DAY) / LONGEST_DEFAULT if given > LONGEST_DEFAULT and not by_rpc else 1)
+    if given <= LONGEST_DEFAULT or by_rpc:
+        return run.patience, None
+    return run.patience * min(given, _A_DAY) / LONGEST_DEFAULT, given
 
 
 def _timeout_of_dumps(run: Run, blockage: Blockage) -> float:
