@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,7 @@ _EVIDENCE_SHOWN = 6
 _UNSEEN_SHOWN = 4
 _MOST_OF_PIDS = 14
 _EVERYTHING = 1_000
+_PASSES = "which pass over its data a rank is in (its epoch), from 1"
 
 
 def report(
@@ -112,9 +114,12 @@ def _describe_job(job: Job, name: str, *, verbose: bool, programs: Programs) -> 
         yield ""
     if job.ranks:
         yield _make_rank_table(job)
-        if loops := words.loops_of_batches(job):
+        passes = _PASSES if words.in_other_passes(job.ranks) else ""
+        notes = [(name, text) for name, text in (("batches", words.loops_of_batches(job)), ("pass", passes)) if text]
+        if notes:
             yield ""
-            yield _add_label("batches", loops)
+        for name, text in notes:
+            yield _add_label(f"{name:7}", text)
     if job.past is not None and job.past.stopped_us is not None and job.verdict != "healthy":
         yield ""
         yield _add_label("before", words.past(job.past))
@@ -189,8 +194,32 @@ def as_typed(command: str, programs: Programs) -> str:
     return _FIRST_WORD.sub(lambda word: f"{word[1]}{programs.get(word[2], word[2])}", command)
 
 
+class _FirstThatFits:
+    """The first of some tables that no line of the console cuts; the last one if all are too wide."""
+
+    def __init__(self, *tables: Table) -> None:
+        self._tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._choose(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._choose(console, options))
+
+    def _choose(self, console: Console, options: ConsoleOptions) -> Table:
+        whole = options.update(max_width=_EVERYTHING)
+        fit = (one for one in self._tables if Measurement.get(console, whole, one).maximum <= options.max_width)
+        return next(fit, self._tables[-1])
+
+
 def _make_rank_table(job: Job) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
+    """The table of ranks, with less room between its columns where it would be too wide, and the place of each row below it."""
+    details = [line for group in words.classes(job) for line in _describe_rank(group[0])]
+    return _add_details(_FirstThatFits(_list_ranks(job, 2), _list_ranks(job, 1)), details)
+
+
+def _list_ranks(job: Job, between: int) -> Table:
+    table = Table(box=None, padding=(0, between, 0, 0), pad_edge=False, header_style="dim", expand=False)
     gpus, roles = words.has_gpus(job), words.has_roles(job)
     counted = not roles or any(rank.batches_done is not None for rank in job.ranks)  # few servers have batches
     passes = words.in_other_passes(job.ranks)
@@ -199,7 +228,6 @@ def _make_rank_table(job: Job) -> Table:
                           *([("pass", "right")] if passes else []), *([("batches", "right")] if counted else []),
                           ("silent", "right")):  # fmt: skip
         table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    details: list[RenderableType] = []
     for group in words.classes(job):
         first = group[0]
         style = words.LABEL_STYLE[first.label]
@@ -215,8 +243,7 @@ def _make_rank_table(job: Job) -> Table:
             *([Text(words.batches(first))] if counted else []),
             Text(words.silence(group)),
         )
-        details += _describe_rank(first)
-    return _add_details(table, details)
+    return table
 
 
 def _name_pids(group: list[RankView]) -> str:
@@ -226,7 +253,7 @@ def _name_pids(group: list[RankView]) -> str:
     return (text if fits else f"{group[0].pid or '-'}…") or "-"
 
 
-def _add_details(table: Table, details: list[RenderableType]) -> Table:
+def _add_details(table: RenderableType, details: list[RenderableType]) -> Table:
     """The table of ranks, and below it the place of each row, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")

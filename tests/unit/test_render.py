@@ -126,6 +126,23 @@ def test_equal_ranks_are_one_row() -> None:
     assert max(map(len, shown)) <= 80
 
 
+def test_columns_that_would_be_cut_move_together() -> None:
+    """With the passes of the ranks, the table is too wide for 80 columns with two spaces between its columns."""
+    (job,) = (diagnosis := diagnose(snapshot(*(rank(n, *c10d("all_reduce"), frame("main", 5)) for n in (0, 1))))).jobs
+    views = [
+        replace(view, pid=18_087 + view.rank, batches_done=54, batches_total=54, batches_ended=True,
+                state="in-collective-call-1", batches_pass_number=10 + view.rank) for view in job.ranks
+    ]  # fmt: skip
+    for width, title in ((100, "  pass  "), (80, " pass ")):
+        out = io.StringIO()
+        report(replace(diagnosis, jobs=(replace(job, ranks=tuple(views)),)), Console(file=out, width=width))
+        shown = out.getvalue().splitlines()
+        header = next(line for line in shown if line.startswith("rank"))
+        assert title in header and header.endswith("silent") and max(map(len, shown)) <= width
+        assert any(line.startswith("0 ") and "in-collective-call-1 " in line for line in shown)
+        assert "pass     which pass over its data a rank is in (its epoch), from 1" in shown
+
+
 def test_a_run_on_many_hosts_fits_a_screen_and_names_the_culprits_host() -> None:
     """The example of docs/howto/frozen-now.md."""
     shown = lines(codec.read(FOLDER / "large.hangdoc"))
