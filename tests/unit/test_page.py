@@ -255,6 +255,14 @@ def test_details_of_the_shard_mismatch() -> None:
     assert any(setting.name == "NANOCHAT_DATA_DIR" for setting in one.settings)
 
 
+def test_only_known_variables_are_said_to_be_equal() -> None:
+    """The values of others are not kept, so nothing is known of them."""
+    ranks = [
+        rank(n, *c10d("barrier"), frame("main", 5), environment={"MICRO": "<str>", "RANK": str(n)}) for n in (0, 1)
+    ]
+    assert "Of the arguments and variables that hangdoc knows, none differs" in page_of(snapshot(*ranks))
+
+
 def test_a_strip_shows_what_each_row_did_and_when_it_froze() -> None:
     cells = ("computing", "computing", "moving", "waiting", "waiting")
     shares = (1.0, 0.5, 1.0, 0.0, 0.0)
