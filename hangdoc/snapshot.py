@@ -994,6 +994,8 @@ class Connection(Value, frozen=True, kw_only=True):
     """Inode of the socket, as in `AwaitedFile.inode`."""
     delivery_rate_bytes: int | None = None
     """Bytes per second that the connection recently delivered (`tcpi_delivery_rate`)."""
+    nothing_sent: bool = False
+    """Whether data has come and none was ever sent. Then `last_sent_ms` counts from the start of the connection."""
 
 
 class Listener(Value, frozen=True, kw_only=True):

@@ -286,6 +286,54 @@ def test_who_accepts_connections_is_idle_and_a_dead_child_is_shown(call: str, en
     assert ("child process 70 is dead: exited with code 1" in str(finding.evidence)) is ended
 
 
+@pytest.mark.parametrize(
+    ("sent", "received", "more", "found"),
+    [
+        (60.0, 40.0, {}, True),
+        (40.0, 60.0, {}, False),  # answered
+        (40.0, 40.0, {}, False),  # nothing came since it was accepted, or the answer came at once
+        (40.0, 40.0, {"nothing_sent": True}, True),
+        (60.0, 0.2, {}, False),  # it may be in work
+        (60.0, 40.0, {"local_port": 4445}, False),  # no client
+        (60.0, 40.0, {"state": "CLOSE_WAIT"}, False),  # it has closed
+    ],
+)
+def test_a_server_whose_clients_got_no_answer_is_not_called_idle(
+    sent: float, received: float, more: dict[str, Any], found: bool
+) -> None:
+    """Its engine's thread has ended, or a lock of it was never released: it went on to accept."""
+    listener = AwaitedFile(kind="socket", name="socket:[7]", inode=7)
+    serves = rank(0, frame("serve", 9), kernel={"syscall": "poll", "files": (listener,)})
+    assert isinstance(serves.stack, Stack)
+    handler = PythonThread(
+        tid=900, name="handler", active=False, owns_gil=False, frames=(frame("answer", 10, source="lock.acquire()"),)
+    )
+    stack = replace(serves.stack, threads=(*serves.stack.threads, handler))
+    assert isinstance(serves.clocks, Clocks)
+    at_lock = replace(serves.clocks.threads[0], tid=900, name="handler", syscall="futex", files=())
+    clocks = replace(serves.clocks, threads=(*serves.clocks.threads, at_lock))
+    serves = replace(serves, stack=stack, stack_before=stack, clocks=clocks)
+    sockets = silent(2, 90.0)
+    port = replace(
+        sockets.connections[-1], pid=serves.pid, inode=7, state="LISTEN", local_address="::1", local_port=4444
+    )
+    client = replace(
+        port, inode=8, state="ESTABLISHED", remote_address="::1", remote_port=41700,
+        last_sent_ms=round(sent * 1000), last_received_ms=round(received * 1000),
+    )  # fmt: skip
+    client = replace(client, **more)
+    connections = Connections(connections=(*sockets.connections, port, client))
+    (job,) = diagnose(snapshot(serves, rank(1, *c10d("broadcast"), frame("help", 9)), connections=connections)).jobs
+    (finding,) = job.findings
+    assert (job.verdict, finding.code) == ("waiting", "HD602")
+    text = "but a connection has sent data 40 s ago and got no answer since; rank 1 is waiting for it in broadcast"
+    assert (text in finding.summary) is found
+    assert finding.summary.startswith("idle: ") is not found
+    assert (finding.remedy or "").startswith("Nothing.") is not found
+    lock = "a thread of pid 100 waits for a lock: no thread releases the lock at train.py:10 `lock.acquire()`"
+    assert (lock in [each.text for each in finding.evidence]) is found
+
+
 INOTIFY = KernelThread(
     tid=70, name="watcher", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="poll",
     files=(AwaitedFile(kind="other", name="anon_inode:inotify"),),

@@ -118,6 +118,26 @@ def test_the_socket_that_a_call_waits_for(call: str) -> None:
     assert [c.inode for c in sockets.connections] == [found.inode]
 
 
+@pytest.mark.parametrize(("asks", "answers"), [(9, 0), (9, 9), (0, 0)])
+def test_a_connection_on_which_data_came_and_none_was_sent(asks: int, answers: int) -> None:
+    """A server that has accepted a client, which keeps its connection."""
+    program = (
+        f"import socket; server = socket.create_server(('127.0.0.1', 0)); print(server.getsockname()[1], flush=True); "
+        f"s = server.accept()[0]; {asks} and s.recv({asks}); s.sendall(bytes({answers})); print(flush=True); s.recv(1)"
+    )
+    with child(program, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with socket.create_connection(("127.0.0.1", int(process.stdout.readline()))) as client:
+            client.sendall(bytes(asks))
+            process.stdout.readline()
+            client.recv(answers, socket.MSG_WAITALL)
+            probe, look = Sockets(), observation(target(process.pid))
+            probe.close(look)
+            ((_, _, sockets),) = probe.evidence(look)
+    assert isinstance(sockets, Connections)
+    assert [each.nothing_sent for each in sockets.connections if each.state == "ESTABLISHED"] == [asks > answers]
+
+
 def test_a_unix_socket_that_listens(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket(socket.AF_UNIX) as server:

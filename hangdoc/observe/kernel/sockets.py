@@ -185,6 +185,7 @@ def _describe_connection(pid: int, key: _Key, before: TcpSocket | None, now: Tcp
         rtt_us=info.rtt_us if info is not None else None,
         busy_ms=busy,
         delivery_rate_bytes=(info.delivery_rate or None) if info is not None else None,
+        nothing_sent=info is not None and info.bytes_received > 0 and not info.bytes_acked and not now.send_queue,
     )
 
 

@@ -355,6 +355,43 @@ class AtFileLock(ForOthers, frozen=True, kw_only=True):
     path: str
 
 
+class ServersLock(NamedTuple):
+    """A lock for which a thread of a process waits that takes requests. Its other threads may still serve, and a consumer may
+    hold one while it waits for work."""
+
+    pid: int
+    what: str
+    """Why it is not released."""
+    sure: bool
+    """Whether it never is."""
+
+
+class Unanswered(NamedTuple):
+    """Connections that have sent data to a server after its last answer to them. The kernel does not know whether these are
+    requests."""
+
+    connections: int
+    longest: float
+    """Seconds since the oldest of these data came."""
+    shortest: float
+
+    @classmethod
+    def of_all(cls, servers: Iterable["Unanswered | None"]) -> "Unanswered | None":
+        """Those of several servers; None if there are none."""
+        each = list(filter(None, servers))
+        if not each:
+            return None
+        return cls(
+            sum(one.connections for one in each), max(one.longest for one in each), min(one.shortest for one in each)
+        )
+
+    def __str__(self) -> str:
+        """`4 connections have sent data 40 s ago and got no answer since`."""
+        ages = dict.fromkeys(map(duration, (self.shortest, self.longest)))
+        who = f"{self.connections} connections have" if self.connections > 1 else "a connection has"
+        return f"{who} sent data {' to '.join(ages)} ago and got no answer since"
+
+
 class Serves(Hold, frozen=True, kw_only=True):
     """It waits for requests from outside the run."""
 
@@ -362,6 +399,8 @@ class Serves(Hold, frozen=True, kw_only=True):
     ends: Ends = "by-itself"
     address: str
     what: str = "requests"
+    unanswered: Unanswered | None = None
+    lock: ServersLock | None = None
 
     @property
     def next_request(self) -> str | None:
@@ -369,17 +408,6 @@ class Serves(Hold, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"waiting for {self.what} on {self.address}"
-
-
-class EngineLock(NamedTuple):
-    """A lock for which a thread of an engine waits. Its other threads may still serve, and a consumer may hold one while it waits
-    for work."""
-
-    pid: int
-    what: str
-    """Why it is not released."""
-    sure: bool
-    """Whether it never is."""
 
 
 class GetsRequests(Hold, frozen=True, kw_only=True):
@@ -391,7 +419,7 @@ class GetsRequests(Hold, frozen=True, kw_only=True):
     """`pid 7 (python)`."""
     owed: bool = False
     """The sender waits for the reply to an earlier request."""
-    lock: EngineLock | None = None
+    lock: ServersLock | None = None
 
     @property
     def alike(self) -> Hashable:

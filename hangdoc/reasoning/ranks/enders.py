@@ -20,7 +20,6 @@ from hangdoc.reasoning.model.holds import (
     AtSharedLock,
     Elsewhere,
     Ends,
-    EngineLock,
     EngineOrphaned,
     EngineStopped,
     ForOthers,
@@ -28,6 +27,7 @@ from hangdoc.reasoning.model.holds import (
     Hold,
     OnNetwork,
     ReadsPipe,
+    ServersLock,
     Serves,
     Stopped,
     describe_holders,
@@ -68,7 +68,7 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     """A wait with what ends it: by itself, if a thread or process that may end it works or continues soon; or else the seconds
     that those which sleep need for a turn."""
     if isinstance(wait.hold, Serves):
-        return _find_stuck_handler(waiter) or wait
+        return _with_lock_of_handler(waiter, wait, wait.hold)
     if wait.hold.ends != "by-itself" and (for_engine := _find_end_by_engine(waiter, wait)) is not None:
         return for_engine
     if wait.hold.ends != "unknown":
@@ -96,13 +96,19 @@ def _find_enders_in(process: Process) -> Iterator[Ender]:
             yield Ender(process, thread, kernel)
 
 
-def _find_stuck_handler(waiter: Waiter) -> ThreadWait | None:
-    """The wait of a thread of a server at a lock of its process that is never released: no request passes it any more."""
-    for process, thread, kernel in _find_enders(waiter._replace(helpers=())):
-        lock = locks.find_lock(process, thread, kernel)
-        if lock is not None and lock.ends == "never":
-            return ThreadWait("waiting-lock", lock.what, lock)
-    return None
+def _with_lock_of_handler(waiter: Waiter, wait: ThreadWait, hold: Serves) -> ThreadWait:
+    """The wait of a thread of a server at a lock of its process that is never released: no request passes it any more. Or the
+    server's wait with a lock that may be the reason why it does not answer."""
+    enders = _find_enders(waiter._replace(helpers=()))
+    found = [lock for ender in enders if (lock := locks.find_lock(*ender)) is not None]
+    worst = max(found, key=lambda lock: (lock.ends == "never", lock.certainty), default=None)
+    if worst is None:
+        return wait
+    if worst.ends == "never":
+        return ThreadWait("waiting-lock", worst.what, worst)
+    if hold.unanswered is None:  # a consumer that waits for work may be at a lock
+        return wait
+    return wait._replace(hold=replace(hold, lock=ServersLock(waiter.process.pid, worst.what, sure=False)))
 
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
@@ -136,7 +142,7 @@ def _describe_wait_for_engine(engine: Engine) -> Hold:
     return GetsRequests(
         sender=f"pid {process.pid} ({process.name})",
         owed=engine.waits_for_reply,
-        lock=EngineLock(process.pid, lock.what, sure=lock.ends == "never") if lock is not None else None,
+        lock=ServersLock(process.pid, lock.what, sure=lock.ends == "never") if lock is not None else None,
     )
 
 

@@ -1,17 +1,21 @@
 """Waits at sockets, and for events of which the kernel tells: providers of `thread_waits`."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import user_frames
-from hangdoc.reasoning.model.holds import InEventLoop, OnNetwork, Serves, is_held_only_by
+from hangdoc.reasoning.model.holds import InEventLoop, OnNetwork, Serves, Unanswered, is_held_only_by
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import tid_of
 from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, describe_file, runs_a_task
-from hangdoc.snapshot import MOST_AWAITED_FILES, AwaitedFile, KernelThread, Process, PythonThread
+from hangdoc.snapshot import MOST_AWAITED_FILES, AwaitedFile, Connection, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import thread_names
 
+_AT_WORK_ON_REQUEST = 5.0
+"""Seconds for which a request may be on its way through a server before its answer counts as missing."""
 _PASSES_FILES = "/multiprocessing/resource_sharer.py"
 
 
@@ -32,7 +36,8 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
     waited = [by_inode[file.inode] for file in sockets if file.inode in by_inode]
     listening = next((connection for connection in waited if connection.state == "LISTEN"), None)
     if listening is not None:
-        return Serves(address=f"{listening.local_address}:{listening.local_port}")
+        address = f"{listening.local_address}:{listening.local_port}"
+        return Serves(address=address, unanswered=_find_unanswered(listening, waiter.connections))
     peer = next((connection for connection in waited if connection.remote_port), None)
     if peer is None and not holders and (what := system_calls.awaited_from_outside(kernel)) is not None:
         changes = next(filter(system_calls.tells_of, kernel.files), None)
@@ -50,6 +55,19 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         sends=sends or peer.send_queue_bytes > 0,
         serves=peer.local_port in listening_at,
     )
+
+
+def _find_unanswered(listening: Connection, connections: Iterable[Connection]) -> Unanswered | None:
+    """The connections of a port of a server that have brought data after the last that it sent to them. None for none."""
+    ages = [
+        each.last_received_ms / 1000
+        for each in connections
+        if (each.pid, each.local_port, each.state) == (listening.pid, listening.local_port, "ESTABLISHED")
+        and each.last_received_ms is not None
+        and (each.nothing_sent or (each.last_sent_ms is not None and each.last_received_ms < each.last_sent_ms))
+    ]
+    ages = [age for age in ages if age >= _AT_WORK_ON_REQUEST]
+    return Unanswered(len(ages), max(ages), min(ages)) if ages else None
 
 
 def may_serve_elsewhere(process: Process, thread: PythonThread) -> bool:

@@ -45,7 +45,9 @@ listens for requests itself, if it polls or receives and the process that starte
 it listens (or is a known engine), or if it waits for a task of Ray. The others wait
 for it only in calls that hand out work. Then hangdoc shows which tasks other
 workers of Ray execute meanwhile. A rank is also idle if the processes at the other
-end of its pipe or its shared memory wait for events or connections. The score is
+end of its pipe or its shared memory wait for events or connections. It is not called
+idle if clients have sent data to its port and got no answer since, for five seconds
+or longer. Then a thread of it that waits for a lock is shown too. The score is
 lower if nothing shows who makes what it waits for. For example, all ranks poll and
 none waits for another one, or all wait for a key that a client of the store may set.
 Or the others were given more time than any default of torch.
@@ -54,8 +56,9 @@ Or the others were given more time than any default of torch.
 
 A rank in an endless search or retry loop looks the same as long as its counters
 change. Run hangdoc again some minutes later and compare the numbers. A request
-that was lost on its way looks like none. A client that waits for a reply at a
-datagram socket with a path looks like a server.
+that was lost on its way looks like none. Data without an answer are no request
+where none is due: an open websocket, a health check. A client that waits for a
+reply at a datagram socket with a path looks like a server.
 
 ## References
 
@@ -69,7 +72,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import GetsRequests, Works
+from hangdoc.reasoning.model.holds import GetsRequests, Serves, Unanswered, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import CHILDREN_BUSY, describe_children
@@ -80,6 +83,14 @@ from hangdoc.snapshot import RayTask
 
 _IF_TASKS_TAKE_LONG = "The driver may wait for the tasks of other workers: look at those, if they take too long."
 _IF_TOO_LONG = "Nothing shows how far it has come: if this takes longer than it should, look at its line again. "
+_IF_UNANSWERED = (
+    "If these are requests, look at the log and the threads of {ranks}: {reason} If they need no answer (open websockets, health "
+    "checks), nothing is wrong."
+)
+_AT_LOCK = (
+    "a thread that handles one may wait for a lock that is never released. `with` releases it also after an exception."
+)
+_THREAD_ENDED = "the thread that should answer them may have ended by an exception, or wait for something."
 _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
 
 
@@ -122,7 +133,12 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     holds = [run.ranks[number].hold for number in blockage.culprits]
     meanwhile += describe_poll(blockage.awaited[0].first, holds[0] if holds else None, own_store=kind.own_store)
     meanwhile += children.ended(run, blockage.awaited[0].first)
-    lock = next((hold.lock for hold in holds if isinstance(hold, GetsRequests) and hold.lock is not None), None)
+    unanswered = Unanswered.of_all(hold.unanswered for hold in holds if isinstance(hold, Serves))
+    if unanswered is not None:
+        meanwhile.append(Evidence(None, "sockets", str(unanswered)))
+    lock = next(
+        (hold.lock for hold in holds if isinstance(hold, GetsRequests | Serves) and hold.lock is not None), None
+    )
     if lock is not None:
         meanwhile.append(Evidence(None, "stack", f"a thread of pid {lock.pid} waits for a lock: {lock.what}"))
     remedy = f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
@@ -130,12 +146,20 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     if lock is not None and lock.sure:
         remedy = f"Look at the threads of pid {lock.pid}: some of them wait for a lock that none of them releases."
     commands: tuple[next_steps.Command, ...] | None = () if sure else None
+    if unanswered is not None:
+        reason = _AT_LOCK if lock is not None else _THREAD_ENDED
+        remedy = _IF_UNANSWERED.format(ranks=words.ranks(blockage.culprits), reason=reason)
+        commands = None
     if (pid := tasks[0].pid if tasks else lock.pid if lock is not None else None) is not None:
         commands = next_steps.stack_of(pid)
-    what = "idle" if sure else "idle, or waiting for what never comes"
+    waits = f"{words.are(blockage.culprits)} {kind}"
+    if unanswered is not None:
+        waits += f", but {unanswered}"
+    else:
+        waits = f"{'idle' if sure else 'idle, or waiting for what never comes'}: {waits}"
     return Draft(
         confidence=0.75 if sure else 0.6,
-        summary=f"{what}: {words.and_victims(f'{words.are(blockage.culprits)} {kind}', blockage)}",
+        summary=words.and_victims(waits, blockage),
         evidence=words.sides(run, blockage, meanwhile),
         remedy=remedy,
         commands=commands,
