@@ -370,14 +370,22 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("call", "line", "awaited"),
+    [
+        ("Queue.get", "self.not_empty.wait()", "for an entry of an empty queue"),
+        ("Queue.put", "self.not_full.wait()", "for room in a full queue"),
+    ],
+)
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_queue_whose_thread_has_ended_is_filled_by_nobody(ended: bool) -> None:
-    """Each rank has a thread that fills its queue; that of rank 1 has ended by an exception, or waits for a file server."""
+def test_a_queue_whose_thread_has_ended_has_nobody_at_its_other_end(
+    ended: bool, call: str, line: str, awaited: str
+) -> None:
+    """Each rank has a thread at its queue; that of rank 1 has ended by an exception, or waits for a file server."""
     decodes = frame("decode", 15)
     fills = PythonThread(tid=900, name="prefetch", active=False, owns_gil=False, frames=(decodes,))
-    line = "self.not_empty.wait()"
-    get = frame("Queue.get", 171, "/lib/python3.11/queue.py", library=True, source=line)
-    waits = rank(1, get, frame("step", 18), kernel={"syscall": "futex", "timed": False})
+    queue = frame(call, 171, "/lib/python3.11/queue.py", library=True, source=line)
+    waits = rank(1, queue, frame("step", 18), kernel={"syscall": "futex", "timed": False})
     assert isinstance(waits.stack, Stack)
     with_thread = replace(waits.stack, threads=(*waits.stack.threads, fills))
     waits = waits if ended else replace(waits, stack=with_thread, stack_before=with_thread)
@@ -388,9 +396,9 @@ def test_a_queue_whose_thread_has_ended_is_filled_by_nobody(ended: bool) -> None
     finding = found.findings[0]
     assert (found.verdict, finding.culprits) == ("hung", (1,))
     texts = [each.text for each in finding.evidence]
-    assert ("as the only Python thread, for an entry of an empty queue" in finding.summary) is ended
+    assert (f"as the only Python thread, {awaited}" in finding.summary) is ended
     assert ("rank 0 has a thread prefetch, and it has none" in texts) is ended
-    assert ("No thread of the rank fills the queue" in finding.remedy) is ended
+    assert ("No thread of the rank is at the other end of the queue" in finding.remedy) is ended
     assert ("--patience" in finding.remedy) is not ended
 
 

@@ -495,11 +495,10 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
 
 
 class AtOwnQueue(Elsewhere, frozen=True, kw_only=True):
-    """It waits for an entry of a queue of its own process, which has no other thread that runs Python code. Only a handler of
-    signals, or a callback of a library, could add one."""
+    """It waits for an entry of a queue of its own process, or for room in it. The process has no other thread that runs Python
+    code. Only a handler of signals, or a callback of a library, could add one or take one."""
 
     NAME = "at-own-queue"
-    what: str | None = "waiting, as the only Python thread, for an entry of an empty queue"
 
 
 class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):

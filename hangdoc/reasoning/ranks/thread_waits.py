@@ -43,15 +43,17 @@ from hangdoc.torch_facts import file_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _SHOWN_THREADS = 3
-_LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
+_QUEUE = "/queue.py"
+"""The queues of one process; those of several are in multiprocessing/queues.py."""
+_LOCK_FILES = ("/threading.py", _QUEUE, "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
 _FULL_QUEUE = "waiting for room in a full queue"
 _EMPTY_QUEUE = "waiting for an entry of an empty queue"
 _AWAITED = (
-    ("/queue.py", "put", "not_full", _FULL_QUEUE),
+    (_QUEUE, "put", "not_full", _FULL_QUEUE),
     ("/multiprocessing/queues.py", "put", "_sem", _FULL_QUEUE),
-    ("/queue.py", "get", "not_empty", _EMPTY_QUEUE),
+    (_QUEUE, "get", "not_empty", _EMPTY_QUEUE),
     ("/threading.py", "join", "", "waiting for the end of a thread"),
     ("/multiprocessing/pool.py", "get", "", "waiting for the result of a pool's task"),
     ("/multiprocessing/pool.py", "next", "", "waiting for the result of a pool's task"),
@@ -253,12 +255,19 @@ def _describe_keepers(process: Process, main: PythonThread) -> str:
 
 
 def _for_own_queue(waiter: Waiter) -> ThreadWait | None:
-    """An entry of `queue.Queue`, which only threads of the process can add, if it is its only Python thread."""
+    """An entry of `queue.Queue` or room in it, which only threads of the process can make, if it is its only Python thread."""
     alone = len(observed.python_threads(waiter.process)) == 1
-    if not alone or waiter.call != system_calls.FUTEX or _name_awaited(waiter.thread) != _EMPTY_QUEUE:
+    if not alone or waiter.call != system_calls.FUTEX or not any(map(_is_in_own_queue, waiter.thread.frames)):
         return None
-    hold = AtOwnQueue()
+    awaited = _name_awaited(waiter.thread)
+    if awaited not in (_EMPTY_QUEUE, _FULL_QUEUE):
+        return None
+    hold = AtOwnQueue(what=awaited.replace("waiting", "waiting, as the only Python thread,"))
     return ThreadWait("waiting-data" if is_fetching(waiter.thread) else "waiting-lock", hold.what or "", hold)
+
+
+def _is_in_own_queue(frame: Frame) -> bool:
+    return frame.library and frame.file.endswith(_QUEUE)
 
 
 def _for_threads(waiter: Waiter) -> ThreadWait | None:

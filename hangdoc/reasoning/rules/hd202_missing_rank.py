@@ -135,12 +135,12 @@ _FORKED = (
     "os.fork copies locks, but no threads: fork before other threads start, or start the child with subprocess or with "
     "multiprocessing's start method spawn."
 )
-_NO_PRODUCER = (
-    "No thread of the rank fills the queue. Look at its log: if the thread that should do so has ended by an exception, let it "
-    "pass that on through the queue, so that the rank fails with it."
+_NOBODY_AT_QUEUE = (
+    "No thread of the rank is at the other end of the queue. Look at the rank's log: if one was and has ended by an exception, "
+    "hand that over to the thread that waits, so that the rank fails with it."
 )
 _REMEDIES: dict[type[Hold], str] = {
-    AtOwnQueue: _NO_PRODUCER,
+    AtOwnQueue: _NOBODY_AT_QUEUE,
     GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
     InStore: _FIND_SETTER,
