@@ -788,3 +788,26 @@ def test_an_idle_actor_shows_the_tasks_of_other_workers(tasks: tuple[RayTask, ..
     assert ("meanwhile, pid 9 (ray::Rollout.play) is in a task, and has not run for 47 s" in texts) is bool(tasks)
     assert ("look at those, if they take too long" in (finding.remedy or "")) is bool(tasks)
     assert ("--pid 9" in " ".join(map(str, finding.commands))) is bool(tasks)
+
+
+def test_what_all_ranks_wait_for_is_shown_also_if_it_ends_by_itself() -> None:
+    """Each rank gets from a child process, which sleeps between two pieces of its work."""
+    ranks = []
+    for number in range(2):
+        child = 300 + number
+        pipe = AwaitedFile(
+            kind="pipe", name=f"pipe:[{child}]", descriptor=5, holders=(Holder(pid=child, name="actor", state="S"),)
+        )
+        learns = rank(number, frame("learn", 9), kernel={"syscall": "read", "files": (pipe,)})
+        nap = KernelThread(
+            tid=child, name="actor", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+            syscall="clock_nanosleep", sleep_seconds=4.0, whole_sleep_seconds=5.0, timed=True,
+        )  # fmt: skip
+        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(nap,))
+        ranks += [learns, helper(child, learns.pid, frame("play", 6), name="actor", clocks=clocks)]
+    (job,) = diagnose(snapshot(*ranks)).jobs
+    (finding,) = job.findings
+    assert (job.verdict, finding.code, finding.severity) == ("waiting", "HD202", "info")
+    assert finding.summary.startswith("ranks 0-1 are waiting for a child process at ")
+    assert "sleeps for 4.0 s and then continues" in str(finding.evidence)
+    assert "child process 300 is at " in str(finding.evidence)

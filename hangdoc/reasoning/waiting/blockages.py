@@ -555,7 +555,7 @@ def is_idle(run: Run) -> bool:
 
 def explains_standstill(hold: Hold) -> bool:
     """Whether it explains why a rank of a quiet run makes no progress."""
-    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep) and hold.polls and hold.ends == "by-itself")
+    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep | Elsewhere) and hold.ends == "by-itself")
 
 
 def _is_blocked(rank: Rank) -> bool:
