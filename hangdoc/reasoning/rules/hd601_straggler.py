@@ -71,6 +71,8 @@ _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
 _WORKING_PERCENT = 50
 """CPU of a rank that the others wait for, if it computes for most of that time."""
+_SHARE_OF_LATENESS = 0.25
+"""Who computes for less than this of the time that the others wait for it is not late because it computes."""
 _BALANCE = "Balance the work between the ranks, or fix what slows the late one down."
 _FIND_ITS_WAIT = (
     "Find out what the late one waits for, with diagnose --stacks: its data, a disk, a server, a device. Where all ranks wait "
@@ -119,7 +121,8 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     late_by = f"{up_to}{milliseconds(slow[0].median_seconds)}"
     how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
-    found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9)
+    waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
+    found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
     share = pace.find_lack_of_core(ranks, rest, [lag for _, late in groups for lag in late.others])
     if share is not None:
         numbers = [lag.rank for lag in slow]
@@ -151,8 +154,15 @@ def _rounds(rank: Rank) -> int:
 
 
 def _draft(
-    run: Run, busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence], confidence: float
+    run: Run,
+    busy: list[Rank],
+    rest: list[Rank],
+    how: str,
+    evidence: list[Evidence],
+    confidence: float,
+    waited_share: float = 0.0,
 ) -> Draft:
+    """`waited_share`: of the time, how much each of the others waits for a later rank at least; 0 if unknown."""
     slow = [rank.rank for rank in busy]
     sleep = _describe_sleep(busy[0])
     why = pace.describe_slowness(run, busy[0], rest[0]) or sleep
@@ -163,7 +173,8 @@ def _draft(
         confidence=confidence,
         culprits=slow,
         victims=[rank.rank for rank in rest],
-        summary=f"{words.are(slow)} slower than the others: {how}" + (f" ({why})" if why else _describe_work(busy)),
+        summary=f"{words.are(slow)} slower than the others: {how}"
+        + (f" ({why})" if why else _describe_work(busy, waited_share)),
         evidence=evidence,
         remedy=remedy,
         commands=next_steps.look_again(busy[0]),
@@ -187,9 +198,10 @@ def _place(rank: Rank) -> Evidence:
     return words.stack_evidence(rank)
 
 
-def _describe_work(slow: Sequence[Rank]) -> str:
+def _describe_work(slow: Sequence[Rank], waited_share: float) -> str:
     """What slow ranks were doing; that nothing shows why they are slow, if they computed. With little of a core, they may wait:
-    for data, for a device, in sends and receives, which torch's record of Gloo does not have."""
+    for data, for a device, in sends and receives, which torch's record of Gloo does not have. They do if the others wait for them
+    much longer than they compute."""
     first, who = slow[0], [rank.rank for rank in slow]
     if first.label == "computing" and first.state != "computing":
         return f"; at the look {words.are([first.rank])} {words.doing(first)}"
@@ -197,7 +209,10 @@ def _describe_work(slow: Sequence[Rank]) -> str:
     if first.cpu_percent is None or not _hardly_computes(first):
         return f"; no other difference was found, so {they} may have more work"
     used = f"rank {first.rank} uses {first.cpu_percent:.0f}% of a core"
-    return f"; no other difference was found: {used}, so {they} may have more work, or wait for something"
+    waits = f"{they} {words.verb(who, 'waits', 'wait')} for something"
+    if first.cpu_percent / 100 >= waited_share * _SHARE_OF_LATENESS:
+        waits = f"{they} may have more work, or wait for something"
+    return f"; no other difference was found: {used}, so {waits}"
 
 
 def _hardly_computes(rank: Rank) -> bool:

@@ -222,9 +222,9 @@ def _passed_timeout(run: Run) -> list[Evidence]:
 
 
 def lateness(lag: Lag) -> str:
-    """`52 ms behind the median of the others (p90 57 ms)`, `20 ms before the median of the others`."""
-    if lag.median_seconds < 0:
-        return f"{milliseconds(-lag.median_seconds)} before the median of the others"
+    """`52 ms behind the median of the others (p90 57 ms)`, `earlier than the median of the others`."""
+    if lag.median_seconds < 0:  # of two others, the median is between them, where no rank is
+        return "earlier than the median of the others"
     late, most = milliseconds(lag.median_seconds), milliseconds(lag.p90_seconds)
     return f"{late} behind the median of the others (p90 {most})"
 
