@@ -699,6 +699,35 @@ def test_a_rank_that_serves_requests_is_no_hang() -> None:
     assert "sending data to 192.0.2.1:443" in found.findings[0].summary
 
 
+@pytest.mark.parametrize(
+    ("timeout", "silence", "verdict"),
+    [
+        (None, 75.0, "hung"),
+        (1200.0, 75.0, "waiting"),
+        (1200.0, 605.0, "hung"),
+        (60.0, 46.0, "hung"),  # it may try again for ever
+        (2_147_483.0, 75.0, "hung"),  # the greatest one of poll(2): nobody chose it
+    ],
+)
+def test_a_request_has_the_time_that_somebody_gave_it(timeout: float | None, silence: float, verdict: str) -> None:
+    """Its server checks something every nine seconds, and writes a line to a log that it opens and closes."""
+    sleeps = Holder(pid=900, name="lease", state="S", sleeps=(9.0,), waits_for_events=True)
+    reply = AwaitedFile(kind="socket", name="socket:[7]", descriptor=9, inode=7, holders=(sleeps,))
+    connection = Connection(
+        pid=100, namespace="net:[1]", state="ESTABLISHED", local_address="127.0.0.1", local_port=4000,
+        remote_address="127.0.0.1", remote_port=8080, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=None,
+        last_sent_ms=round(silence * 1000), last_received_ms=None, inode=7,
+    )  # fmt: skip
+    asks = rank(0, frame("main", 6), kernel={"syscall": "poll", "timeout_seconds": timeout, "files": (reply,)})
+    asks = replace(asks, started_seconds_ago=9000.0)
+    sockets = Connections(connections=(*silent(2, 1000.0).connections, connection))
+    found = job(snapshot(asks, rank(1, *c10d("barrier"), train(15)), connections=sockets))
+    assert found.verdict == verdict
+    if verdict == "hung":
+        is_limited = timeout is not None and timeout < 86_400.0
+        assert ("Give the request a timeout" in found.findings[0].remedy) is not is_limited
+
+
 def test_nobody_waits_longer_for_a_rank_than_it_is_there() -> None:
     late = replace(
         rank(1, frame("load", 3), train(12), kernel={"syscall": "clock_nanosleep"}), started_seconds_ago=23.0

@@ -75,7 +75,8 @@ NETWORK = frozenset(
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
 )  # fmt: skip
 EPOLL = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
-EVENT_LOOP = EPOLL | {"poll", "ppoll", "pselect6", "select"}
+POLL = frozenset({"poll", "ppoll"})
+EVENT_LOOP = EPOLL | POLL | {"pselect6", "select"}
 RECEIVE = READ | {"recvfrom", "recvmsg", "recvmmsg"}
 SEND = WRITE | {"sendto", "sendmsg", "sendmmsg"}
 SIGNAL = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})

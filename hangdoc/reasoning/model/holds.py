@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
-from hangdoc.phrases import duration
+from hangdoc.phrases import duration, minutes
 from hangdoc.snapshot import AwaitedFile, Holder, Process, PythonThread
 
 if TYPE_CHECKING:
@@ -327,6 +327,8 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     sends: bool = False
     serves: bool = False
     """It has accepted the connection: the other side is a client."""
+    timeout_seconds: float | None = None
+    """After which the rank itself gives up, from the beginning of its wait; None if it never does, or if nothing shows when."""
 
     @property
     def is_from_anybody(self) -> bool:
@@ -340,6 +342,8 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
         if self.peer is None and not self.holders:
             return "waiting on the network"
         who = " on ".join(part for part in (describe_holders(self.holders or ()), self.peer) if part)
+        if self.timeout_seconds is not None and self.timeout_seconds >= 1:
+            who = f"{who} (timeout {minutes(self.timeout_seconds)})"
         if self.sends:
             return f"sending data to {who}"
         if self.serves:

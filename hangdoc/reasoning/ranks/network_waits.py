@@ -17,6 +17,7 @@ from hangdoc.torch_facts import thread_names
 _AT_WORK_ON_REQUEST = 5.0
 """Seconds for which a request may be on its way through a server before its answer counts as missing."""
 _PASSES_FILES = "/multiprocessing/resource_sharer.py"
+_A_DAY = 86_400.0
 
 
 def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
@@ -43,9 +44,10 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         changes = next(filter(system_calls.tells_of, kernel.files), None)
         address = _name_source(changes) if changes is not None else describe_file(sockets[0])
         return Serves(address=address, what=what)
-    sends = waiter.call in system_calls.SEND
+    sends, timeout = waiter.call in system_calls.SEND, _find_timeout(kernel)
     if peer is None:
-        return OnNetwork.ended_by(holders, sends=sends, serves=any(file.accepted for file in sockets))
+        serves = any(file.accepted for file in sockets)
+        return OnNetwork.ended_by(holders, sends=sends, serves=serves, timeout_seconds=timeout)
     listening_at = {connection.local_port for connection in waiter.connections if connection.state == "LISTEN"}
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
     return OnNetwork.ended_by(
@@ -54,6 +56,7 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         silent_seconds=min(ages, default=None),
         sends=sends or peer.send_queue_bytes > 0,
         serves=peer.local_port in listening_at,
+        timeout_seconds=timeout,
     )
 
 
@@ -68,6 +71,13 @@ def _find_unanswered(listening: Connection, connections: Iterable[Connection]) -
     ]
     ages = [age for age in ages if age >= _AT_WORK_ON_REQUEST]
     return Unanswered(len(ages), max(ages), min(ages)) if ages else None
+
+
+def _find_timeout(kernel: KernelThread) -> float | None:
+    """Seconds after which a thread gives up at its only socket, as a socket of Python with a timeout does. That of an event loop
+    is its next timer. The greatest one that poll(2) takes is as good as none."""
+    seconds = kernel.timeout_seconds if kernel.syscall in system_calls.POLL and len(kernel.files) == 1 else None
+    return seconds if seconds is not None and seconds <= _A_DAY else None
 
 
 def may_serve_elsewhere(process: Process, thread: PythonThread) -> bool:

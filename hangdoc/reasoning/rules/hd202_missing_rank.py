@@ -66,11 +66,12 @@ the finding is an `info`, not an error.
 Any activity of the rank restarts the clock of the patience. If somebody gave the
 call a timeout above torch's 30 minutes, the patience is longer in the same
 proportion: 24 minutes for a timeout of a day. A rank that polls has five attempts,
-and at most 10 minutes. If another process of its job, or in its directory, sleeps
-(an exporter that writes a file every minute), it has two of these sleeps. One that
-works there may make the file, also if it belongs to another run. The evidence shows
-what ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), only
-a process that is as old as what is at the path may end the wait: the others did not
+and at most 10 minutes. A request with a timeout of its own has that time, and at most
+10 minutes too. If another process of its job, or in its directory, sleeps (an
+exporter that writes a file every minute), it has two of these sleeps. One that works
+there may make the file, also if it belongs to another run. The evidence shows what
+ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), only a
+process that is as old as what is at the path may end the wait: the others did not
 make it.
 
 ## References
@@ -466,7 +467,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
             what = "why nothing is taken from the queue" if in_queue else _TO_FIND[of]
             return f"Find out {what}: look at {describe_holders(holders)}."
         case OnNetwork(peer=peer) if peer is not None:
-            return f"Check the server at {peer}. Give the request a timeout."
+            limit = " Give the request a timeout." if kind.timeout_seconds is None else ""
+            return f"Check the server at {peer}.{limit}"
     return _say_where_to_look(blockage, kind, inside)
 
 

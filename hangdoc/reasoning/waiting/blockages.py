@@ -435,20 +435,27 @@ def _limit_by_timeout(run: Run, seconds: float) -> float:
     limit = next_timeout(unfinished_calls(run))
     if limit is None:
         return seconds
-    return min(seconds, max(limit.timeout_seconds - _WHILE_SECONDS, limit.timeout_seconds / 2))
+    return min(seconds, _shortly_before(limit.timeout_seconds))
+
+
+def _shortly_before(timeout: float) -> float:
+    """The age of a wait that is about to give up. An attempt that a program repeats never gets older than its timeout."""
+    return max(timeout - _WHILE_SECONDS, timeout / 2)
 
 
 def _time_for_attempts(blockage: Blockage) -> float:
     """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up. A process
-    of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait. In a cycle, no
-    attempt helps."""
+    of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait. A request has
+    the time that it was given: its server may be far away, or do nothing between two checks. In a cycle, no attempt helps."""
     if isinstance(blockage.kind, Cycle):
         return 0.0
     limit = _seconds_given(blockage)
     holds = [hold for alike in blockage.awaited if (hold := alike.first.hold) is not None]
     own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= limit]
     others = [enders.TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
-    return min(max(own + others, default=0.0), limit)
+    timeouts = (hold.timeout_seconds for hold in holds if isinstance(hold, OnNetwork))
+    requests = [_shortly_before(seconds) for seconds in timeouts if seconds is not None]
+    return min(max(own + others + requests, default=0.0), limit)
 
 
 def _seconds_given(blockage: Blockage) -> float:
