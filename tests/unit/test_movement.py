@@ -636,6 +636,14 @@ def test_a_process_of_the_job_that_sleeps_may_bring_what_a_rank_polls_for(second
     assert "it polls in the loop `while not os.path.exists(lock)`" in texts
 
 
+def test_a_process_that_sleeps_for_a_moment_gets_no_turns() -> None:
+    """A thread of Gloo in a rank of another run."""
+    looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
+    other = Holder(pid=9, name="python3", state="S", sleeps=(0.01,))
+    found = job(snapshot(replace(polling(0, looks), others_asleep=(other,)), in_loop(1, 4)))
+    assert "at a time" not in str(found.findings)
+
+
 @pytest.mark.parametrize(
     ("path", "commands"),
     [("'/data/my vocab.json'", ("ls -l '/data/my vocab.json'",)), ("'vocab.json'", ("py-spy dump --pid 100",))],

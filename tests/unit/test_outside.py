@@ -415,6 +415,18 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("name", ["gloo_tcp_loop", "exporter"])
+def test_a_thread_of_gloo_does_not_sleep_for_others(name: str, tmp_path: Path) -> None:
+    """A rank of another run, in the same directory, waits in a collective."""
+    waits = f"import select; open('/proc/self/comm', 'w').write({name!r}); select.epoll().poll(99)"
+    sleeps = child("import time; time.sleep(99)", cwd=tmp_path)
+    with child(waits, cwd=tmp_path) as other, sleeps as rank:
+        waits_in(other.pid, "epoll_wait")
+        found = processes_at_work.asleep(PROC, rank.pid, frozenset(), for_files=True)
+    assert [(one.pid, one.sleeps) for one in found] == ([] if name == "gloo_tcp_loop" else [(other.pid, (99.0,))])
+
+
+@pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize("left_over", [True, False])
 def test_who_started_after_a_lock_was_made_does_not_remove_it(left_over: bool, tmp_path: Path) -> None:
     """`while os.path.exists(lock)`, beside another job in the same directory."""

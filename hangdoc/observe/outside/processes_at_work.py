@@ -18,7 +18,7 @@ from hangdoc.observe.memory.maps import is_python
 from hangdoc.observe.outside import peers, receivers
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import Holder
-from hangdoc.torch_facts import serving
+from hangdoc.torch_facts import serving, thread_names
 
 _SAMPLE_SECONDS = 0.5
 _MAX_SAMPLE_SECONDS = 3.0
@@ -421,8 +421,9 @@ def _read_sleeps(
     of_run: bool = False,
 ) -> tuple[float, ...]:
     """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
-    up. `since`: as for `judged`. `related`: it shares what was made for both, so its main thread waits for its own time, and not
-    for requests of anybody. `of_run`: its main thread may wait in a call of torch, whose timeout is the end of the run."""
+    up, and a thread of torch's backends only serves torch. `since`: as for `judged`. `related`: it shares what was made for both,
+    so its main thread waits for its own time, and not for requests of anybody. `of_run`: its main thread may wait in a call of
+    torch, whose timeout is the end of the run."""
     scheduler = SchedulerClocks(proc)
     table = read_table(proc, period)
     durations = []
@@ -431,6 +432,8 @@ def _read_sleeps(
             continue
         threads = clocks.threads_of(proc, member)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
+            if thread_names.is_of_library(reading.name):
+                continue
             try:
                 is_main = tid == pid
                 asked = None if of_run and is_main else since

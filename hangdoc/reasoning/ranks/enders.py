@@ -44,6 +44,8 @@ from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
 
 TURNS_OF_OTHERS = 2
 """Sleeps that a process of the job gets to end a wait."""
+_LEAST_TURN = 1.0
+"""Seconds. Nobody waits longer for one that sleeps less: it is at work, or it waits for something else."""
 _AT_ONCE = 0.1
 """Seconds between the first and the last thread that an observer continues."""
 _BY_THREADS = (Elsewhere, ReadsPipe)
@@ -267,7 +269,7 @@ def _add_sleeps(waiter: Waiter, wait: ThreadWait, enders: Iterable[Ender]) -> Th
         (seconds, sleeper)
         for sleeper in waiter.process.others_asleep
         for seconds in sleeper.sleeps
-        if seconds <= SHORTEST_TIMEOUT
+        if _LEAST_TURN <= seconds <= SHORTEST_TIMEOUT
     ]
     if isinstance(hold, Asleep) and hold.polls and job:
         seconds, sleeper = max(job, key=lambda sleep: sleep[0])
