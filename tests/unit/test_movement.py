@@ -178,6 +178,31 @@ def test_a_rank_that_polls_seldom_has_a_few_attempts(
     assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("line", "age", "sleeps"),
+    [
+        (42, 86.0, True),
+        (42, 300.0, False),  # it has slept before, since its last call
+        (30, 86.0, False),  # it made its last call before the loop
+    ],
+)
+def test_the_first_sleep_after_a_call_of_its_loop_is_no_attempt(line: int, age: float, sleeps: bool) -> None:
+    """A pause once per cycle of training."""
+    process = polling(1, Loop(line=40, end_line=60, header="while True"))
+    assert isinstance(process.clocks, Clocks) and isinstance(process.stack, Stack)
+    main, *others = process.clocks.threads
+    main = replace(main, sleep_seconds=65.0, whole_sleep_seconds=150.0, idle_seconds=85.0)
+    called = replace(process.stack.threads[0].frames[0], line=line)
+    made = Recorded(seq=4, op="all_reduce", age_seconds=age, timeout_seconds=1800.0, frames=(called,))
+    record = FlightRecorder(
+        source="memory", age_seconds=0.0, groups=(RecordedGroup(name="0", issued=4, completed=made),)
+    )
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)), recorder=record)
+    (finding, *_) = job(snapshot(rank(0, *c10d("barrier"), train(15)), process, silence=85.0)).findings
+    assert ("sleeping for another 1 min 5 s" in finding.summary) is sleeps
+    assert ("polling every 2 min 30 s" in finding.summary) is not sleeps
+
+
 @pytest.mark.parametrize(("timeout", "verdict"), [(1800.0, "hung"), (108_000.0, "waiting")])
 def test_a_chosen_timeout_gives_the_attempts_of_an_awaited_rank_more_time(timeout: float, verdict: str) -> None:
     """As for a service that trains once a night. 1800 s is a default of torch."""

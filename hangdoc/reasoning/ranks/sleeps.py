@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hangdoc.phrases import duration
 from hangdoc.program import around, ends_at_a_time, seconds_left, tests_files
 from hangdoc.reasoning.evidence import kernel as system_calls
-from hangdoc.reasoning.evidence.records import shortest_timeout
+from hangdoc.reasoning.evidence.records import last_call, shortest_timeout
 from hangdoc.reasoning.evidence.stack import innermost_user_frame, user_frames
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.ranks.counters import has_end, read_float
@@ -35,7 +35,7 @@ class HostClocks(NamedTuple):
 
 def describe_sleep(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     """A sleep of a thread. A single one ends by itself, if that is before the ranks that wait give up."""
-    polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
+    polls, seconds = _polls(process, thread, kernel), kernel.sleep_seconds if kernel is not None else None
     short = not polls and seconds is not None and seconds <= shortest_timeout(process)
     return Asleep(
         polls=polls, seconds=seconds, period=seconds_of_sleep(kernel), ends="by-itself" if short else "unknown"
@@ -82,7 +82,7 @@ def find_timed_wait(process: Process, thread: PythonThread, kernel: KernelThread
     ):
         return Asleep(seconds=left, period=whole)
     if kernel.syscall in system_calls.SIGNAL or (kernel.syscall == system_calls.FUTEX and _waits_for_an_event(thread)):
-        polls = _polls(thread, kernel)
+        polls = _polls(process, thread, kernel)
         return Asleep(polls=polls, seconds=left, period=whole)
     return None
 
@@ -132,15 +132,35 @@ def _is_timer(thread: PythonThread) -> bool:
     return functions[:3] == ["wait", "wait", "run"]
 
 
-def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
+def _polls(process: Process, thread: PythonThread, kernel: KernelThread | None) -> bool:
     """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
     same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data. Whether
-    a time is over is no such condition: nothing else is waited for."""
+    a time is over is no such condition: nothing else is waited for. Nor is it one of many if the loop has just made a call."""
     loop = _find_loop(thread)
     timed = loop is not None and ends_at_a_time(loop[1])
     if kernel is not None and _woke_often(kernel):
         return not (timed and loop is not None and _is_innermost(thread, loop[0]))
-    return loop is not None and not timed and (loop[1].header.startswith("while") or not has_end(loop[1]))
+    if loop is None or timed or _follows_call(process, loop, kernel):
+        return False
+    return loop[1].header.startswith("while") or not has_end(loop[1])
+
+
+def _follows_call(process: Process, loop: tuple[Frame, Loop], kernel: KernelThread | None) -> bool:
+    """Whether a sleep is the first one since a loop has made its last call, by torch's record: a second one of that length had no
+    time."""
+    whole, slept = seconds_of_sleep(kernel), kernel.idle_seconds if kernel is not None else None
+    if whole is None or slept is None:
+        return False
+    call, (frame, around_it) = last_call(process, None), loop
+    return (
+        call is not None
+        and call.age_seconds - slept < whole
+        and any(
+            (each.file, each.function) == (frame.file, frame.function)
+            and around_it.line <= each.line <= around_it.end_line
+            for each in call.frames
+        )
+    )
 
 
 def find_work_between_sleeps(
