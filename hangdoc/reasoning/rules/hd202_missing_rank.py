@@ -251,7 +251,7 @@ def _progress(rank: Rank, kind: Hold, age_seconds: float) -> str:
     """How much of its CPU a rank used, whether its counters changed, and why it is in its state. Where it has run since the wait
     began, an observer may have woken it: since when it rests shows nothing."""
     why = rank.why if rank.why != words.doing(rank) else ""
-    cpu = f"{rank.cpu_percent:.0f}% CPU" if rank.cpu_percent is not None and "core" not in why else ""
+    cpu = words.cpu(rank, why)
     idle = rank.idle_seconds or 0.0
     who = "it" if (rank.cpu_percent or 0.0) < _OTHERS_PERCENT else "the thread at this line"
     still = (

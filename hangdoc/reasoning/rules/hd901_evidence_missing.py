@@ -127,8 +127,7 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 def _describe_clocks(rank: Rank) -> str:
     """What is known of a rank without a stack."""
-    cpu = f"{rank.cpu_percent:.0f}% CPU; " if rank.cpu_percent is not None and "CPU" not in rank.why else ""
-    return cpu + rank.why
+    return "; ".join(filter(None, (words.cpu(rank, rank.why), rank.why)))
 
 
 def _group_alike(lines: Iterable[tuple[int, str, str]]) -> list[Evidence]:

@@ -355,6 +355,12 @@ def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
     return list(outermost.values())
 
 
+def cpu(rank: Rank, why: str) -> str:
+    """`18% CPU`: what a whole rank used, where `why` does not say already what its thread did; else empty."""
+    is_told = "CPU" in why or "core" in why
+    return f"{rank.cpu_percent:.0f}% CPU" if rank.cpu_percent is not None and not is_told else ""
+
+
 def stack_evidence(rank: Rank) -> Evidence:
     """What the stack of one rank shows, or its record if the stack was not read."""
     return Evidence(rank.rank, probe_of(rank), doing_at(rank) + _thread_at(rank))
