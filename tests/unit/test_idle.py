@@ -185,6 +185,11 @@ def test_who_polls_while_the_others_wait_for_what_it_hands_out_may_be_idle(
         (finding,) = job.findings
         assert (finding.code, finding.severity, finding.confidence) == ("HD602", "info", 0.6)
         assert finding.summary.startswith("idle, or waiting for what never comes: rank 0 is polling")
+        assert finding.remedy is not None
+        assert finding.remedy.startswith(
+            "Nothing, if what is missing is a request, or if the next attempt may succeed. "
+        )
+        assert finding.remedy.endswith("the loop at its line shows what must come.")
 
 
 def asks(number: int, *server: Holder, pid: int = 77) -> Process:

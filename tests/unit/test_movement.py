@@ -200,7 +200,7 @@ def test_the_first_sleep_after_a_call_of_its_loop_is_no_attempt(line: int, age: 
     process = replace(process, clocks=replace(process.clocks, threads=(main, *others)), recorder=record)
     (finding, *_) = job(snapshot(rank(0, *c10d("barrier"), train(15)), process, silence=85.0)).findings
     assert ("sleeping for another 1 min 5 s" in finding.summary) is sleeps
-    assert ("polling every 2 min 30 s" in finding.summary) is not sleeps
+    assert ("polling (asleep for 2 min 30 s between attempts)" in finding.summary) is not sleeps
 
 
 @pytest.mark.parametrize(("timeout", "verdict"), [(1800.0, "hung"), (108_000.0, "waiting")])

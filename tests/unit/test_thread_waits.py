@@ -323,9 +323,7 @@ def test_a_rank_whose_child_polls_polls() -> None:
     assert not isinstance(wait_of(owner, watcher, grandchild).hold, Asleep)
     assert isinstance(found.hold, Asleep)
     assert (found.state, found.hold.polls, found.hold.period) == ("waiting-child", True, 2.0)
-    assert (
-        found.why == "waiting for its child process (pid 200), which is polling every 2.0 s (asleep between attempts)"
-    )
+    assert found.why == "waiting for its child process (pid 200), which is polling (asleep for 2.0 s between attempts)"
 
 
 def test_a_pipe_of_another_process_is_no_wait_for_a_child() -> None:

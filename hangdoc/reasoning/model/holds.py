@@ -311,8 +311,9 @@ class Asleep(Hold, frozen=True, kw_only=True):
         if self.polls:
             # The time slept is read a moment before the time left, so their sum is a little short.
             period = self.period if self.period is None or self.period < 10 else math.ceil(self.period)
-            often = f" every {duration(period)}" if period is not None and period >= 1 else ""
-            return f"polling{often} (asleep between attempts)"
+            # The next sleep may be longer, as in a retry that waits twice as long each time.
+            now = f" for {duration(period)}" if period is not None and period >= 1 else ""
+            return f"polling (asleep{now} between attempts)"
         return "sleeping" if self.seconds is None else f"sleeping for another {duration(self.seconds)}"
 
 

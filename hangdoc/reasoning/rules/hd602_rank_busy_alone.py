@@ -72,7 +72,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.holds import GetsRequests, Serves, Unanswered, Works
+from hangdoc.reasoning.model.holds import Asleep, GetsRequests, Serves, Unanswered, Works
 from hangdoc.reasoning.model.kinds import Idle
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.movement import CHILDREN_BUSY, describe_children
@@ -92,6 +92,7 @@ _AT_LOCK = (
 )
 _THREAD_ENDED = "the thread that should answer them may have ended by an exception, or wait for something."
 _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
+_IF_FOR_ANYTHING_ELSE = "If it polls for anything else, the loop at its line shows what must come."
 
 
 @about(Works)
@@ -141,8 +142,10 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     )
     if lock is not None:
         meanwhile.append(Evidence(None, "stack", f"a thread of pid {lock.pid} waits for a lock: {lock.what}"))
-    remedy = f"Nothing{'' if sure else ', if what is missing is a request'}. {_describe_timeout(run)}"
-    remedy += _IF_TASKS_TAKE_LONG if tasks else _IF_ON_ITS_WAY
+    polls = not sure and bool(holds) and isinstance(holds[0], Asleep)
+    unless = "" if sure else ", if what is missing is a request"
+    remedy = f"Nothing{unless}{', or if the next attempt may succeed' if polls else ''}. {_describe_timeout(run)}"
+    remedy += _IF_TASKS_TAKE_LONG if tasks else _IF_FOR_ANYTHING_ELSE if polls else _IF_ON_ITS_WAY
     if lock is not None and lock.sure:
         remedy = f"Look at the threads of pid {lock.pid}: some of them wait for a lock that none of them releases."
     commands: tuple[next_steps.Command, ...] | None = () if sure else None
@@ -177,4 +180,4 @@ def _describe_timeout(run: Run) -> str:
     """What to do if torch ends an idle server."""
     if next_timeout(unfinished_calls(run)) is None:
         return ""
-    return "Torch ends the run if no request comes before its timeout: raise that of the process group. "
+    return "Torch ends the run if nothing comes before its timeout: raise that of the process group. "
