@@ -16,7 +16,7 @@ from hangdoc.render import words
 from hangdoc.render.console import print_blocks
 
 Programs = Mapping[str, str]
-"""By the name of a program: what the reader types to start it (`hangdoc.typed_programs`)."""
+"""By the name of a program, also after `sudo`: what the reader types to start it (`hangdoc.typed_programs`)."""
 _HANGDOC = "hangdoc"
 _FIRST_WORD = regex(r"^((?:sudo )?)(\S+)")
 _EVIDENCE_SHOWN = 6
@@ -191,7 +191,7 @@ def facts(
 
 def as_typed(command: str, programs: Programs) -> str:
     """A command of a finding with what a person types for its program (`programs`: as for `report`)."""
-    return _FIRST_WORD.sub(lambda word: f"{word[1]}{programs.get(word[2], word[2])}", command)
+    return _FIRST_WORD.sub(lambda word: programs.get(word[0]) or f"{word[1]}{programs.get(word[2], word[2])}", command)
 
 
 class _FirstThatFits:

@@ -27,7 +27,7 @@ from hangdoc.observe.kernel.process_table import is_hangdoc
 from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.console import record_console
-from hangdoc.render.text import report
+from hangdoc.render.text import as_typed, report
 from hangdoc.typed_programs import typed_programs
 from scripts.portable.build import HERE, MACHINES, assemble, merge
 from tests import pythons
@@ -521,16 +521,24 @@ def test_what_the_file_does_not_contain(
         command([], standalone_mode=False)
 
 
-@pytest.mark.parametrize(("on_path", "typed"), [(True, "hangdoc"), (False, "'/x y/hangdoc'")])
+@pytest.mark.parametrize("on_path", [True, False])
 def test_what_a_person_types_to_start_hangdoc_again(
-    on_path: bool, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = tmp_path / "hangdoc"
     command.touch(0o755)
     monkeypatch.setattr("sys.argv", [str(command) if on_path else "/x y/hangdoc"])
     monkeypatch.setenv("PATH", str(tmp_path) if on_path else "/nowhere")
     monkeypatch.setattr("hangdoc.typed_programs.executable", lambda: "/venv/bin/py-spy")
-    assert typed_programs() == {"hangdoc": typed, "py-spy": "/venv/bin/py-spy"}
+    path = str(command) if on_path else "'/x y/hangdoc'"
+    typed = typed_programs()
+    assert typed == {
+        "hangdoc": "hangdoc" if on_path else path,
+        "sudo hangdoc": f"sudo {path}",  # sudo does not search a virtual environment
+        "py-spy": "/venv/bin/py-spy",
+    }
+    assert as_typed("sudo hangdoc diagnose --pid 7", typed) == f"sudo {path} diagnose --pid 7"
+    assert as_typed("sudo cat /proc/7/stack", typed) == "sudo cat /proc/7/stack"
 
 
 def test_a_program_that_is_gone_still_has_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
