@@ -816,3 +816,11 @@ def test_what_all_ranks_wait_for_is_shown_also_if_it_ends_by_itself() -> None:
     assert finding.summary.startswith("ranks 0-1 are waiting for a child process at ")
     assert "sleeps for 4.0 s and then continues" in str(finding.evidence)
     assert "child process 300 is at " in str(finding.evidence)
+
+
+@pytest.mark.parametrize(("seconds", "codes"), [(0.01, []), (30.0, ["HD202"])])
+def test_a_nap_does_not_explain_why_no_rank_makes_progress(seconds: float, codes: list[str]) -> None:
+    """A dataset that sleeps for 10 ms after each sample is slow."""
+    kernel = {"syscall": "clock_nanosleep", "sleep_seconds": seconds, "whole_sleep_seconds": seconds, "timed": True}
+    (job,) = diagnose(snapshot(*(rank(number, frame("read", 9), kernel=dict(kernel)) for number in range(2)))).jobs
+    assert (job.verdict, [finding.code for finding in job.findings]) == ("waiting", codes)

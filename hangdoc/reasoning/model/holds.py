@@ -314,7 +314,8 @@ class Asleep(Hold, frozen=True, kw_only=True):
             # The next sleep may be longer, as in a retry that waits twice as long each time.
             now = f" for {duration(period)}" if period is not None and period >= 1 else ""
             return f"polling (asleep{now} between attempts)"
-        return "sleeping" if self.seconds is None else f"sleeping for another {duration(self.seconds)}"
+        left = f" for another {duration(self.seconds)}" if self.seconds is not None and self.seconds >= 0.1 else ""
+        return f"sleeping{left}"
 
 
 class OnNetwork(ForOthers, frozen=True, kw_only=True):

@@ -560,9 +560,14 @@ def is_idle(run: Run) -> bool:
     return is_quiet(run) and not any(_ends_by_itself(rank.hold) and rank.cpu_percent is not None for rank in run.living)
 
 
+_NAP_SECONDS = 1.0
+"""A shorter sleep is part of slow work: the rank goes on at once."""
+
+
 def explains_standstill(hold: Hold) -> bool:
     """Whether it explains why a rank of a quiet run makes no progress."""
-    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep | Elsewhere) and hold.ends == "by-itself")
+    nap = isinstance(hold, Asleep) and hold.seconds is not None and hold.seconds < _NAP_SECONDS and not hold.polls
+    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep | Elsewhere) and hold.ends == "by-itself" and not nap)
 
 
 def _is_blocked(rank: Rank) -> bool:
