@@ -1,5 +1,6 @@
 """Which thread holds the lock that others wait for, by the `with` blocks in which the threads are."""
 
+import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
@@ -181,3 +182,13 @@ def test_a_thread_that_needs_a_module_whose_import_waits_for_the_end_of_the_thre
     assert (finding.remedy or "").startswith("While a module is imported")
     other = job(with_threads(warms, main=importing("other")))
     assert "holds" not in other.findings[0].summary
+
+
+@pytest.mark.parametrize(("lines", "each_other"), [((46, 46), False), ((46, 58), True)])
+def test_threads_at_one_line_wait_for_one_lock(lines: tuple[int, int], each_other: bool) -> None:
+    """A handler that failed did not release it: nobody holds it, and two more wait for it."""
+    handlers = [(method("Handler.do_POST", line, "lock.acquire()"),) for line in lines]
+    finding = job(with_threads(*handlers, main=(method("Handler.do_GET", lines[0], "lock.acquire()"),))).findings[0]
+    assert finding.code == "HD304"
+    assert ("waiting for each other's locks" in finding.summary) == each_other
+    assert ("no thread releases the lock" in finding.summary) != each_other

@@ -155,10 +155,10 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
         if not held.waits:
             what = f"thread {name} holds {held.name} {_describe_line(holder)}"
             return AtLock(what=what, fault="unreleased", certainty=0.85, threads=lines)
-    if len(waiting) > 1:
+    proved = held is not None and held.in_cycle
+    if proved or len({(frame.file, frame.line) for _, frame in waiting}) > 1:  # at one line, they wait for one lock
         names = " and ".join(f"{name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])
         # Where the source does not show who holds which lock, different lines mean different locks.
-        proved = held is not None and held.in_cycle
         crosswise = len({frame.source for _, frame in waiting}) > 1 and others_are_idle(
             process, {waiter.tid for waiter, _ in waiting}
         )
