@@ -130,23 +130,24 @@ def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:
     by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
     doubt = call_words.doubt(run, ranks) if by_lines else None
     calls = (*call_words.evidence(run, ranks), *([doubt] if doubt is not None else ()))
+    culprits = blockage.blamed if draft.culprits is None else draft.culprits
     return replace(
         draft,
         confidence=draft.confidence if doubt is None else min(_DOUBTED, draft.confidence),
         severity=draft.severity or blockage.severity,
-        culprits=blockage.blamed if draft.culprits is None else draft.culprits,
+        culprits=culprits,
         victims=blockage.victims if draft.victims is None else draft.victims,
         summary=draft.summary + _still_young(blockage),
         evidence=(*calls, *draft.evidence, *call_words.card_evidence(run, ranks)),
         remedy=_remedy(blockage, draft),
-        commands=_look_at(run, blockage) if draft.commands is None else draft.commands,
+        commands=_look_at(run, blockage, culprits) if draft.commands is None else draft.commands,
     )
 
 
-def _look_at(run: Run, blockage: Blockage) -> Iterable[Command]:
+def _look_at(run: Run, blockage: Blockage, culprits: Iterable[int]) -> Iterable[Command]:
     """The command that shows the stack of the first culprit, or else of the first rank that others wait for."""
-    culprits = [run.ranks[number] for number in blockage.culprits if number in run.ranks]
-    return next(map(look_again, culprits or [awaited.first for awaited in blockage.awaited]), ())
+    blamed = [run.ranks[number] for number in culprits if number in run.ranks]
+    return next(map(look_again, blamed or [awaited.first for awaited in blockage.awaited]), ())
 
 
 def _remedy(blockage: Blockage, draft: Draft) -> str:
