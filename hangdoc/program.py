@@ -21,6 +21,8 @@ _TESTS_FILES = regex(
 )
 _TESTS_PATH = frozenset({"exists", "lexists", "isfile", "isdir"})
 """Functions of os.path that tell whether something is at a path."""
+_PATH_MODULES = frozenset({"", "os.path", "path", "osp"})
+"""What people call os.path."""
 _CLOCK = regex(r"(time\.)?(monotonic|time|perf_counter)(_ns)?|(datetime\.){0,2}(now|utcnow)")
 """Functions of Python that tell the time."""
 _ASKS_STORE = frozenset({"add", "check", "get", "num_keys"})
@@ -61,8 +63,9 @@ def path_that_must_go(loop: Loop) -> str | None:
         case _:
             return None
     match test:
-        case ast.Call(func=ast.Attribute(attr=function) | ast.Name(id=function), args=[ast.Name(id=name)], keywords=[]):
-            return name if function in _TESTS_PATH else None
+        case ast.Call(func=function, args=[ast.Name(id=name)], keywords=[]):
+            module, _, asks = (unparsed(function) or "").rpartition(".")
+            return name if asks in _TESTS_PATH and module in _PATH_MODULES else None
     return None
 
 

@@ -248,7 +248,7 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """The first few holders of the other end of a pipe or a connection on this host, or of the lock that the call waits
     for; those at work come first. None if not searched, or if none was found and some processes could not be seen."""
     changed_seconds_ago: float | None = None
-    """When a path that is `in-the-way` was made or changed (`st_mtime`)."""
+    """When a path that is `in-the-way`, or the link there, was made, changed or renamed (`st_mtime`, `st_ctime`)."""
 
 
 class Arrival(Value, frozen=True, kw_only=True):

@@ -54,6 +54,7 @@ _TP, _PP, lower, _OTHER = GroupCoordinator("tp:0", half, world), None, GroupCoor
 _EP = GroupCoordinator("ep:0", half, 7)
 many = {f"name{n}": n for n in range(3000)}
 for n in range(0, 3000, 7): del many[f"name{n}"]
+nothing = {}
 mixed = {1: 2, (): 3, "é": 4, **many}
 _pg_names = {world: "0", half: "half"}
 _pg_group_ranks = {world: {0: 0, 1: 1, 2: 2}, half: {2: 0, 0: 1}}
@@ -116,6 +117,22 @@ def test_names_in_a_large_dict_are_found_by_their_hash(memory: Memory, table: st
         names = [f"name{number}" for number in range(first, first + 100)]
         assert memory.find_named(address, names) == {name: every[name] for name in names if name in every}
     assert max(reads) < 256  # not the whole table
+
+
+def test_the_keys_of_all_empty_dicts_have_a_form_of_their_own(memory: Memory) -> None:
+    """Since 3.14, they have room for more indices than they have slots (Objects/dictobject.c)."""
+    if memory.layout.wide_keys:
+        pytest.skip("its empty dicts have no keys of their own")
+    address = main_of(memory)["nothing"]
+    at = memory.word(address + 32)
+    plain = memory.read
+
+    def read(start: int, size: int) -> bytes:
+        raw = plain(start, size)
+        return raw[:8] + b"\x00\x03" + raw[10:] if start == at and size == 32 else raw
+
+    memory.read = read  # type: ignore[method-assign]
+    assert list(memory.items(address)) == []
 
 
 def test_a_hash_that_does_not_come_out_is_not_used(memory: Memory) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
 from hangdoc.observe.outside import awaited_processes, lock_files, peers, processes_at_work, ray_tasks, receivers
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import Clocks, Holder, KernelThread, Loop, PythonThread, Stack
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, Loop, PythonThread, Stack
 from tests.unit.builders import frame, local, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
 
@@ -415,40 +415,90 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize("name", ["gloo_tcp_loop", "exporter"])
-def test_a_thread_of_gloo_does_not_sleep_for_others(name: str, tmp_path: Path) -> None:
-    """A rank of another run, in the same directory, waits in a collective."""
-    waits = f"import select; open('/proc/self/comm', 'w').write({name!r}); select.epoll().poll(99)"
-    sleeps = child("import time; time.sleep(99)", cwd=tmp_path)
-    with child(waits, cwd=tmp_path) as other, sleeps as rank:
+@pytest.mark.parametrize(("name", "main", "sleeps"), [
+    ("gloo_tcp_loop", False, False), ("exporter", False, True), ("pt_thread_pool", False, True), ("pt_gloo.sh", True, True),
+])  # fmt: skip
+def test_a_thread_of_gloo_does_not_sleep_for_others(name: str, main: bool, sleeps: bool, tmp_path: Path) -> None:
+    """A rank of another run, in the same directory, waits in a collective. A main thread has the name of its program."""
+    waits = f"def wait(): open('/proc/thread-self/comm', 'w').write({name!r}); select.epoll().poll(99)"
+    where = "wait()" if main else "threading.Thread(target=wait).start(); select.epoll().poll()"
+    program = f"import select, threading\n{waits}\n{where}"
+    with child(program, cwd=tmp_path) as other, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
         waits_in(other.pid, "epoll_wait")
         found = processes_at_work.asleep(PROC, rank.pid, frozenset(), for_files=True)
-    assert [(one.pid, one.sleeps) for one in found] == ([] if name == "gloo_tcp_loop" else [(other.pid, (99.0,))])
+    assert [(one.pid, one.sleeps) for one in found] == ([(other.pid, (99.0,))] if sleeps else [])
+
+
+POLLS = Loop(line=3, end_line=9, header="while os.path.exists(LOCK)")
+
+
+def in_the_way(rank: subprocess.Popen[bytes], *frames: Frame) -> tuple[AwaitedFile | None, Stack]:
+    """The path whose end a process polls for with a variable of its main module, and the stack that shows that."""
+    main = PythonThread(tid=rank.pid, name="MainThread", active=False, owns_gil=False, frames=frames)
+    waits = Stack(at_seconds=0.0, threads=(main,))
+    ticks, module = PROC.stat(str(rank.pid)).start_ticks, (local("LOCK", "'prepare.lock'"),)
+    return lock_files.polled(PROC, rank.pid, ticks, waits, asleep(rank.pid), module), waits
 
 
 @pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize("left_over", [True, False])
-def test_who_started_after_a_lock_was_made_does_not_remove_it(left_over: bool, tmp_path: Path) -> None:
-    """`while os.path.exists(lock)`, beside another job in the same directory."""
+@pytest.mark.parametrize(("left_over", "launched"), [(True, True), (True, False), (False, True)])
+def test_a_run_that_started_after_a_lock_was_made_does_not_remove_it(
+    left_over: bool, launched: bool, tmp_path: Path
+) -> None:
+    """`while os.path.exists(lock)`, beside another run in the same directory, or a process that may consume the file."""
     lock = tmp_path / "prepare.lock"
-    lock.touch()
     if left_over:
-        os.utime(lock, (time.time() - 3600,) * 2)
-    polls = Loop(line=3, end_line=9, header="while os.path.exists(LOCK)")
-    frames = (frame("wait_for", 7, loops=(polls,)),)
-    with child("while True: pass", cwd=tmp_path) as other, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
-        ticks = PROC.stat(str(rank.pid)).start_ticks
-        main = PythonThread(tid=rank.pid, name="MainThread", active=False, owns_gil=False, frames=frames)
-        waits = Stack(at_seconds=0.0, threads=(main,))
-        module = (local("LOCK", "'prepare.lock'"),)
-        polled = lock_files.polled(PROC, rank.pid, ticks, waits, asleep(rank.pid), module)
-        assert polled is not None
-        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), waits, frozenset(), polled)
-        lock.unlink()
-        assert lock_files.polled(PROC, rank.pid, ticks, waits, asleep(rank.pid), module) is None
-    assert (polled.kind, polled.name) == ("in-the-way", str(lock))
-    assert polled.changed_seconds_ago == pytest.approx(3600 if left_over else 0, abs=20)
-    assert [one.pid for one in found] == ([] if left_over else [other.pid])
+        lock.touch()
+        time.sleep(2.5)  # more than the two clocks may differ by
+    program = tmp_path / ("torchrun" if launched else "consume")
+    program.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])")
+    words = [sys.executable, str(program), *(["--nproc-per-node", "2", "train.py"] if launched else [])]
+    with subprocess.Popen(words, cwd=tmp_path, start_new_session=True) as other:
+        try:
+            while not (works := _busy_below(other.pid)):
+                time.sleep(0.02)
+            lock.touch() if not left_over else None
+            with child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+                main = frame("<module>", 7, loops=(POLLS,))
+                polled, waits = in_the_way(rank, main)
+                assert polled is not None
+                assert (polled.kind, polled.name) == ("in-the-way", str(lock))
+                found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), waits, frozenset(), polled)
+                lock.unlink()
+                assert in_the_way(rank, main)[0] is None
+        finally:
+            os.killpg(other.pid, signal.SIGKILL)
+    shown = [one.pid for one in found if one.works and one.pid in works]
+    assert shown == ([] if left_over and launched else works)
+
+
+@pytest.mark.parametrize("how", ["touch", "rename", "link"])
+def test_a_path_is_as_old_as_the_last_change_of_it(how: str, tmp_path: Path) -> None:
+    """A file that takes the place of the lock keeps its own time, and so does what a link leads to."""
+    lock, source = tmp_path / "prepare.lock", tmp_path / "source"
+    with child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+        source.touch()
+        os.utime(source, (time.time() - 3600,) * 2)
+        if how == "touch":
+            lock.touch()
+        elif how == "rename":
+            source.rename(lock)
+        else:
+            lock.symlink_to(source)
+        polled, _ = in_the_way(rank, frame("<module>", 7, loops=(POLLS,)))
+    assert polled is not None
+    assert polled.changed_seconds_ago is not None
+    assert polled.changed_seconds_ago < 60
+
+
+def test_a_variable_of_the_main_module_is_not_one_of_another_module(tmp_path: Path) -> None:
+    (tmp_path / "prepare.lock").touch()
+    main = frame("<module>", 3)
+    with child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+        other, _ = in_the_way(rank, frame("wait", 7, "/home/me/cache.py", loops=(POLLS,)), main)
+        own, _ = in_the_way(rank, frame("wait", 7, loops=(POLLS,)), main)
+    assert other is None
+    assert own is not None
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -193,6 +193,7 @@ def test_a_loop_that_only_a_store_ends(header: str, conditions: tuple[str, ...],
         ("while True", ("not os.path.exists(lock)", "tries > 9"), None),
         ("while os.path.exists(folder + name)", (), None),
         ("while os.path.getsize(lock)", (), None),
+        ("while client.exists(lock)", (), None),
         ("for _ in range(9)", ("not os.path.exists(lock)",), None),
     ],
 )

@@ -290,16 +290,19 @@ class Memory:
             header, stride, skip = 40, 24, 8
             width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4
             well_formed = 1 <= size <= 1 << 28 and count <= size
+            index_bytes = size * width
         else:
             raw = self.read(address, 32)
             log_size, log_bytes, kind, count = raw[8], raw[9], raw[10], int.from_bytes(raw[24:32], "little")
             header, stride, skip = 32, *((24, 8) if kind == 0 else (16, 0))  # 0: any keys, 1 and 2: str alone
-            well_formed = kind <= 2 and log_bytes <= 30 and 0 <= log_bytes - log_size <= 2
+            # The keys of all empty dicts have one slot, and room for eight since 3.14.
+            well_formed = kind <= 2 and log_bytes <= 30 and (0 <= log_bytes - log_size <= 2 or log_size == 0)
             size, width = 1 << min(log_size, 30), 1 << min(max(0, log_bytes - log_size), 2)
+            index_bytes = 1 << min(log_bytes, 31)
         if not well_formed or count > _MAX_ENTRIES:
             raise Unreadable("not a dict of a known form")
         indices = address + header
-        return Keys(count, indices + size * width, stride, skip, indices, size, width)
+        return Keys(count, indices + index_bytes, stride, skip, indices, size, width)
 
     def named_items(
         self, address: int, lengths: Container[int] | None = None, among: int = _MAX_ENTRIES

@@ -6,11 +6,12 @@ process has locked (SQLite).
 
 import ast
 import contextlib
+import os
 import posixpath
 import time
 from itertools import pairwise
 
-from hangdoc.observe.access.process_files import files_of
+from hangdoc.observe.access.process_files import Root, files_of
 from hangdoc.observe.kernel import awaited_files, file_holders, system_calls
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import around, path_that_must_go
@@ -23,7 +24,7 @@ def polled(
     proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks, variables: tuple[Local, ...] = ()
 ) -> AwaitedFile | None:
     """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock; or
-    a path whose end it polls for. `variables`: those of its module."""
+    a path whose end it polls for. `variables`: those of its main module."""
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if kernel is None or kernel.syscall not in system_calls.SLEEPS:
         return None
@@ -50,7 +51,11 @@ def _find_in_the_way(
     frame = next((frame for frame in frames if not frame.library), None)
     loops = around(frame) if frame is not None else []
     name = path_that_must_go(loops[-1]) if loops else None
-    value = _value_of((*frame.locals, *variables), name) if frame is not None and name is not None else None
+    if frame is None or name is None:
+        return None
+    main = next((each for each in reversed(frames) if not each.library), frame)
+    of_module = variables if main.function == "<module>" and main.file == frame.file else ()
+    value = _value_of((*frame.locals, *of_module), name)
     if not value:
         return None
     try:
@@ -58,10 +63,20 @@ def _find_in_the_way(
         if awaited_files.at_path(proc, pid, path).mount is not None:  # the server may not answer
             return None
         with files_of(proc, pid, start_ticks) as own:
-            changed = own.stat(path).st_mtime
+            changed = max(own.run(lambda root: _list_times(root, path)))
     except (ProcError, OSError):
         return None
     return AwaitedFile(kind=IN_THE_WAY, name=path, changed_seconds_ago=round(max(0.0, time.time() - changed), 1))
+
+
+def _list_times(root: Root, path: str) -> list[float]:
+    """When what is at a path, and a link that is there, were made, changed, renamed or linked the last time (time.time())."""
+    times = []
+    for follow in (False, True):
+        with root.place(path, follow=follow) as descriptor:
+            status = os.fstat(descriptor)
+            times += [status.st_mtime, status.st_ctime]
+    return times
 
 
 def _find_locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile | None:

@@ -176,7 +176,8 @@ def of_job(
 ) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. `for_files`:
-    whether it looks for files, which another run may make. `least_age`: of such a process, in seconds. As `connected`."""
+    whether it looks for files, which another run may make. `least_age`: the age in seconds from which another run counts then. As
+    `connected`."""
     beside = _find_beside(proc, waiting, observed, for_files=for_files, least_age=least_age)
     return _find_busy(proc, beside, waiting, _BUSY)
 
@@ -231,11 +232,13 @@ def _find_beside(
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}
     pids = _find_group_members(proc, waiting, observed) | _find_in_directory(proc, waiting, observed)
-    if not for_files:
-        pids -= _find_other_runs(proc, file_holders.period())
-    table = read_table(proc, file_holders.period())
-    old = (pid for pid in pids if pid in table and age(proc, table[pid].stat.start_ticks) >= least_age)
-    return {pid for pid in old if process_table.user_of(proc, pid) in users}
+    others = _find_other_runs(proc, file_holders.period())
+    if for_files and least_age:
+        table = read_table(proc, file_holders.period())
+        others = frozenset(pid for pid in others & pids if age(proc, table[pid].stat.start_ticks) < least_age)
+    if not for_files or least_age:
+        pids -= others
+    return {pid for pid in pids if process_table.user_of(proc, pid) in users}
 
 
 def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
@@ -432,7 +435,7 @@ def _read_sleeps(
             continue
         threads = clocks.threads_of(proc, member)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
-            if thread_names.is_of_library(reading.name):
+            if tid != member and reading.name.startswith(thread_names.BACKENDS):
                 continue
             try:
                 is_main = tid == pid

@@ -7,7 +7,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.counters import count_rounds, counters_in, is_over_data
+from hangdoc.reasoning.ranks.counters import count_rounds, counters_in, counts_data
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
 
@@ -103,7 +103,7 @@ def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
         return []
     few, many = (f"`{view.loop.header}` ends at {end}" for view, end in zip((a, b), ends, strict=True))
     evidence = _make_evidence("progress", less, few, more, many)
-    return [Difference(a.total, b.total, evidence, weight=0.85, counts_data=is_over_data(b.loop))]
+    return [Difference(a.total, b.total, evidence, weight=0.85, counts_data=counts_data(b.loop, more))]
 
 
 def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
@@ -175,8 +175,8 @@ def _compare_variables(less: Rank, more: Rank) -> list[Difference]:
         if total and "batch" in name.lower():
             unit = "batches"
         weight = 0.8 if telling or few == 0 else 0.7 if total else 0.5
-        counts_data = container or total or more.loop is None or is_over_data(more.loop.loop)
-        differences[name, few, many] = Difference(few, many, evidence, unit, weight, counts_data)
+        of_data = container or total or more.loop is None or counts_data(more.loop.loop, more)
+        differences[name, few, many] = Difference(few, many, evidence, unit, weight, of_data)
     return list(differences.values())
 
 

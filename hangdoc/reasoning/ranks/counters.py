@@ -89,6 +89,12 @@ def is_over_data(loop: Loop) -> bool:
     return " in range(" not in loop.header and not loop.header.startswith("while")
 
 
+def counts_data(loop: Loop, rank: Rank) -> bool:
+    """Whether the rounds of a rank's loop are known to be those of its data: it is over data, or a framework has made it."""
+    frame = frame_of(loop, rank)
+    return is_over_data(loop) or (frame is not None and frame.library)
+
+
 def is_over_loader(loop: Loop, frame: Frame) -> bool:
     """Whether a loop of a frame is over a DataLoader that the frame has a variable for or makes in the loop's header."""
     iterated = loop.header.rpartition(" in ")[2]
@@ -488,7 +494,7 @@ def ends_earlier(loop: Loop, rank: Rank, other: Rank) -> bool:
 def end_of(loop: Loop, rank: Rank) -> int | None:
     """The value of the variable at which a loop over numbers ends on a rank; None if unknown, and if a loop changes it."""
     frame = frame_of(loop, rank)
-    if frame is None or loop.bound is None or is_over_data(loop) or integer(loop.bound) is not None:
+    if frame is None or loop.bound is None or counts_data(loop, rank) or integer(loop.bound) is not None:
         return None
     changed = {name for each in frame.loops for name in (*each.counters, *each.advances)}
     return read_number(rank.process, frame, loop.bound) if loop.bound not in changed else None

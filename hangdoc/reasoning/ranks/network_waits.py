@@ -50,13 +50,15 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
         return OnNetwork.ended_by(holders, sends=sends, serves=serves, timeout_seconds=timeout)
     listening_at = {connection.local_port for connection in waiter.connections if connection.state == "LISTEN"}
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
+    silent = min(ages, default=None)
+    repeats = silent is not None and timeout is not None and silent > timeout  # it waits again after each timeout
     return OnNetwork.ended_by(
         holders,
         peer=f"{peer.remote_address}:{peer.remote_port}",
-        silent_seconds=min(ages, default=None),
+        silent_seconds=silent,
         sends=sends or peer.send_queue_bytes > 0,
         serves=peer.local_port in listening_at,
-        timeout_seconds=timeout,
+        timeout_seconds=timeout if not repeats else None,
     )
 
 

@@ -70,9 +70,8 @@ and at most 10 minutes. A request with a timeout of its own has that time, and a
 10 minutes too. If another process of its job, or in its directory, sleeps (an
 exporter that writes a file every minute), it has two of these sleeps. One that works
 there may make the file, also if it belongs to another run. The evidence shows what
-ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), only a
-process that is as old as what is at the path may end the wait: the others did not
-make it.
+ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), other
+runs that were started after it was made do not count: they did not make it.
 
 ## References
 

@@ -407,7 +407,7 @@ def _describe_path_in_the_way(rank: Rank) -> list[Evidence]:
         f"{path} is still there, and was made or changed {duration(process.polled_lock.changed_seconds_ago or 0.0)} ago"
     )
     if not process.others_at_work and not process.others_asleep:
-        text += ": no process that works or sleeps beside the run is that old"
+        text += "; other runs that were started later did not make it"
     return [Evidence(rank.rank, "processes", text)]
 
 
