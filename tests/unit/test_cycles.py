@@ -254,6 +254,46 @@ def test_a_number_at_which_a_loop_ends_need_not_count_data(
     assert [(seen.batches_done, seen.batches_ended) for seen in found.ranks] == [(3, False)] * 3
 
 
+@pytest.mark.parametrize(
+    ("last", "other_loop", "named"),
+    [
+        (3, Loop(line=14, end_line=16, header="for x in rest", advances=("x",)), True),
+        (1, Loop(line=14, end_line=16, header="for x in rest", advances=("x",)), False),  # it left by the `break`
+        (3, Loop(line=2, end_line=12, header="for mb in sizes", advances=("mb",)), False),
+        (3, Loop(line=14, end_line=16, header="while mb < most", counters=("mb",)), False),
+    ],
+)
+def test_a_loop_ended_at_its_number_only_if_it_came_there_and_no_loop_changes_it(
+    last: int, other_loop: Loop, named: bool
+) -> None:
+    """Rank 0 left the loop in the round `last`, and rank 1 is in its round 5 of 6."""
+    out = Exit(line=6, statement="break", conditions=("bad(i)",))
+    header = "for i in range(mb)"
+    loop = Loop(line=4, end_line=6, header=header, counters=("i",), every=1, start=0, bound="mb", exits=(out,))
+
+    def at(number: int, op: str, line: int, i: int, mb: int) -> Process:
+        own = frame("main", line, loops=(loop, other_loop), locals=(local("i", i), local("mb", mb)))
+        return rank(number, *c10d(op), own)
+
+    (finding,) = job(at(0, "barrier", 9, last, 4), at(1, "all_reduce", 5, 4, 6)).findings
+    assert finding.code == "HD105"
+    assert ("`mb`, at which the loop ends, is 4 on rank 0; 6 on rank 1" in finding.summary) is named
+
+
+@pytest.mark.parametrize(("repeated", "kind"), [(0, "left-loop"), (1, "subset")])
+def test_a_call_that_a_loop_makes_on_some_ranks_does_not_show_the_round(repeated: int, kind: str) -> None:
+    """No counter tells the round. Rank 1 may be a round further, where the condition in the loop lets rank 0 alone make its call;
+    one around the loop is true in all of its rounds."""
+    around = Loop(line=2, end_line=12, header="while True")
+    inner = Loop(line=4, end_line=6, header="for x in parts")
+
+    def at(number: int, op: str, line: int, **more: Any) -> Process:
+        return rank(number, *c10d(op), frame("main", line, loops=(around, inner), **more))
+
+    found = job(at(0, "barrier", 9, conditions=("rank == 0",), repeated=repeated), at(1, "all_reduce", 5))
+    assert blamed(found)[0][0] == kind
+
+
 @pytest.mark.parametrize(("values", "named"), [((2, 3), True), ((3, 3), False)])
 def test_a_number_by_which_a_loop_in_the_loop_goes(values: tuple[int, int], named: bool) -> None:
     """Each rank has its own number of micro batches, and all have the same data."""

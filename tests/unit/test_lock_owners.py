@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks.locks import find_threads_behind
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack
 from tests.rules.shapes import in_loop
 from tests.unit.builders import TORCH, frame, local, rank, snapshot, train
@@ -73,6 +74,15 @@ def test_the_thread_that_holds_a_lock_and_waits_for_something_else_is_named() ->
     assert (found.verdict, found.findings[0].culprits) == ("hung", (1,))
     blocked = job(with_threads((reads,), main=(UPDATE, train(12))), patience=30.0)
     assert "thread serve-0 holds `self.lock` at train.py:60 `self.socket.recv(1)`" in blocked.findings[0].summary
+
+
+@pytest.mark.parametrize(("source", "behind"), [("self.socket.recv(1)", ["serve-0"]), ("with self.other:", [])])
+def test_no_thread_is_behind_one_that_waits_for_a_lock_itself(source: str, behind: list[str]) -> None:
+    """Whoever has that other lock holds both of them up."""
+    process = with_threads((UPDATE,), main=(method("Server.save", 60, source, "self.lock"), train(12)))
+    assert isinstance(process.stack, Stack)
+    found = find_threads_behind(process, process.stack.threads[0])
+    assert [waiter.name for waiter, _ in found] == behind
 
 
 def test_the_wait_of_a_condition_gives_its_lock_back() -> None:

@@ -15,6 +15,7 @@ from hangdoc.snapshot import (
     Clocks,
     Connection,
     Connections,
+    Frame,
     Group,
     Holder,
     Interpreter,
@@ -97,6 +98,8 @@ def test_ranks_that_are_numbered_from_one() -> None:
         ((0, 1, 1), {}, [[0, 1]]),
         ((0, 1, 1), {"ppid": 51}, [[0, 1], [1]]),
         ((0, 1, 1), {"started_seconds_ago": 60.0}, [[0, 1], [1]]),
+        ((0, 1, 1), {"started_seconds_ago": 111.0}, [[0, 1], [1]]),  # compared with the rank of its number alone
+        ((0, 1, 1), {"started_seconds_ago": 109.0}, [[0, 1]]),
         ((0, 1, 2, 1), {}, [[0, 1, 2], [1]]),  # all of the run is there
     ],
 )
@@ -112,6 +115,13 @@ def test_a_rank_that_was_started_twice(numbers: tuple[int, ...], more: dict[str,
         assert finding.summary.endswith("rank 2 is missing, and rank 1 was started more than once")
         assert "started together as rank 1: pids 101, 200" in [line.text for line in finding.evidence]
         assert (finding.remedy or "").startswith("Give each process a rank of its own, from 0 to 2")
+
+
+@pytest.mark.parametrize(("first", "last"), [(RENDEZVOUS, (train(12),)), ((train(12),), RENDEZVOUS)])
+def test_a_rank_was_started_twice_only_if_both_still_meet(first: tuple[Frame, ...], last: tuple[Frame, ...]) -> None:
+    """One that is past the rendezvous has met the ranks of a run of its own."""
+    processes = [told(number, *first, world=3) for number in (0, 1)]
+    assert ranks_of(snapshot(*processes, told(1, *last, world=3, pid=200))) == [[0, 1], [1]]
 
 
 def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtLock,
+    AtOwnQueue,
     BlocksItsChild,
     ChildAtLock,
     ChildStopped,
@@ -362,6 +363,30 @@ def test_what_a_thread_waits_for_is_named_by_the_function_that_tells_most() -> N
         ((condition, event, task), "waiting for the result of a pool's task"),
     ):
         assert wait_of(process((kernel(MAIN, "futex"), (*frames, frame("train", 12))))).why == why
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "user_file", "own"),
+    [
+        ("queue.py", "self.not_full.wait()", "/app/train.py", True),
+        ("multiprocessing/queues.py", "if not self._sem.acquire(block, timeout):", "/app/train.py", False),
+        ("multiprocessing/queues.py", "if not self._sem.acquire(block, timeout):", "/app/queue.py", False),
+    ],
+)
+def test_only_a_queue_of_its_own_process_needs_another_thread(file: str, line: str, user_file: str, own: bool) -> None:
+    """Another process may take an entry of a multiprocessing queue, whatever the user's files are called."""
+    put = frame("Queue.put", 88, f"/usr/lib/python3.11/{file}", library=True, source=line)
+    hold = wait_of(process((kernel(MAIN, "futex", timed=False), (put, frame("fill", 12, user_file))))).hold
+    assert isinstance(hold, AtOwnQueue) is own
+    assert hold.what is not None and hold.what.endswith("room in a full queue")
+
+
+@pytest.mark.parametrize(("sockets", "timeout"), [(1, 20.0), (2, None)])
+def test_a_poll_of_several_sockets_has_no_timeout_of_a_request(sockets: int, timeout: float | None) -> None:
+    """An event loop polls until its next timer, and then polls again."""
+    peers = [AwaitedFile(kind="socket", name=f"socket:[{at}]", descriptor=at, inode=at) for at in range(7, 7 + sockets)]
+    hold = wait_of(process((kernel(MAIN, "poll", *peers, timeout_seconds=20.0), (frame("query", 5),)))).hold
+    assert isinstance(hold, OnNetwork) and hold.timeout_seconds == timeout
 
 
 def test_a_lock_is_named_by_its_own_words() -> None:
