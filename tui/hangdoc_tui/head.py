@@ -59,14 +59,10 @@ def finding_line(model: ViewModel) -> Text:
     """The first finding; if there is none, what that means."""
     finding = model.leading
     if finding is None:
-        text = {
-            "healthy": "Every rank is making progress.",
-            "waiting": "Some ranks are not making progress, but no rank is waiting for another rank.",
-        }
         unseen = (*(rank.why for rank in model.job.unseen), *model.poll.diagnosis.problems)
         if model.job.verdict == "unknown" and unseen:
             return Text(f"hangdoc could not observe enough: {words.clean(unseen[0])} (u)")
-        return Text(text.get(model.job.verdict, "Nothing found."), style="dim")
+        return Text(words.without_finding(model.job), style="dim")
     more = len(model.job.findings) - 1
     return Text.assemble(
         (f" {finding.severity} ", f"reverse {words.SEVERITY_STYLE[finding.severity]}"),
