@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import redact
-from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.process_files import Root, files_of
-from hangdoc.observe.find.discover import Scope
-from hangdoc.observe.find.membership import Membership
-from hangdoc.observe.memory import python_state
 from hangdoc.observe.stacks import source_files
 from hangdoc.observe.stacks.source_files import SourceFiles
 from hangdoc.procfs import ProcFS
@@ -104,12 +100,3 @@ def test_a_file_system_that_answers_again_is_read_after_the_next_start(
     assert read(files, file) == ""
     files.renew()
     assert read(files, file) == "a = 1\n"
-
-
-def test_the_modules_of_ended_processes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day has thousands of them."""
-    ended, alive = (1 << 22) + 5, os.getpid()  # the first is above every pid
-    known = {(pid, 0, 0, frozenset({2})): {"os": 0} for pid in (ended, alive)}
-    monkeypatch.setattr(python_state, "_modules", known)
-    Membership(ProcFS(), Scope(pids=(alive,))).refresh(Deadline(5))
-    assert {key[0] for key in known} == {alive}

@@ -227,7 +227,7 @@ def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hold
 
 
 def _find_beside(
-    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float = 0.0
 ) -> Set[int]:
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}

@@ -148,7 +148,8 @@ def find_doubles(run: Gathered, others: list[list[Placed]]) -> list[Placed]:
     """The ranks among `others` that got a number of the run's ranks by mistake: one parent started both within seconds, both wait
     in the rendezvous, and the run expects so many. Two whole runs with one name are more."""
     by_rank = run.by_rank
-    doubles = [place for members in others for place in members if all(_is_double(each, by_rank) for each in members)]
+    all_doubles = (members for members in others if all(_is_double(each, by_rank) for each in members))
+    doubles = [place for members in all_doubles for place in members]
     expected = {identity.world_size for identity in run.identities}
     room = min((size or 0 for size in expected), default=0) - len(run.numbers)
     return doubles if len(doubles) <= room else []
