@@ -232,12 +232,10 @@ def _find_beside(
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}
     pids = _find_group_members(proc, waiting, observed) | _find_in_directory(proc, waiting, observed)
-    others = _find_other_runs(proc, file_holders.period())
-    if for_files and least_age:
-        table = read_table(proc, file_holders.period())
-        others = frozenset(pid for pid in others & pids if age(proc, table[pid].stat.start_ticks) < least_age)
     if not for_files or least_age:
-        pids -= others
+        others = pids & _find_other_runs(proc, file_holders.period())
+        table = read_table(proc, file_holders.period())
+        pids -= {pid for pid in others if not for_files or age(proc, table[pid].stat.start_ticks) < least_age}
     return {pid for pid in pids if process_table.user_of(proc, pid) in users}
 
 
