@@ -48,7 +48,7 @@ RECEIVES_FROM_ALL = ROOTED - DISTRIBUTES
 """Collectives whose root can't come out of them before all ranks of the group have sent it theirs."""
 MEETINGS = frozenset(
     ["all_reduce", "all_reduce_coalesced", "barrier", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
-     "reduce_scatter", "reduce_scatter_tensor"]
+     "all_gather_single", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"]
 )  # fmt: skip
 """Collectives that end on no rank before all ranks have called them. Of an all_to_all, a rank may send and get nothing."""
 SENDS = frozenset({"send", "isend", "send_object_list"})
@@ -100,9 +100,11 @@ TENSOR_ARGUMENTS = {
     "all_reduce": ("tensor",),
     "broadcast": ("tensor",),
     "reduce": ("tensor",),
-    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
     "all_gather": ("tensor",),
+    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
+    "all_gather_single": ("input_tensor", "output_tensor"),
     "reduce_scatter_tensor": ("input", "output"),
+    "reduce_scatter_single": ("input", "output"),
 }
 """Arguments of the functions of torch.distributed that must have the same number of elements on all ranks."""
 

@@ -56,6 +56,18 @@ def test_a_stage_that_receives_from_the_wrong_neighbour() -> None:
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
 
 
+def test_a_young_cycle_with_data_in_transit_tells_from_when_on_it_is_a_hang() -> None:
+    """Bytes on their way may end it: only its age tells that they do not."""
+    sockets = silent(2, 10.0)
+    on_their_way = tuple(replace(each, unacked=1) for each in sockets.connections)
+    ranks = [call(0, "recv", 1, world=2), call(1, "recv", 0, world=2)]
+    young = diagnose(snapshot(*ranks, connections=Connections(connections=on_their_way))).jobs[0]
+    assert young.verdict == "waiting"
+    assert young.findings[0].summary.endswith("; this has lasted 10 s and counts as HUNG from 30 s on")
+    still = diagnose(snapshot(*ranks, connections=sockets)).jobs[0]
+    assert (still.verdict, "counts as" in still.findings[0].summary) == ("hung", False)
+
+
 def test_what_ranks_have_posted_together_tells_who_names_the_wrong_peer() -> None:
     """Rank 2 of a ring sends to rank 0 in place of rank 3; ranks 0 and 1 are in the next round."""
     loop = Loop(line=18, end_line=19, header="for step in range(50)", counters=("step",), every=1, start=0, bound="50")

@@ -246,6 +246,16 @@ def test_dtypes_have_these_numbers_and_names() -> None:
     assert set(dtypes.BY_NUMBER) >= dtypes.COMMON
 
 
+@pytest.mark.parametrize(
+    ("deprecated", "today"),
+    [("all_gather_into_tensor", "all_gather_single"), ("reduce_scatter_tensor", "reduce_scatter_single")],
+)
+def test_both_spellings_of_a_collective_are_in_the_same_tables(deprecated: str, today: str) -> None:
+    """torch 2.13 deprecates the longer ones."""
+    for table in (call_names.OPERATIONS, call_names.MEETINGS, call_names.FORMS, call_names.TENSOR_ARGUMENTS):
+        assert (deprecated in table, today in table) == (True, True)
+
+
 @pytest.mark.parametrize("call", sorted(call_names.TENSOR_ARGUMENTS))
 def test_collectives_have_these_arguments(call: str) -> None:
     tree = ast.parse((_PACKAGES / file_names.C10D).read_text())

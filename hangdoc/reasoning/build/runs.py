@@ -88,7 +88,7 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         name=job_id.name,
         hosts=hosts.named({host.name for host, _ in run.processes}),
         launchers=tuple(run.launchers),
-        doubles=tuple(run.doubles),
+        duplicates=tuple(run.duplicates),
         launcher=_launcher(run),
         backend=backend_of_run(process for _, process in run.members),
         world_size=world,

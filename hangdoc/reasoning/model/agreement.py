@@ -60,5 +60,5 @@ class Difference(msgspec.Struct, frozen=True):
     """`batches` if only their number is known; `files` for units that hold many batches each."""
     weight: float = 0.5
     """How strongly it shows that the amount of data differs, 0 to 1."""
-    counts_data: bool = True
+    of_data: bool = True
     """False for a number by which a loop over numbers goes, if neither its name nor anything else says that it counts data."""

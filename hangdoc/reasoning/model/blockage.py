@@ -46,8 +46,7 @@ class Blockage(Struct, frozen=True, dict=True):
     @property
     def hung_from_seconds(self) -> float | None:
         """The age from which it is a hang; None if it is one, or if its age does not decide that."""
-        ends = (self.cause.ends if self.cause is not None else None) or self.kind.ends
-        decides = ends == "unknown" and self.age_seconds is not None and not isinstance(self.kind, UNOBSERVED)
+        decides = self.ends == "unknown" and self.age_seconds is not None and not isinstance(self.kind, UNOBSERVED)
         return self.old_from_seconds if decides and not self.old else None
 
     @property

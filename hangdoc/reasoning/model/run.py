@@ -66,7 +66,7 @@ class Run(Struct, frozen=True, dict=True):
     """All of `ranks`, by their lowest numbers."""
     served: frozenset[int] = frozenset()
     """The ranks that take requests from outside, or whose parent does and may give them to the rank."""
-    doubles: tuple[Placed, ...] = ()
+    duplicates: tuple[Placed, ...] = ()
     """Processes that were started with the ranks, and got the number of one of them again."""
     quiet_seconds: float | None = None
     """How long the waiting or idle ranks have exchanged no data; None if unknown."""

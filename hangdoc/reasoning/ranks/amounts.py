@@ -31,7 +31,7 @@ def compare_amounts(less: Rank, more: Rank) -> list[Difference]:
         *_compare_inner_loaders(less, more),
         *_compare_variables(less, more),
     ]
-    if not any(difference.counts_data for difference in differences):
+    if not any(difference.of_data for difference in differences):
         return []
     return sorted(differences, key=lambda difference: -difference.weight)
 
@@ -103,7 +103,7 @@ def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
         return []
     few, many = (f"`{view.loop.header}` ends at {end}" for view, end in zip((a, b), ends, strict=True))
     evidence = _make_evidence("progress", less, few, more, many)
-    return [Difference(a.total, b.total, evidence, weight=0.85, counts_data=counts_data(b.loop, more))]
+    return [Difference(a.total, b.total, evidence, weight=0.85, of_data=counts_data(b.loop, more))]
 
 
 def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:

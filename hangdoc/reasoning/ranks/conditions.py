@@ -29,7 +29,7 @@ _ABOUT_ALL = regex(
 """What is true on each rank that waits in a collective: `args.distributed`, `dist.is_initialized()`, `world_size > 1`."""
 _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
-_ASKS_FOR_NONE = regex(r" is (not )?None\b| == -1\b")
+_ASKS_FOR_NO_VALUE = regex(r" is (not )?None\b| == -1\b")
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -112,7 +112,7 @@ def _is_about_rank(part: str) -> bool:
 
 def names_some_ranks(test: str) -> bool:
     """Whether a condition singles out ranks by what people call it, also where no value can be read: `get_rank() == rank`."""
-    return any(_is_about_rank(part) and not _ASKS_FOR_NONE.search(part) for part in _split_into_operands(test))
+    return any(_is_about_rank(part) and not _ASKS_FOR_NO_VALUE.search(part) for part in _split_into_operands(test))
 
 
 def tells_apart(test: str, rank: Rank, other: Rank) -> bool:

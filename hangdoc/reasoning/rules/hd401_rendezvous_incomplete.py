@@ -93,12 +93,12 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         else f"{words.are(absent)} missing"
     )
     whole = amount(run.world_size, "rank") if run.world_size is not None else "? ranks"
-    if twice := sorted({process.identity.rank for _, process in run.doubles if process.identity is not None}):
+    if twice := sorted({process.identity.rank for _, process in run.duplicates if process.identity is not None}):
         missing += f", and {words.do(twice, 'was', 'were')} started more than once"
     others = "; ".join([*map(_still_doing, blockage.awaited[:_SHOWN]), *([missing] if absent else [])])
     if too_high:
         remedy = f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
-    elif run.doubles:
+    elif run.duplicates:
         remedy = (
             f"Give each process a rank of its own, from 0 to {(run.world_size or 1) - 1}, and start all of them again."
         )
@@ -114,7 +114,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
-            *_doubles(run),
+            *_list_duplicates(run),
             *awaited_keys(run, kind.arrived),
             *words.unseen(run, absent),
             *words.class_evidence(blockage.awaited),
@@ -127,10 +127,10 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
     )
 
 
-def _doubles(run: Run) -> list[Evidence]:
+def _list_duplicates(run: Run) -> list[Evidence]:
     """Which processes have one number."""
     claims: dict[int, list[int]] = {}
-    for _, process in run.doubles:
+    for _, process in run.duplicates:
         if process.identity is not None and (first := run.ranks.get(process.identity.rank)) is not None:
             claims.setdefault(first.rank, [first.process.pid] if first.process is not None else []).append(process.pid)
     return [

@@ -17,7 +17,7 @@ from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.run import Placed
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.links import peers_by_connection
-from hangdoc.reasoning.runs.misleading_names import find_doubles, join_strayed, layers_of
+from hangdoc.reasoning.runs.misleading_names import find_duplicates, join_strayed, layers_of
 from hangdoc.reasoning.runs.processes import CLUSTER_RUNS, Gathered
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 from hangdoc.torch_facts.launchers import AGENTS
@@ -311,9 +311,9 @@ def _split(run: Gathered) -> list[Gathered]:
     if len(run.members) < 2 or not (len(run.numbers) < len(run.members) or len(gone) > 1):
         return [run]
     run.members, *others = layers_of(run.members, run.launchers, run.stores)
-    run.doubles = find_doubles(run, others)
-    doubled = set(map(id, run.doubles))
-    others = [members for members in others if not doubled.issuperset(map(id, members))]
+    run.duplicates = find_duplicates(run, others)
+    duplicated = set(map(id, run.duplicates))
+    others = [members for members in others if not duplicated.issuperset(map(id, members))]
     return [
         run,
         *(

@@ -144,18 +144,18 @@ def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) 
     return [layer.members for layer in layers]
 
 
-def find_doubles(run: Gathered, others: list[list[Placed]]) -> list[Placed]:
+def find_duplicates(run: Gathered, others: list[list[Placed]]) -> list[Placed]:
     """The ranks among `others` that got a number of the run's ranks by mistake: one parent started both within seconds, both wait
     in the rendezvous, and the run expects so many. Two whole runs with one name are more."""
     by_rank = run.by_rank
-    all_doubles = (members for members in others if all(_is_double(each, by_rank) for each in members))
-    doubles = [place for members in all_doubles for place in members]
+    all_duplicates = (members for members in others if all(_is_duplicate(each, by_rank) for each in members))
+    duplicates = [place for members in all_duplicates for place in members]
     expected = {identity.world_size for identity in run.identities}
     room = min((size or 0 for size in expected), default=0) - len(run.numbers)
-    return doubles if len(doubles) <= room else []
+    return duplicates if len(duplicates) <= room else []
 
 
-def _is_double(place: Placed, by_rank: dict[int, Placed]) -> bool:
+def _is_duplicate(place: Placed, by_rank: dict[int, Placed]) -> bool:
     """Whether a rank was started together with the rank of the run that has its number."""
     (host, process), number = place, place[1].identity.rank if place[1].identity is not None else -1
     there, first = by_rank.get(number, (None, None))

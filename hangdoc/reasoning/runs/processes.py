@@ -28,7 +28,7 @@ class Gathered(msgspec.Struct):
     """Ended processes that may have been ranks of this run."""
     copies: dict[int, Placed] = msgspec.field(default_factory=dict)
     """Processes that were forked from ranks and have their variables, by rank."""
-    doubles: list[Placed] = msgspec.field(default_factory=list)
+    duplicates: list[Placed] = msgspec.field(default_factory=list)
     """Processes that were started with these ranks, and got the number of one of them again."""
     left_over: int = 0
     """Above 0 for the ranks of an earlier run of the same name; counts them."""
