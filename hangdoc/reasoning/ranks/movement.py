@@ -7,6 +7,7 @@ or uses CPU anywhere is busy.
 from collections.abc import Iterable, Sequence
 
 from hangdoc.parse import was_removed
+from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
@@ -43,10 +44,13 @@ def describe_moved_bytes(
     """What a rank and its helpers read, wrote or transferred in the window, in words; `others` are their connections to the
     world. None for less than a few pages or packets. `polls`: its thread sleeps between two questions to others, and transfers
     those and the replies anyway."""
-    tree = [member.files for member in (process, *helpers) if isinstance(member.files, FileBytes)]
+    members = (process, *helpers)
+    tree = [member.files for member in members if isinstance(member.files, FileBytes)]
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
             return f"it {verb} {amount / 1e6:.1f} MB"
+    if (read := next(filter(None, (member.read_file for member in members)), None)) is not None:
+        return f"it read {read.bytes / 1e3:.0f} kB of {read.path} in {duration(read.seconds)}"
     amount = _count_bytes(others)
     least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
     return f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= least else None
