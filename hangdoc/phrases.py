@@ -86,6 +86,13 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
 
 
+def volume(size: int) -> str:
+    """`512 bytes`, `66 kB`, `1.2 MB`."""
+    if size < 1000:
+        return amount(size, "byte")
+    return f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
 def amount(number: int, what: str, ending: str = "s") -> str:
     """`1 rank`, `2,048 ranks`. `ending` makes the plural."""
     return f"{number:,} {what}{ending * (number != 1)}"

@@ -251,15 +251,6 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """When a path that is `in-the-way`, or the link there, was made, changed or renamed (`st_mtime`, `st_ctime`)."""
 
 
-class FileRead(Value, frozen=True, kw_only=True):
-    """A process read a file further than before (`pos` of proc_pid_fdinfo(5))."""
-
-    path: str
-    bytes: int
-    seconds: float
-    """Between the two readings of its position."""
-
-
 class Arrival(Value, frozen=True, kw_only=True):
     """A file appeared in a directory, or was renamed or removed (`st_mtime` of the directory)."""
 
@@ -469,11 +460,22 @@ class Runtime(Reading, frozen=True, kw_only=True):
     read."""
 
 
+class FileProgress(Value, frozen=True, kw_only=True):
+    """A process got on in an open file (`pos` of proc_pid_fdinfo(5))."""
+
+    path: str
+    bytes: int
+    writes: bool = False
+    """Whether the file is open for writing."""
+
+
 class FileBytes(Reading, frozen=True, kw_only=True):
     """Bytes that a process read from and wrote to storage in the window (/proc/PID/io), without sockets and pipes."""
 
     read_bytes: int
     written_bytes: int
+    progress: tuple[FileProgress, ...] = ()
+    """The files in which it got on most in the window, from the page cache too. None of a rank that makes calls."""
 
 
 # --- torch's flight recorder -----------------------------------------------------------------------------------------
@@ -926,8 +928,6 @@ class Process(Value, frozen=True, kw_only=True):
     arrival: Arrival | None = None
     """If its main thread sleeps in a loop that tests files: the newest change of a directory below the one that it works in, or
     of one that its arguments name."""
-    read_file: FileRead | None = None
-    """If a thread of it sleeps: the file in which it got on most."""
     others_at_work: tuple[Holder, ...] = ()
     """The first few processes at work, on this host and outside of the run, that may end the wait of an idle rank although what
     it waits for does not show them. Where its main thread sleeps, they are of the same job as its launcher, otherwise they are

@@ -1,4 +1,4 @@
-"""A process that reads a file further between its sleeps works, and does not poll."""
+"""A process that gets on in an open file works, and does not poll."""
 
 import subprocess
 import sys
@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.kernel import system_calls
-from hangdoc.observe.outside import file_positions
+from hangdoc.observe.access.deadline import Deadline
+from hangdoc.observe.access.observation import Observation, Target
+from hangdoc.observe.kernel.file_positions import find_progress, read_positions
+from hangdoc.observe.kernel.storage import Storage
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Clocks, FileRead, KernelThread, Loop
+from hangdoc.snapshot import FileBytes, FileProgress, Loop
 from tests.unit.builders import c10d, frame, helper, rank, snapshot, stack
 
 _READERS = {
@@ -18,53 +20,97 @@ _READERS = {
     "opens it again": "while open(sys.argv[1], 'rb', buffering=0).read(512):",
     "begins again": "f = open(sys.argv[1], 'rb', buffering=0)\nwhile f.seek(0) == 0 and f.read(512):",
     "waits for more": "f = open(sys.argv[1], 'rb', buffering=0); f.seek(0, 2)\nwhile not f.read(512):",
-    "writes a log": "f = open(sys.argv[1] + '.log', 'wb', buffering=0)\nwhile f.write(b'alive'):",
+    "writes on": "f = open(sys.argv[1] + '.out', 'wb', buffering=0)\nwhile f.write(b'a' * 512):",
+    "prints": "while sys.stderr.write('alive\\n'):",
     "reads the kernel's": "f = open('/proc/self/smaps', 'rb', buffering=0)\nwhile f.read(16):",
 }
 
 
 @pytest.mark.parametrize("behaviour", _READERS)
-def test_the_file_that_a_sleeping_process_reads_on(behaviour: str, tmp_path: Path) -> None:
+def test_the_files_in_which_a_process_gets_on(behaviour: str, tmp_path: Path) -> None:
     path = tmp_path / "shard.bin"
     path.write_bytes(b"\1" * 512 * 20_000)
-    program = f"import sys, time\n{_READERS[behaviour]} print(flush=True); time.sleep(0.02)"
-    child = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    program = f"import sys, time\n{_READERS[behaviour]} print(flush=True); time.sleep(0.01)"
+    with (tmp_path / "errors").open("wb") as errors:
+        child = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, stderr=errors)
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        main = KernelThread(
-            tid=child.pid, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
-            syscall=min(system_calls.SLEEPS),
-        )  # fmt: skip
-        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-        started = ProcFS().stat(str(child.pid)).start_ticks
-        read = file_positions.find_read_file(ProcFS(), child.pid, started, clocks)
+        before = read_positions(ProcFS(), child.pid)
+        for _ in range(20):
+            child.stdout.readline()
+        progress = list(find_progress(before, read_positions(ProcFS(), child.pid)))
     finally:
         child.kill()
         child.wait()
-    if behaviour == "reads on":
-        assert read is not None
-        assert read.path == str(path)
-        assert read.bytes % 512 == 0
-        assert read.seconds >= 0.5
-    else:
-        assert read is None
+    assert [(file.path, file.writes) for file in progress] == {
+        "reads on": [(str(path), False)],
+        "writes on": [(f"{path}.out", True)],
+    }.get(behaviour, [])
+    assert all(file.bytes >= 512 * 10 for file in progress)
 
 
-@pytest.mark.parametrize(
-    ("read", "verdict"), [(None, "hung"), (FileRead(path="/d/a.bin", bytes=65536, seconds=0.5), "waiting")]
-)
-def test_a_worker_that_reads_on_between_its_sleeps_does_not_poll(read: FileRead | None, verdict: str) -> None:
+READS, WRITES = FileProgress(path="/d/a.bin", bytes=65_536), FileProgress(path="/d/b.bin", bytes=64, writes=True)
+
+
+@pytest.mark.parametrize(("progress", "verdict"), [((), "hung"), ((READS,), "waiting"), ((WRITES,), "hung")])
+def test_a_worker_that_reads_on_between_its_sleeps_does_not_poll(
+    progress: tuple[FileProgress, ...], verdict: str
+) -> None:
+    """What it writes may be a log, and each hang has those."""
     loop = Loop(line=8, end_line=8, header="while (b := f.read(65536))")
     torch_file = "/usr/lib/python3/site-packages/torch/utils/data/"
     own = frame("Data.__getitem__", 8, source="while b := f.read(65536): time.sleep(0.05)", loops=(loop,))
     at = stack(own, frame("_worker_loop", 1, torch_file + "_utils/worker.py", library=True))
     clocks = rank(1, pid=7, kernel={"syscall": "clock_nanosleep", "voluntary_switches": 20}).clocks
-    worker = helper(7, 101, clocks=clocks, stack=at, stack_before=at, read_file=read)
+    files = FileBytes(read_bytes=0, written_bytes=0, progress=progress)
+    worker = helper(7, 101, clocks=clocks, stack=at, stack_before=at, files=files)
     waits = frame("_MultiProcessingDataLoaderIter._try_get_data", 1, torch_file + "dataloader.py", library=True)
     (job,) = diagnose(
         snapshot(rank(0, *c10d("all_reduce"), frame("main", 5)), rank(1, waits, frame("main", 4)), worker)
     ).jobs
     assert job.verdict == verdict
-    if read is not None:
-        assert "it read 66 kB of /d/a.bin in 0.5 s" in job.findings[0].summary
+    if verdict == "waiting":
+        assert "it read 66 kB of /d/a.bin" in job.findings[0].summary
+
+
+@pytest.mark.parametrize(("progress", "verdict"), [((), "hung"), ((READS,), "waiting"), ((WRITES,), "waiting")])
+def test_a_child_that_a_rank_waits_for_works_if_it_gets_on_in_a_file(
+    progress: tuple[FileProgress, ...], verdict: str
+) -> None:
+    clocks = rank(1, pid=7, kernel={"syscall": "clock_nanosleep", "voluntary_switches": 2}).clocks
+    files = FileBytes(read_bytes=0, written_bytes=0, progress=progress)
+    copies = stack(
+        frame("<module>", 3, "/job/copy.py", loops=(Loop(line=3, end_line=3, header="while x := a.read(64)"),))
+    )
+    child = helper(7, 101, clocks=clocks, stack=copies, stack_before=copies, files=files, name="python3")
+    waits = frame("Popen._try_wait", 1, "/usr/lib/python3.11/subprocess.py", library=True)
+    ranks = rank(0, *c10d("barrier"), frame("main", 7)), rank(1, waits, frame("main", 6), kernel={"syscall": "wait4"})
+    (job,) = diagnose(snapshot(*ranks, child)).jobs
+    assert job.verdict == verdict
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_only_a_rank_that_makes_no_calls_needs_a_position(counts: bool, tmp_path: Path) -> None:
+    path = tmp_path / "shard.bin"
+    path.write_bytes(b"\1" * 100_000)
+    program = f"import sys, time\n{_READERS['reads on']} print(flush=True); time.sleep(0.01)"
+    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        proc = ProcFS()
+        stat = proc.stat(str(child.pid))
+        target = Target(pid=child.pid, ppid=1, role="rank", name="p", argv=(), state="S", start_ticks=stat.start_ticks)
+        observation = Observation(
+            proc=proc, deadline=Deadline(10), window=0.1, native="never", targets={child.pid: target}
+        )
+        storage = Storage()
+        storage.find_counting = lambda _: {child.pid} if counts else frozenset[int]()
+        storage.open(observation)
+        for _ in range(5):
+            child.stdout.readline()
+        storage.close(observation)
+        ((_, _, files),) = storage.evidence(observation)
+        child.kill()
+    assert isinstance(files, FileBytes)
+    assert [file.path for file in files.progress] == ([] if counts else [str(path)])

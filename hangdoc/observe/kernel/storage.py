@@ -1,15 +1,21 @@
-"""Bytes that each process read from and wrote to storage in the window: writing a checkpoint is progress.
+"""Bytes that each process read from and wrote to storage in the window, and how far it got in its open files: writing a
+checkpoint is progress.
 
-Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which do not count sockets and pipes.
+Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which do not count sockets and pipes, and the positions in
+its files where `rchar` or `wchar` show that it read or wrote anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 
 from hangdoc.observe.access.observation import Observation, ProbeResult
+from hangdoc.observe.kernel.file_positions import Positions, find_progress, read_positions
 from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FileBytes, Unavailable
 
-_Reading = tuple[int, int] | Unavailable
+_MOST_FILES = 4
+
+_Reading = dict[str, int] | Unavailable
+"""As `ProcFS.io`."""
 
 
 class Storage:
@@ -18,23 +24,37 @@ class Storage:
     name = "storage"
 
     def __init__(self) -> None:
+        self.find_counting: Callable[[Observation], Set[int]] | None = None
+        """Tells which ranks have made calls in the window, and so need no other sign that they move."""
         self._first: dict[int, _Reading] = {}
         self._second: dict[int, _Reading] = {}
+        self._first_positions: dict[int, Positions] = {}
+        self._second_positions: dict[int, Positions] = {}
 
     def open(self, observation: Observation) -> None:
-        """Read every rank's and helper's counters."""
-        self._first |= {t.pid: _read(observation, t.pid) for t in observation.alive() if t.role != "launcher"}
+        """Read every rank's and helper's counters, and the positions of those that may run."""
+        targets = [target for target in observation.alive() if target.role != "launcher"]
+        self._first |= {target.pid: _read(observation, target.pid) for target in targets}
+        restless = [target.pid for target in targets if not target.at_rest]
+        self._first_positions |= {pid: read_positions(observation.proc, pid) for pid in restless}
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
-        """Read the counters again."""
+        """Read the counters again, and the positions of those that read or wrote anything."""
         self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
+        counting = self.find_counting(observation) if self.find_counting is not None else frozenset[int]()
+        unclear = [pid for pid, now in self._second.items() if now != self._first[pid]]
+        self._second_positions = {
+            pid: read_positions(observation.proc, pid)
+            for pid in unclear
+            if counting.isdisjoint({pid, observation.targets[pid].owner or pid})
+        }
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
-        self._first = self._second
+        self._first, self._first_positions = self._second, self._second_positions
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences."""
@@ -42,13 +62,21 @@ class Storage:
             second = self._second.get(pid, first)
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
                 yield pid, "files", first if isinstance(first, Unavailable) else second
-            else:
-                yield pid, "files", FileBytes(read_bytes=second[0] - first[0], written_bytes=second[1] - first[1])
+                continue
+            progress = find_progress(self._first_positions.get(pid, {}), self._second_positions.get(pid, {}))
+            yield (
+                pid,
+                "files",
+                FileBytes(
+                    read_bytes=second["read_bytes"] - first["read_bytes"],
+                    written_bytes=second["write_bytes"] - first["write_bytes"],
+                    progress=tuple(sorted(progress, key=lambda file: -file.bytes)[:_MOST_FILES]),
+                ),
+            )
 
 
 def _read(observation: Observation, pid: int) -> _Reading:
     try:
-        counts = observation.proc.io(pid)
-        return counts["read_bytes"], counts["write_bytes"]
+        return observation.proc.io(pid)
     except ProcError as error:
         return Unavailable(reason=str(error))

@@ -22,7 +22,7 @@ from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks
 from hangdoc.observe.look import settling
 from hangdoc.observe.look.probes import Guard, attempt, evidence_of, in_closing_order, make_probes, probe_of
-from hangdoc.observe.outside import awaited_processes, file_positions, lock_files, newest_files, processes_at_work
+from hangdoc.observe.outside import awaited_processes, lock_files, newest_files, processes_at_work
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
 from hangdoc.observe.stacks.counters import counters
@@ -370,8 +370,6 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         proc, pid, clocks, stack, of_runs, inherited=is_rank, since=target.last_run if is_rank else None
     )
     fields: dict[str, Any] = {"clocks": clocks}
-    if target.role != "launcher":
-        fields["read_file"] = file_positions.find_read_file(proc, pid, target.start_ticks, clocks)
     if is_rank:
         module = process.interpreter.globals if isinstance(process.interpreter, Interpreter) else ()
         polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks, module)

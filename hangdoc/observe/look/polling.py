@@ -28,6 +28,7 @@ from hangdoc.observe.gpu.ras import PolledRas
 from hangdoc.observe.kernel.clocks import CpuClocks, Threads
 from hangdoc.observe.kernel.machine import machine, swapped
 from hangdoc.observe.kernel.sockets import Sockets
+from hangdoc.observe.kernel.storage import Storage
 from hangdoc.observe.look.deep_reader import DeepReader
 from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options, each_process, machine_id, monotonic_at, not_read, process
@@ -94,6 +95,7 @@ class Polling:
         self._probes = in_closing_order(make_polled_probes())
         self._clocks, self._sockets = probe_of(self._probes, CpuClocks), probe_of(self._probes, Sockets)
         self._recorders = probe_of(self._probes, FlightRecorders)
+        probe_of(self._probes, Storage).find_counting = self._find_counting
         self._glance = Glance(self._recorders)
         self._loops, self._stores, self._sources = TrainingLoops(), Stores(), Sources(self._proc)
         self._clocks_of_loops: dict[int, Threads] = {}
@@ -230,12 +232,16 @@ class Polling:
     def _read_sockets(self, observation: Observation, *, changed: bool) -> None:
         """Read the sockets. If each rank has made a call in the window, the runs move, whatever the sockets say, and many ranks
         have thousands: then the last reading is kept until another one is affordable. `changed`: there may be new processes."""
-        ranks = observation.ranks()
-        counted = {pid for pid, _, record in self._recorders.evidence(observation) if has_counted({"recorder": record})}
+        ranks, counted = observation.ranks(), self._find_counting(observation)
         moves = bool(ranks) and all(target.pid in counted for target in ranks)
         self._sockets_kept = moves and not changed and not self._sockets.is_affordable(_SOCKETS_SHARE)
         if not self._sockets_kept:
             self._guarded(self._sockets.name, self._sockets.close, observation)
+
+    def _find_counting(self, observation: Observation) -> set[int]:
+        """The ranks that have made a call in the window."""
+        records = self._recorders.evidence(observation)
+        return {pid for pid, _, record in records if pid is not None and has_counted({"recorder": record})}
 
     def _read_loops(self, observation: Observation) -> dict[int, Loops | Unavailable]:
         """The loops of all ranks. Only those whose main thread has run since they were read are read again."""

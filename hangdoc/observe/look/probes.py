@@ -48,8 +48,9 @@ PROBES: tuple[Listed, ...] = (
     Listed(lambda polled: ProcessStates(), "cheap"),
     Listed(lambda polled: ControlGroups(), "cheap"),
     Listed(lambda polled: Beacons(), "cheap"),
-    Listed(lambda polled: Storage(), "cheap"),
     Listed(lambda polled: FlightRecorders(whole=not polled), "cheap"),
+    # After the records: ranks that count need no position in a file.
+    Listed(lambda polled: Storage(), "cheap"),
     # After the records: a poll in which all ranks count may keep the sockets of an earlier one.
     Listed(lambda polled: Sockets(), "cheap"),
     Listed(lambda polled: NcclMemory(), "cheap"),

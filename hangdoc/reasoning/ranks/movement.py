@@ -7,7 +7,7 @@ or uses CPU anywhere is busy.
 from collections.abc import Iterable, Sequence
 
 from hangdoc.parse import was_removed
-from hangdoc.phrases import duration
+from hangdoc.phrases import volume
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
@@ -44,16 +44,15 @@ def describe_moved_bytes(
     """What a rank and its helpers read, wrote or transferred in the window, in words; `others` are their connections to the
     world. None for less than a few pages or packets. `polls`: its thread sleeps between two questions to others, and transfers
     those and the replies anyway."""
-    members = (process, *helpers)
-    tree = [member.files for member in members if isinstance(member.files, FileBytes)]
+    tree = [member.files for member in (process, *helpers) if isinstance(member.files, FileBytes)]
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
-            return f"it {verb} {amount / 1e6:.1f} MB"
-    if (read := next(filter(None, (member.read_file for member in members)), None)) is not None:
-        return f"it read {read.bytes / 1e3:.0f} kB of {read.path} in {duration(read.seconds)}"
+            return f"it {verb} {volume(amount)}"
+    if (read := next((file for f in tree for file in f.progress if not file.writes), None)) is not None:
+        return f"it read {volume(read.bytes)} of {read.path}"
     amount = _count_bytes(others)
     least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
-    return f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= least else None
+    return f"it transferred {volume(amount)} on connections outside the run" if amount >= least else None
 
 
 def has_asked_others(connections: Iterable[Connection]) -> bool:
@@ -189,12 +188,8 @@ def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> b
 
 def children_transfer(helpers: Sequence[Process]) -> bool:
     """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
-    amounts = (
-        helper.files.read_bytes + helper.files.written_bytes
-        for helper in helpers
-        if isinstance(helper.files, FileBytes)
-    )
-    return any(amount >= _CHILDS_BYTES for amount in amounts)
+    files = (helper.files for helper in helpers if isinstance(helper.files, FileBytes))
+    return any(each.progress or each.read_bytes + each.written_bytes >= _CHILDS_BYTES for each in files)
 
 
 def children_at_work(process: Process, helpers: Sequence[Process]) -> bool:
