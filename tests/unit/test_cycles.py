@@ -17,8 +17,10 @@ from hangdoc.snapshot import (
     Group,
     Holder,
     Interpreter,
+    Loader,
     Local,
     Loop,
+    Loops,
     Process,
     Progress,
     PythonThread,
@@ -751,3 +753,49 @@ def test_most_ranks_ran_out_of_data_before_one() -> None:
         (finding,) = job(at(0, 80, inside=False), at(1, 80, inside=False), at(2, step, inside=True)).findings
         codes[step] = finding.code, finding.culprits
     assert codes == {80: ("HD201", (2,)), 81: ("HD105", (0, 1))}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "fetched", "totals", "files", "code"),
+    [
+        (0, 91, (90, 100), (9, 9), "HD101"),
+        (2, 71, (90, 100), (9, 9), "HD101"),
+        (1, 61, (90, 100), (9, 9), "HD101"),
+        (0, 100, (99, 100), (9, 9), "HD102"),
+        (2, 100, (100, 100), (9, 9), "HD201"),
+        (2, 71, (None, None), (9, 20), "HD101"),
+        (0, 71, (None, None), (9, 9), "HD201"),
+    ],
+    ids=["one epoch", "the last one", "an earlier one", "one less", "as many", "fewer files", "more iterations"],
+)
+def test_ranks_with_equal_epochs_may_have_uneven_batches(
+    epoch: int, fetched: int, totals: tuple[int | None, int | None], files: tuple[int, int], code: str
+) -> None:
+    """Rank 1 has had all its epochs, and is in the barrier behind them."""
+    epochs = Loop(line=4, end_line=9, header="for epoch in range(n)", counters=("epoch",), every=1, start=0, bound="n")
+    batches = Loop(line=5, end_line=8, header="for i, x in enumerate(loader)", counters=("i",), every=1, start=0)
+    last = 2 if epoch else 0
+
+    def at(number: int, op: str, line: int, epoch: int, i: int, *loaders: Loader) -> Process:
+        counted = (("epoch", epoch), ("n", last + 1), ("i", i))
+        paths = Local(name="paths", text=f"<list of {files[1 - number]}>", length=files[1 - number])
+        values = tuple(local(name, value) for name, value in counted)
+        own = frame("main", line, loops=(epochs, batches), locals=(*values, paths))
+        counters = tuple(Counter(name=n, function="main", file=own.file, before=v, after=v) for n, v in counted)
+        return rank(number, *c10d(op), own, progress=Progress(counters=counters), loops=Loops(loaders=loaders))
+
+    def loader(line: int, **more: Any) -> Loader:
+        return Loader(name="loader", function="main", file=frame("main", line).file, line=line, **more)
+
+    going = loader(6, kind="_SingleProcessDataLoaderIter", done=fetched, total=totals[1], begins=5)
+    ended = loader(10, kind="DataLoader", done=None, total=totals[0], begins=0)
+    seen = totals != (None, None)
+    ranks = (
+        at(0, "all_reduce", 6, epoch, fetched - 1, *[going] * seen),
+        at(1, "barrier", 10, last, (totals[0] or 90) - 1, *[ended] * seen),
+    )
+    finding = job(*ranks).findings[0]
+    assert finding.code == code
+    if code == "HD101":
+        assert finding.culprits == (1,)
+        assert finding.summary.startswith("rank 1 ran out of data after 90 batches")

@@ -136,14 +136,36 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
 
 
 def _find_uneven_loop(ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | None:
-    """The outermost of the loops that `ahead` has left and `behind` is inside, and the two ranks with their counters of it, if
-    `ahead` had fewer iterations or the two began at different values; None if not."""
-    left = next(iter(left_loops(ahead, behind)), None)
-    if left is None or in_source.waits_for_each(left.loop, behind.frame):
-        return None
-    out, within = _with_counter_of(ahead, left.loop), _with_counter_of(behind, left.loop)
-    uneven = begins_differ(left.loop, out, within) or not _did_as_many_rounds(out, within)
-    return (left, out, within) if uneven else None
+    """The outermost of the loops that `ahead` has left and `behind` is inside of which `ahead` had fewer iterations, or which the
+    two began at different values, and the two ranks with their counters of it; None for none. Without counters it is the
+    outermost one. Where both had all epochs, the loop over the batches may be the uneven one."""
+    outermost = first_pass = True
+    for left in left_loops(ahead, behind):
+        if in_source.waits_for_each(left.loop, behind.frame):
+            return None
+        out, within = _with_counter_of(ahead, left.loop), _with_counter_of(behind, left.loop)
+        counted = out.loop is not None and within.loop is not None and out.loop.done is not None
+        fewer = _had_fewer_rounds(left, out, within, first_pass=first_pass) if counted else outermost
+        if begins_differ(left.loop, out, within) or fewer:
+            return left, out, within
+        outermost, first_pass = False, first_pass and within.loop is not None and within.loop.done == 0
+    return None
+
+
+def _had_fewer_rounds(left: Left, outside: Rank, inside: Rank, *, first_pass: bool) -> bool:
+    """Whether the rank outside left early. It did not, if it has done more iterations, but calls fewer collectives in each; or if
+    both had the same number, and it completed them, so a collective was skipped before. After the `first_pass` of a loop, the
+    iterations of both tell nothing by themselves: the passes before may have been uneven."""
+    ended, going = outside.loop, inside.loop
+    if ended is None or going is None or ended.done is None:
+        return False
+    if ended.total is not None and going.total is not None and ended.total < going.total:
+        return True
+    if ended.done == going.total:
+        return False
+    if first_pass:
+        return going.done is None or ended.done <= going.done + 1
+    return not left.skippable or bool(amounts.compare_amounts(outside, inside))
 
 
 def _largest_first(alike: Class) -> tuple[int, tuple[int, ...]]:
@@ -184,12 +206,3 @@ def _ended_before(outside: Rank, inside: Rank) -> bool:
     """Whether the rank inside has come to a round that the rank outside has not begun: the last common one is complete."""
     ended, going = outside.loop, inside.loop
     return ended is not None and going is not None and ended.done is not None and ended.done == going.done
-
-
-def _did_as_many_rounds(outside: Rank, inside: Rank) -> bool:
-    """Whether the rank outside did not leave early: it has done more iterations, but calls fewer collectives in each; or both had
-    the same number, and it completed them, so a collective was skipped before."""
-    ahead, behind = outside.loop, inside.loop
-    if ahead is None or behind is None or ahead.done is None:
-        return False
-    return (behind.done is not None and ahead.done > behind.done + 1) or ahead.done == ahead.total == behind.total
