@@ -824,3 +824,26 @@ def test_a_nap_does_not_explain_why_no_rank_makes_progress(seconds: float, codes
     kernel = {"syscall": "clock_nanosleep", "sleep_seconds": seconds, "whole_sleep_seconds": seconds, "timed": True}
     (job,) = diagnose(snapshot(*(rank(number, frame("read", 9), kernel=dict(kernel)) for number in range(2)))).jobs
     assert (job.verdict, [finding.code for finding in job.findings]) == ("waiting", codes)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "age", "verdict"),
+    [(None, 6000.0, "waiting"), (300.0, 250.0, "waiting"), (900.0, 250.0, "waiting"), (900.0, 650.0, "hung")],
+)
+def test_a_request_with_a_long_timeout_is_none_for_the_next_job(
+    timeout: float | None, age: float, verdict: str
+) -> None:
+    """A push of metrics, while Lightning's other ranks are in its broadcast after each batch."""
+    server = Holder(pid=9, name="gateway", state="S", waits_for_events=True)
+    asks = AwaitedFile(kind="socket", name="socket:[7]", descriptor=3, inode=7, holders=(server,))
+    first = rank(
+        0,
+        frame("push", 11),
+        started_seconds_ago=9000.0,
+        kernel={"syscall": "poll", "files": (asks,), "timeout_seconds": timeout},
+    )
+    (job,) = diagnose(
+        snapshot(first, rank(1, *c10d("broadcast"), frame("main", 29), started_seconds_ago=9000.0), silence=age)
+    ).jobs
+    assert job.verdict == verdict
+    assert ("counts as HUNG from 10 min on" in job.findings[0].summary) is (timeout == 900.0 and verdict == "waiting")

@@ -198,15 +198,17 @@ def _idle_or(run: Run, hold: Hold, awaited: Sequence[Class], waiting: Sequence[C
 
 
 def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
-    """Whether nothing shows that what ranks poll for, or wait for at a server, will not come."""
+    """Whether nothing shows that what ranks poll for, or wait for at a server, will not come. A request with a timeout of many
+    minutes is none for the next job: who asks for that again and again gives up earlier, or never."""
     processes = [alike.first.process for alike in awaited if alike.first.process is not None]
     match hold:
         case Asleep(polls=True, ends="unknown"):
             # Who shares its memory writes nothing there.
             left_alone = alone and any(each.others_in_memory for each in processes)
             return not left_alone and not any(each.launcher_gone for each in processes)
-        case OnNetwork(holders=servers, sends=False) if servers:
-            return all(each.waits_for_events for each in servers)
+        case OnNetwork(holders=servers, sends=False, timeout_seconds=limit) if servers:
+            asks_again = limit is None or limit <= SHORTEST_TIMEOUT
+            return asks_again and all(each.waits_for_events for each in servers)
         case _:
             return False
 
