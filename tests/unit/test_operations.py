@@ -21,7 +21,7 @@ from hangdoc.snapshot import (
     Stack,
     Unavailable,
 )
-from tests.unit.builders import LOOP, TORCH, c10d, frame, local, rank, snapshot, stack
+from tests.unit.builders import LOOP, TORCH, backward, c10d, frame, local, rank, snapshot, stack
 from tests.unit.recordings import T0_US, history_of, recorder
 
 
@@ -379,3 +379,19 @@ def test_a_thread_that_counts_between_its_sleeps_computes() -> None:
     job = rests_at(sleeps, syscall="clock_nanosleep", counts="main")
     assert (job.verdict, job.ranks[1].label, job.ranks[1].state) == ("waiting", "computing", "computing")
     assert "in the background" in (job.findings[0].remedy or "")
+
+
+@pytest.mark.parametrize(("made", "age", "verdict"), [(0, 60, "hung"), (1, 60, "waiting"), (0, 0, "waiting")])
+def test_what_threads_count_is_no_progress_of_one_in_a_recorded_call(made: int, age: int, verdict: str) -> None:
+    """A script at module level: its threads put entries into the queue that belongs to the same namespace."""
+    forms: dict[CallForm, int] = {}
+    group = history_of([(7, CallForm(op="all_reduce"), T0_US - age * 1_000_000, True)], wall_us=T0_US, forms=forms)
+    record = replace(recorder(group, forms=forms), entries_in_window=made)
+    script = frame("<module>", 10)
+    entries = Counter(name="q.unfinished_tasks", function="<module>", file=script.file, before=185_432, after=185_609)
+    waits = rank(
+        0, *backward(), script, kernel={"syscall": "futex"}, recorder=record, progress=Progress(counters=(entries,)),
+        native=Unavailable(reason="not needed"),
+    )  # fmt: skip
+    (job,) = diagnose(snapshot(waits, rank(1, frame("load", 3), kernel={"syscall": "futex"}))).jobs
+    assert job.verdict == verdict

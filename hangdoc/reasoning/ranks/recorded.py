@@ -6,7 +6,7 @@ from hangdoc.reasoning.evidence.records import recorded_groups
 from hangdoc.reasoning.evidence.stack import Reading
 from hangdoc.reasoning.model.ledger import TENSOR
 from hangdoc.reasoning.model.rank import PassedTensor, Wait, form
-from hangdoc.snapshot import Frame, Process, PythonThread, Recorded, RecordedGroup
+from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Process, PythonThread, Recorded, RecordedGroup
 from hangdoc.torch_facts import call_names, file_names
 
 
@@ -21,6 +21,17 @@ def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
         if form(_read_op(entry)) in names:
             return entry
     return None
+
+
+def was_in_call(process: Process, wait: Wait) -> bool:
+    """Whether the record shows that a rank was in the collective in which its thread waits for the whole window: it is incomplete
+    and older, and the rank has made no other since. Calls of a card return before they are complete."""
+    entry, record, clocks = find_pending_call(process, wait), process.recorder, process.clocks
+    if entry is None or entry.age_seconds is None or not isinstance(clocks, Clocks):
+        return False
+    on_card = any(group.on_card for group in recorded_groups(process))
+    made_none = isinstance(record, FlightRecorder) and record.entries_in_window == 0
+    return made_none and not on_card and entry.age_seconds > clocks.window_seconds
 
 
 def find_only_pending(process: Process) -> tuple[str, str | None] | None:

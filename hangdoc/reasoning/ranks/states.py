@@ -10,7 +10,7 @@ from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
 from hangdoc.reasoning.model.holds import Asleep, Busy, Elsewhere, Hold, Starves, Unreadable, Works
 from hangdoc.reasoning.model.rank import BUSY, AtRest, Rank, State
-from hangdoc.reasoning.ranks import locks, movement, operations, sleeps
+from hangdoc.reasoning.ranks import locks, movement, operations, recorded, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
@@ -117,6 +117,8 @@ def _judge_stack(
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
+    if wait is not None and read.own[:1] != (0,) and recorded.was_in_call(process, wait):
+        among = ()  # whatever its functions share with other threads: it has run none of their lines
     counters = counters_moved(process, among, attempts)
     same, bytes_moved = (
         movement.is_at_same_lines(process, thread, read),
