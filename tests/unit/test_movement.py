@@ -1,5 +1,6 @@
 """What counts as movement: work anywhere in a rank's process tree, and loops that go round for nothing."""
 
+import ast
 from typing import Any
 
 import pytest
@@ -1061,10 +1062,14 @@ def test_a_method_that_returns_the_next_lot_polls_for_it() -> None:
         ("fully_shard", "for block in model: fully_shard(block)", "computing"),
         ("read_rows", "for block in model: fully_shard(block)", "loading-data"),
         ("read_rows", "for block in model:", "loading-data"),
+        ("fully_shard", "for block in parts(model,2): fully_shard(block)", "computing"),
+        ("step", "for block in range(60000 if r==0 else 40000): m(x).backward(); o.step()", "computing"),
+        ("wrapper", "for block in range(60000 if r==0 else 40000): m(x).backward(); o.step()", "computing"),
     ],
 )
 def test_the_body_of_a_loop_of_one_line_is_no_iterator(inner: str, source: str, state: str) -> None:
-    loop = Loop(line=28, end_line=28, header="for block in model")
+    header = ast.unparse(ast.parse(source.partition(":")[0] + ": pass")).partition(":")[0]
+    loop = Loop(line=28, end_line=28, header=header)
     works = (frame("wrapper", 9), frame(inner, 12), frame("main", 28, source=source, loops=(loop,)))
     found = job(snapshot(*(rank(number, *works, cpu=0.9) for number in range(2))))
     assert found.ranks[0].state == state

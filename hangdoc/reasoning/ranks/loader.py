@@ -12,7 +12,7 @@ from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import locks
-from hangdoc.reasoning.ranks.counters import counters_moved
+from hangdoc.reasoning.ranks.counters import counters_moved, is_over_data
 from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Frame, Holder, Loop, Process, PythonThread
@@ -174,7 +174,10 @@ def find_consumers(thread: PythonThread | None) -> list[Frame]:
     for index in range(len(frames) - 1, 0, -1):  # from the outside in; the innermost frame does not fetch
         frame = frames[index]
         at_header = any(
-            loop.header.startswith("for") and loop.line == frame.line and not _is_in_body(frame, loop, frames[:index])
+            loop.header.startswith("for")
+            and is_over_data(loop)  # a range runs no code
+            and loop.line == frame.line
+            and not _is_in_body(frame, loop, frames[:index])
             for loop in frame.loops
         )
         if not frame.library and (at_header or "next(" in (frame.source or "")):
@@ -185,12 +188,17 @@ def find_consumers(thread: PythonThread | None) -> list[Frame]:
 def _is_in_body(frame: Frame, loop: Loop, called: Sequence[Frame]) -> bool:
     """Whether a frame is in the body of a loop of one line: `for block in model: fully_shard(block)`, in `fully_shard`, or
     `for block in self.blocks: x = block(x)`, in a module: which no header calls that calls only Python's own functions."""
-    body = (frame.source or "").partition(f"{loop.header}:")[2]
+    body = _remove_spaces(frame.source or "").partition(_remove_spaces(f"{loop.header}:"))[2]
     if any(f"{file_names.bare_name(inner.function)}(" in body for inner in called):
         return True
     next_in = called[-1]
     in_module = file_names.MODULE_CALL.is_at(next_in.file, next_in.function)
     return in_module and "(" in body and set(_CALLED.findall(loop.header)) <= _CALL_NO_MODULE
+
+
+def _remove_spaces(text: str) -> str:
+    """A line of code without spaces, which a header has where `ast.unparse` writes them."""
+    return "".join(text.split())
 
 
 def calls_method(frame: Frame) -> bool:
