@@ -104,6 +104,28 @@ def test_a_loader_that_starts_over_for_ever() -> None:
     assert told(job(busy(*fetches, counters=(counted("rows", "i", 2, 500),)))) == ("waiting", "working")
 
 
+@pytest.mark.parametrize(
+    ("length", "read", "expected"),
+    [(0, 0, ("hung", "starving")), (6, 0, ("waiting", "working")), (None, 4096, ("waiting", "working"))],
+)
+def test_a_generator_that_repeats_what_is_empty(length: int | None, read: int, expected: tuple[str, str]) -> None:
+    """`while True: for x in urls: yield x`. A filter that lets nothing pass is not told from one over much data."""
+    loops = (Loop(line=40, end_line=60, header="while True"), Loop(line=44, end_line=45, header="for x in urls"))
+    urls = local("urls", "[...]", length=length)
+    fetches = (
+        replace(source("cycle", 44, *loops), locals=(urls,)),
+        frame("main", 10, source="next(it)", loops=(LOOP,)),
+    )
+    found = job(busy(*fetches, files=FileBytes(read_bytes=read, written_bytes=0)))
+    assert told(found) == expected
+    (finding,) = found.findings
+    if expected[0] == "waiting":
+        assert ("no element came and it was not seen to read" in finding.summary) is (read == 0)
+    else:
+        told_of = "it repeats the loop `while True`; `for x in urls` has nothing to go over"
+        assert told_of in [line.text for line in finding.evidence]
+
+
 def test_what_child_processes_do_is_work() -> None:
     waits = rank(
         1, frame("run", 9, "/usr/lib/python3.11/subprocess.py", library=True), train(12), kernel={"syscall": "wait4"}

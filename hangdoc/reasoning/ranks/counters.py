@@ -412,7 +412,7 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
     """Whether a rank runs a loop that has no end, and nothing shows progress: its innermost loop has no counter, or only the
     counters of such loops inside other loops change."""
     progress = process.progress
-    nest = _list_loops_around(thread) if thread is not None else []
+    nest = [each for each in _list_loops_around(thread) if not is_over_nothing(process, *each)] if thread else []
     if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
         return False
     moves = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
@@ -430,6 +430,12 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
     if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):
         return True  # it may compare numbers that never become equal
     return any(any(counters(frame, loop)) for frame, loop in nest[1:] if not has_end(loop))
+
+
+def is_over_nothing(process: Process | None, frame: Frame, loop: Loop) -> bool:
+    """Whether a frame is at the header of a `for` over a list, or another container, that is empty: it makes no round."""
+    empty = iterators.find_length_behind(frame, loop, observed.module(process)) == 0
+    return empty and frame.line == loop.line
 
 
 def _ends_by_the_clock(loop: Loop) -> bool:

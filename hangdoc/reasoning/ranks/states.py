@@ -18,7 +18,7 @@ from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_c
 from hangdoc.reasoning.ranks.thread_waits import find_wait
 from hangdoc.reasoning.ranks.waiter import Surroundings, ThreadWait, Waiter
 from hangdoc.reasoning.ranks.without_stack import find_rest
-from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, Progress, PythonThread, Stack
+from hangdoc.snapshot import Clocks, FileBytes, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
@@ -264,12 +264,14 @@ def _name_work(process: Process, thread: PythonThread) -> str:
     return "computing"
 
 
+_LOADS = "it loads data"
+_LOADS_NOTHING = "it loads data, but while it was observed, no element came and it was not seen to read"
 _BY_TORCH = ("compiling", "checkpointing")
 _LONG = {
     "evaluating": "it evaluates",
     "checkpointing": "it writes a checkpoint",
     "compiling": "it compiles",
-    "loading-data": "it loads data",
+    "loading-data": _LOADS,
 }
 
 
@@ -303,7 +305,8 @@ def find_work(rank: Rank) -> Hold:
     if not beside and goes_round(process, thread):
         return Starves() if is_starving(process, thread) else Busy()
     if what is not None:
-        return Works(what=what, certain=counted)
+        nothing_came = what == _LOADS and _has_read_nothing(process) and is_starving(process, thread)
+        return Works(what=_LOADS_NOTHING if nothing_came else what, certain=counted)
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
     if rank.counters_moved or not seen:
         return Busy(ends="by-itself" if rank.counters_moved else "unknown")
@@ -311,6 +314,12 @@ def find_work(rank: Rank) -> Hold:
         return Works(what=delay)
     share = rank.training_share or 0.0
     return Works(what=f"it is working ({share:.0%} of a core)") if share >= BUSY else Busy()
+
+
+def _has_read_nothing(process: Process) -> bool:
+    """Whether a process read nothing from storage in the window, and got on in none of its open files."""
+    files = process.files
+    return isinstance(files, FileBytes) and not files.read_bytes and all(file.writes for file in files.progress)
 
 
 def _is_unclear(rank: Rank, process: Process) -> bool:

@@ -17,12 +17,19 @@ from hangdoc.reasoning.evidence.stack import name_line, reading, short
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Differs
-from hangdoc.reasoning.model.holds import Asleep, Busy, Hold
+from hangdoc.reasoning.model.holds import Asleep, Busy, Hold, Starves
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Class, Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, iterators
-from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, goes_round, is_over_data, positions
+from hangdoc.reasoning.ranks.counters import (
+    count_rounds,
+    frame_of,
+    goes_round,
+    is_over_data,
+    is_over_nothing,
+    positions,
+)
 from hangdoc.reasoning.ranks.place import continued_by
 from hangdoc.reasoning.rules.draft import Draft, WithRemedy, reported_causes
 from hangdoc.reasoning.text import words
@@ -376,10 +383,11 @@ def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> 
     """The loop in which a rank polls or that it repeats, the statements that end it, and the values that these test: what it
     polls for. `own_store`: as in `Idle`."""
     polls = _polls_itself(kind)
-    frame = rank.frame if polls else _find_endless_frame(rank) if isinstance(kind, Busy) else None
-    loops = around(frame) if frame is not None else []
-    if not loops or frame is None:
+    frame = rank.frame if polls else _find_endless_frame(rank) if isinstance(kind, Busy | Starves) else None
+    if frame is None or not (inside := around(frame)):
         return []
+    loops = [loop for loop in inside if not is_over_nothing(rank.process, frame, loop)] or inside
+    empty = [f"`{loop.header}` has nothing to go over" for loop in inside if loop not in loops]
     what = "it polls in the loop" if polls else "it repeats the loop"
     values = [
         f"`{local.name}` is {shorten(local.text, 80)}"
@@ -388,7 +396,7 @@ def describe_poll(rank: Rank, kind: Hold | None, *, own_store: bool = False) -> 
     ]
     only = ["only the ranks are clients of that store now"] if own_store else []
     exits = map(describe_exit, _list_tested_exits(loops[-1]))
-    text = "; ".join([f"{what} `{loops[-1].header}`", *exits, *values[:3], *only])
+    text = "; ".join([f"{what} `{loops[-1].header}`", *empty, *exits, *values[:3], *only])
     return [Evidence(rank.rank, "source", text), *_describe_path_in_the_way(rank), *_called_at(rank, frame)]
 
 
