@@ -317,6 +317,11 @@ def test_a_server_whose_clients_got_no_answer_is_not_called_idle(
     assert isinstance(serves.clocks, Clocks)
     at_lock = replace(serves.clocks.threads[0], tid=900, name="handler", syscall="futex", files=())
     clocks = replace(serves.clocks, threads=(*serves.clocks.threads, at_lock))
+    result = frame("Future.result", 451, "/usr/lib/python3.11/concurrent/futures/_base.py", library=True)
+    asks = replace(
+        handler, tid=901, name="poster", frames=(result, frame("do_POST", 25, source="e.submit(q).result()"))
+    )
+    stack = replace(stack, threads=(*stack.threads, asks))
     serves = replace(serves, stack=stack, stack_before=stack, clocks=clocks)
     sockets = silent(2, 90.0)
     port = replace(
@@ -336,7 +341,8 @@ def test_a_server_whose_clients_got_no_answer_is_not_called_idle(
     assert finding.summary.startswith("idle: ") is not found
     assert (finding.remedy or "").startswith("Nothing.") is not found
     lock = "a thread of pid 100 waits for a lock: no thread releases the lock at train.py:10 `lock.acquire()`"
-    assert (lock in [each.text for each in finding.evidence]) is found
+    waits = "thread poster at train.py:25 `e.submit(q).result()` is waiting for the result of a task"
+    assert [text in [each.text for each in finding.evidence] for text in (lock, waits)] == [found, found]
 
 
 INOTIFY = KernelThread(

@@ -142,7 +142,7 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
     if file is None or file.kind != "shared-memory":
         return None
     alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.tid})
-    full = _name_awaited(waiter.thread) == _FULL_QUEUE
+    full = name_awaited(waiter.thread) == _FULL_QUEUE
     ends: Ends = "never" if alone else "unknown"
     of = _find_owner_of_lock(waiter.thread)
     hold = AtSharedLock.ended_by(file.holders, ends, in_queue=full, of=of, file=f"{file.name} {file.inode}")
@@ -259,7 +259,7 @@ def _for_own_queue(waiter: Waiter) -> ThreadWait | None:
     alone = len(observed.python_threads(waiter.process)) == 1
     if not alone or waiter.call != system_calls.FUTEX or not any(map(_is_in_own_queue, waiter.thread.frames)):
         return None
-    awaited = _name_awaited(waiter.thread)
+    awaited = name_awaited(waiter.thread)
     if awaited not in (_EMPTY_QUEUE, _FULL_QUEUE):
         return None
     hold = AtOwnQueue(what=awaited.replace("waiting", "waiting, as the only Python thread,"))
@@ -328,7 +328,7 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
     file = waiter.top.file if waiter.top is not None else ""
     if any(name in file for name in _LOCK_FILES) or waiter.call == system_calls.FUTEX:
         source = (own[0].source if own else waiter.top.source if waiter.top is not None else None) or ""
-        awaited, hold = _name_awaited(waiter.thread), waiter.unknown
+        awaited, hold = name_awaited(waiter.thread), waiter.unknown
         if awaited is not None and isinstance(hold, Elsewhere):
             return ThreadWait("waiting-lock", awaited, replace(hold, what=awaited))
         return ThreadWait("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", hold)
@@ -338,7 +338,7 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
     return None
 
 
-def _name_awaited(thread: PythonThread) -> str | None:
+def name_awaited(thread: PythonThread) -> str | None:
     """What a thread waits for, by the function of Python's library that it is in; None for any other."""
     for frame in reversed(list(takewhile(lambda frame: frame.library, thread.frames))):
         for file, function, in_line, awaited in _AWAITED:

@@ -47,10 +47,11 @@ for it only in calls that hand out work. Then hangdoc shows which tasks other
 workers of Ray execute meanwhile. A rank is also idle if the processes at the other
 end of its pipe or its shared memory wait for events or connections. It is not called
 idle if clients have sent data to its port and got no answer since, for five seconds
-or longer. Then a thread of it that waits for a lock is shown too. The score is
-lower if nothing shows who makes what it waits for. For example, all ranks poll and
-none waits for another one, or all wait for a key that a client of the store may set.
-Or the others were given more time than any default of torch.
+or longer. Then threads of it that wait for a lock, an entry of a queue or a result
+are shown too. The score is lower if nothing shows who makes what it waits for. For
+example, all ranks poll and none waits for another one, or all wait for a key that a
+client of the store may set. Or the others were given more time than any default of
+torch.
 
 ## When it can be wrong
 
@@ -70,17 +71,23 @@ reply at a datagram socket with a path looks like a server.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
+from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.holds import Asleep, GetsRequests, Serves, Unanswered, Works
 from hangdoc.reasoning.model.kinds import Idle
+from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.movement import CHILDREN_BUSY, describe_children
+from hangdoc.reasoning.ranks.thread_waits import name_awaited
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.rules.sentences import describe_poll
 from hangdoc.reasoning.text import children, next_steps, words
 from hangdoc.snapshot import RayTask
 
+_SHOWN_THREADS = 3
 _IF_TASKS_TAKE_LONG = "The driver may wait for the tasks of other workers: look at those, if they take too long."
 _IF_TOO_LONG = "Nothing shows how far it has come: if this takes longer than it should, look at its line again. "
 _IF_UNANSWERED = (
@@ -137,6 +144,7 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     unanswered = Unanswered.of_all(hold.unanswered for hold in holds if isinstance(hold, Serves))
     if unanswered is not None:
         meanwhile.append(Evidence(None, "sockets", str(unanswered)))
+        meanwhile += _describe_waiting_threads(blockage.awaited[0].first)
     lock = next(
         (hold.lock for hold in holds if isinstance(hold, GetsRequests | Serves) and hold.lock is not None), None
     )
@@ -167,6 +175,17 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
         remedy=remedy,
         commands=commands,
     )
+
+
+def _describe_waiting_threads(server: Rank) -> list[Evidence]:
+    """What the other threads of a server wait for in the user's code, by the function of Python's library that they are in."""
+    others = observed.python_threads(server.process) if server.process is not None else ()
+    waits = [
+        f"thread {locks.name_at(thread)} is {awaited}"
+        for thread in others
+        if thread is not server.thread and user_frames(thread) and (awaited := name_awaited(thread)) is not None
+    ]
+    return [Evidence(server.rank, "stack", text) for text in waits[:_SHOWN_THREADS]]
 
 
 def _describe_task(task: RayTask) -> str:
