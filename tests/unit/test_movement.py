@@ -1084,6 +1084,7 @@ def test_a_method_that_returns_the_next_lot_polls_for_it() -> None:
         ("fully_shard", "for block in model: fully_shard(block)", "computing"),
         ("read_rows", "for block in model: fully_shard(block)", "loading-data"),
         ("read_rows", "for block in model:", "loading-data"),
+        ("imap", "for block in pool.imap(read, (k for k in range(9))):", "loading-data"),
         ("fully_shard", "for block in parts(model,2): fully_shard(block)", "computing"),
         ("step", "for block in range(60000 if r==0 else 40000): m(x).backward(); o.step()", "computing"),
         ("wrapper", "for block in range(60000 if r==0 else 40000): m(x).backward(); o.step()", "computing"),

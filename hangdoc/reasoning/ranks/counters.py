@@ -86,7 +86,8 @@ def _score(process: Process, frame: Frame, loop: Loop) -> int:
 
 def is_over_data(loop: Loop) -> bool:
     """Whether a loop is over data rather than over numbers."""
-    return " in range(" not in loop.header and not loop.header.startswith("while")
+    _, _, iterated = loop.header.partition(" in ")
+    return not iterated.startswith("range(") and not loop.header.startswith("while")
 
 
 def counts_data(loop: Loop, rank: Rank) -> bool:
