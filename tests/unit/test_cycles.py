@@ -799,3 +799,25 @@ def test_ranks_with_equal_epochs_may_have_uneven_batches(
     if code == "HD101":
         assert finding.culprits == (1,)
         assert finding.summary.startswith("rank 1 ran out of data after 90 batches")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "batch", "header"),
+    [(2, 5, "for x in loader"), (2, 11, "for epoch in range(3)"), (1, 5, "for epoch in range(3)")],
+)
+def test_a_rank_that_has_left_the_function_of_its_epochs(epoch: int, batch: int, header: str) -> None:
+    """Nothing shows its numbers. But where the other one is in its last epoch, it has not left that loop early; and in the last
+    batch of that, a call may have been left out as well."""
+    epochs = Loop(line=4, end_line=9, header="for epoch in range(3)", counters=("epoch",), every=1, start=0, bound="3")
+    batches = Loop(line=5, end_line=8, header="for x in loader")
+    own = frame("train", 6, loops=(epochs, batches), locals=(local("epoch", epoch),))
+    going = Loader(
+        kind="_SingleProcessDataLoaderIter", done=batch + 1, total=12, name="loader", function="train", file=own.file,
+        line=6, begins=5,
+    )  # fmt: skip
+    counter = Counter(name="epoch", function="train", file=own.file, before=epoch, after=epoch)
+    inside = rank(0, *c10d("all_reduce"), own, frame("main", 20), progress=Progress(counters=(counter,)),
+                  loops=Loops(loaders=(going,)))  # fmt: skip
+    finding = job(inside, rank(1, *c10d("barrier"), frame("main", 21))).findings[0]
+    assert finding.culprits == (1,)
+    assert finding.summary.startswith(f"rank 1 left the loop `{header}`")

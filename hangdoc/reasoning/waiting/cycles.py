@@ -137,19 +137,32 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
 
 def _find_uneven_loop(ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | None:
     """The outermost of the loops that `ahead` has left and `behind` is inside of which `ahead` had fewer iterations, or which the
-    two began at different values, and the two ranks with their counters of it; None for none. Without counters it is the
-    outermost one. Where both had all epochs, the loop over the batches may be the uneven one."""
-    outermost = first_pass = True
-    for left in left_loops(ahead, behind):
+    two began at different values, and the two ranks with their counters of it; None for none. Where both had all epochs, the
+    loop over the batches may be the uneven one."""
+    unclear, first_pass = None, True
+    for depth, left in enumerate(left_loops(ahead, behind)):
         if in_source.waits_for_each(left.loop, behind.frame):
-            return None
+            return unclear
         out, within = _with_counter_of(ahead, left.loop), _with_counter_of(behind, left.loop)
-        counted = out.loop is not None and within.loop is not None and out.loop.done is not None
-        fewer = _had_fewer_rounds(left, out, within, first_pass=first_pass) if counted else outermost
-        if begins_differ(left.loop, out, within) or fewer:
+        if begins_differ(left.loop, out, within) or _had_fewer_rounds(left, out, within, first_pass=first_pass):
             return left, out, within
-        outermost, first_pass = False, first_pass and within.loop is not None and within.loop.done == 0
-    return None
+        # A rank that has left the function has no counter there. It left the outermost loop early, unless that was ending.
+        if not _is_counted(out, within) and (depth == 0 or unclear is not None):
+            if not _is_in_last_round(within):
+                return left, out, within
+            unclear = unclear or (left, out, within)
+        first_pass = first_pass and within.loop is not None and within.loop.done == 0
+    return unclear
+
+
+def _is_counted(outside: Rank, inside: Rank) -> bool:
+    """Whether the rounds of the rank outside are known, and those of the other one too, as far as they go."""
+    return outside.loop is not None and inside.loop is not None and outside.loop.done is not None
+
+
+def _is_in_last_round(inside: Rank) -> bool:
+    loop = inside.loop
+    return loop is not None and loop.done is not None and loop.total == loop.done + 1
 
 
 def _had_fewer_rounds(left: Left, outside: Rank, inside: Rank, *, first_pass: bool) -> bool:
