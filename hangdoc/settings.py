@@ -82,9 +82,10 @@ VARIABLES: tuple[Setting, ...] = (
     Setting(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes only speed or logs"),
 )  # fmt: skip
 _OWNED = regex(
-    r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON)"
+    r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON"
+    r"|(OLD)?PWD$|SHLVL$|_$)"
 )
-"""Of launchers, clusters and libraries: these differ between nodes for reasons of their own."""
+"""Of launchers, shells, clusters and libraries: these differ for reasons of their own."""
 _NCCL = regex(r"^(TORCH_)?NCCL_")
 
 
@@ -104,6 +105,13 @@ def variable(name: str) -> Setting | None:
         return setting
     own = argument(name)
     return own if own is not None and own.kind == "collectives" else None
+
+
+def may_be_own(name: str) -> bool:
+    """Whether an environment variable may be one of the script itself, of which nothing else is known."""
+    known = any(re.search(setting.pattern, name) for setting in VARIABLES) or _OWNED.match(name)
+    own = argument(name)
+    return not known and (own is None or own.kind != "differs")
 
 
 def inert(name: str, backend: str | None) -> bool:

@@ -269,6 +269,34 @@ def test_a_number_at_which_a_loop_ends_need_not_count_data(
 
 
 @pytest.mark.parametrize(
+    ("function", "file", "seen"),
+    [
+        ("main", "/home/me/train.py", True),
+        ("main.<locals>.step", "/home/me/train.py", False),  # it may see a variable of `main`
+        ("main", "/home/me/lib.py", False),  # it sees the variables of its own module
+    ],
+)
+def test_a_loop_in_a_function_may_end_at_a_number_of_the_script(function: str, file: str, seen: bool) -> None:
+    """`M = int(os.environ.get("CHUNKS", "4"))` above `def main()`, and a wrapper that sets CHUNKS for rank 2."""
+    loop = Loop(line=4, end_line=6, header="for i in range(M)", counters=("i",), every=1, start=0, bound="M")
+
+    def stage(number: int, line: int, i: int, peer: int, most: int) -> Process:
+        own = frame(function, line, file, loops=(loop,), locals=(local("i", i),))
+        module = Interpreter(environment={}, globals=(local("M", most),))
+        script = frame("<module>", 20)
+        variables = {"RANK": str(number), "SHLVL": str(number)} | ({"CHUNKS": "<str>"} if number == 2 else {})
+        call = c10d("recv", local("src", peer))
+        return rank(number, *call, own, script, world=3, interpreter=module, environment=variables)
+
+    finding = job(stage(0, 9, 3, 1, 4), stage(1, 9, 3, 2, 4), stage(2, 5, 4, 1, 6)).findings[0]
+    assert (finding.code, finding.culprits) == ("HD105", (2,) if seen else (1,))
+    assert ("`M`, at which the loop ends, is 4 on ranks 0-1; 6 on rank 2" in finding.summary) is seen
+    text = "`CHUNKS` parts the same ranks: not set on ranks 0-1; set on rank 2"
+    assert [one.text for one in finding.evidence if "parts" in one.text] == [text] * seen
+    assert ("start all ranks with the same `CHUNKS`" in (finding.remedy or "")) is seen
+
+
+@pytest.mark.parametrize(
     ("last", "other_loop", "named"),
     [
         (3, Loop(line=14, end_line=16, header="for x in rest", advances=("x",)), True),

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from hangdoc import settings
 from hangdoc.launch.launchers import program_words
+from hangdoc.parse import was_removed
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
 from hangdoc.reasoning.ledger.compare import Differs as CallsDiffer
@@ -138,6 +139,22 @@ def find_other_data(run: Run, first: Rank, other: Rank) -> tuple[OptionDiffers, 
         and option.names_data
         and option.value_of(first.rank) != option.value_of(other.rank)
     )
+
+
+def find_parting_variables(run: Run, values: Agreement[object, int]) -> tuple[VariableDiffers, ...]:
+    """The variables that may be the script's own and part the ranks of one host as `values` do. Those of other hosts differ for
+    reasons of the hosts. Of a text that is not stored, it is only known that the variable is set."""
+    if len(run.host) != 1:
+        return ()
+    environments = {rank: observed.environment(process) for rank, process in run.whole.items()}
+    different = []
+    for name in sorted(filter(settings.may_be_own, set().union(*environments.values()))):
+        texts = {rank: environment.get(name) for rank, environment in environments.items()}
+        shown = {rank: "set" if text is not None and was_removed(text) else text for rank, text in texts.items()}
+        parted = differing_in(run, shown)
+        if parted is not None and parted.parts_like(values):
+            different.append(VariableDiffers(name=name, values=parted))
+    return tuple(different)
 
 
 def _compared_variable(name: str, backend: str | None) -> settings.Setting | None:

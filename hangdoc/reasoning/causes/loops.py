@@ -6,12 +6,12 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import integer, names_in, rounded, shows_address
 from hangdoc.program import early_exits
-from hangdoc.reasoning.causes.disagreements import differing_in, find_other_data
+from hangdoc.reasoning.causes.disagreements import differing_in, find_other_data, find_parting_variables
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import name_line
 from hangdoc.reasoning.model.agreement import Agreement
 from hangdoc.reasoning.model.blockage import Blockage
-from hangdoc.reasoning.model.cause import Cause, OptionDiffers
+from hangdoc.reasoning.model.cause import Cause, OptionDiffers, VariableDiffers
 from hangdoc.reasoning.model.holds import Starves
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
@@ -95,8 +95,8 @@ class Ends(Cause, frozen=True, kw_only=True):
     NAME = "loop-end"
     left: LeftLoop
     values: Agreement[int, int]
-    settings: tuple[OptionDiffers, ...]
-    """The options that differ between the same ranks, from one of which the number may come."""
+    settings: tuple[OptionDiffers | VariableDiffers, ...]
+    """The options and variables that differ between the same ranks, from one of which the number may come."""
 
 
 # --- data ----------------------------------------------------------------------------------------------------------------
@@ -214,10 +214,9 @@ def find_ends(run: Run, blockage: Blockage) -> Ends | None:
     values = differing_in(run, ends)
     if values is None or amounts.left_by_break(left.short.first):
         return None
-    settings = tuple(
-        each for each in run.differing if isinstance(each, OptionDiffers) and each.values.parts_like(values)
-    )
-    return Ends(left=left, values=values, settings=settings, culprits=values.odd)
+    options = (each for each in run.differing if isinstance(each, OptionDiffers) and each.values.parts_like(values))
+    variables = find_parting_variables(run, values)
+    return Ends(left=left, values=values, settings=(*options, *variables), culprits=values.odd)
 
 
 # --- how a loop may end --------------------------------------------------------------------------------------------------

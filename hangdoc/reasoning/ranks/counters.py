@@ -247,10 +247,20 @@ def read_float(process: Process | None, frame: Frame, name: str) -> float | None
 
 
 def _read_texts(process: Process | None, frame: Frame, name: str) -> Iterator[str]:
-    """The texts of a variable as a frame sees it: its own, then that of its module if the frame is the module's or has none."""
-    yield from (local.text for local in frame.locals if local.name == name)
-    if not frame.locals or frame.function == "<module>":
+    """The texts of a variable as a frame sees it: its own, then that of `__main__` if the frame has none of its own."""
+    own = [local.text for local in frame.locals if local.name == name]
+    yield from own
+    if not frame.locals or frame.function == "<module>" or (not own and _sees_main(process, frame)):
         yield from (local.text for local in observed.module(process) if local.name == name)
+
+
+def _sees_main(process: Process | None, frame: Frame) -> bool:
+    """Whether a name that is not a frame's own is one of `__main__`: it is a function of the script that is run, and is in no
+    other function, whose variables it would see first."""
+    if process is None or "<locals>" in frame.function:
+        return False
+    outermost = (next((f for f in reversed(t.frames) if not f.library), None) for t in observed.python_threads(process))
+    return any(f is not None and (f.function, f.file) == ("<module>", frame.file) for f in outermost)
 
 
 def count_rounds(rank: Rank) -> tuple[int | None, int | None]:

@@ -60,6 +60,7 @@ The data did end earlier, but no counter, length or directory showed it.
 """
 
 from hangdoc.reasoning.causes.loops import Began, Ends, PossibleExit, may_have_run_out, possible_exits
+from hangdoc.reasoning.model.cause import VariableDiffers
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.ranks.counters import count_rounds
 from hangdoc.reasoning.rules import sentences
@@ -71,8 +72,8 @@ _SAME_END = (
     "Give `{bound}` the same value on all ranks: find out which argument, file or variable it comes from. If it counts the data "
     "of a rank, all_reduce it with ReduceOp.MIN before the loop."
 )
-_SAME_OPTION = (
-    "If `{bound}` comes from `{option}`, start all ranks with the same `{option}`. Otherwise give `{bound}` the same value on "
+_SAME_SETTING = (
+    "If `{bound}` comes from `{setting}`, start all ranks with the same `{setting}`. Otherwise give `{bound}` the same value on "
     "all ranks."
 )
 _SHOWN = 3
@@ -116,14 +117,14 @@ def describe_ends(run: Run, blockage: Blockage, cause: Ends) -> Draft:
 
 
 def _describe_settings(cause: Ends) -> list[Evidence]:
-    """The options that differ between the same ranks as the end of the loop."""
+    """The options and variables that differ between the same ranks as the end of the loop."""
     bound = cause.left.loop.bound or ""
     return [
         WithRemedy(
             None,
-            "arguments",
+            "environment" if isinstance(each, VariableDiffers) else "arguments",
             f"`{each.name}` parts the same ranks: {words.values_by_rank(each.values.values)}",
-            remedy=_SAME_OPTION.format(option=each.name, bound=bound),
+            remedy=_SAME_SETTING.format(setting=each.name, bound=bound),
         )
         for each in cause.settings[:_SHOWN]
     ]
