@@ -297,6 +297,34 @@ def test_a_loop_in_a_function_may_end_at_a_number_of_the_script(function: str, f
 
 
 @pytest.mark.parametrize(
+    ("every", "caught", "exit_", "noted"),
+    [
+        (0, ("except StopIteration", "except Exception"), "except StopIteration", True),
+        (1, ("except StopIteration", "except Exception"), "except StopIteration", False),  # it counts each round
+        (0, ("except StopIteration",), "except StopIteration", False),
+        (0, ("except StopIteration", "except Exception"), "n > most", False),  # that explains it already
+    ],
+)
+def test_rounds_that_an_exception_ended_are_not_counted(
+    every: int, caught: tuple[str, ...], exit_: str, noted: bool
+) -> None:
+    """`try: train(next(it)); n += 1` with `except Exception: continue`. Each rank has 100 batches."""
+    way_out = Exit(line=7, statement="break", conditions=(exit_,))
+    loop = Loop(
+        line=4, end_line=8, header="while True", counters=("n",), every=every, advances=("n",), exits=(way_out,)
+    )
+
+    def at(number: int, op: str, line: int, n: int, **more: Any) -> Process:
+        return rank(number, *c10d(op), frame("main", line, loops=(loop,), locals=(local("n", n),), **more))
+
+    (finding,) = job(at(0, "all_reduce", 6, 99, caught=caught), at(1, "barrier", 10, 99, caught=())).findings
+    assert finding.code == "HD105"
+    text = "after 99 iterations (not counting those that `except Exception` ended)"
+    assert (text in finding.summary) is noted
+    assert ((finding.remedy or "").startswith("If an exception made a rank leave out a call")) is noted
+
+
+@pytest.mark.parametrize(
     ("last", "other_loop", "named"),
     [
         (3, Loop(line=14, end_line=16, header="for x in rest", advances=("x",)), True),

@@ -21,6 +21,7 @@ from hangdoc.reasoning.ranks.counters import begin_of, end_of, frame_of, is_over
 from hangdoc.snapshot import Exit, Frame, Loop, Loops, TrainerCount
 
 _SHOWN = 3
+ENDS_DATA = "except StopIteration"
 _REMAINDER, _REMAINDER_SHARE = 2, 0.2
 """Of batches: so many more may be a remainder of the same data."""
 
@@ -263,7 +264,7 @@ def _find_handler(loop: Loop, rank: Rank, other: Rank) -> tuple[str, Frame] | No
             for theirs in other.program
             if (theirs.file, theirs.function) == (frame.file, frame.function)
             for handler in theirs.caught or ()
-            if handler != "except StopIteration"  # the end of the data
+            if handler != ENDS_DATA
             and (begins.get(handler, frame.line) if loop in theirs.loops else theirs.line) < frame.line
         }
         test = next((test for test in reversed(frame.conditions) if test in guarded), None)

@@ -59,7 +59,7 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import Began, Ends, PossibleExit, may_have_run_out, possible_exits
+from hangdoc.reasoning.causes.loops import ENDS_DATA, Began, Ends, PossibleExit, may_have_run_out, possible_exits
 from hangdoc.reasoning.model.cause import VariableDiffers
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.ranks.counters import count_rounds
@@ -136,8 +136,12 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     done = count_rounds(short)[0]
     total = short.loop.total if short.loop is not None else None
     known_total = total if done is not None and total is not None and total > done else None
-    rounds = sentences.left_after(kind, total=known_total)
     exits = possible_exits(kind)
+    # What ended the loop otherwise explains why it has fewer iterations.
+    by_data = all(not each.shown or each.exit.conditions == (ENDS_DATA,) for each in exits)
+    handlers = sentences.list_uncounted(kind) if by_data else []
+    uncounted = f"not counting those that `{handlers[0]}` ended" if handlers else ""
+    rounds = sentences.left_after(kind, uncounted, total=known_total)
     unclear = may_have_run_out(kind) and not any(each.shown for each in exits)
     return Draft(
         confidence=0.8 if known_total is not None else 0.7,
@@ -146,6 +150,7 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
         evidence=[
             *(_exit(short.rank, each) for each in exits),
             *_logged_metrics(kind),
+            *(sentences.handler_evidence(kind) if handlers else ()),
             *sentences.loop_evidence(run, kind),
         ],
         remedy=f"{_IF_IT_RAN_OUT if unclear else 'Make'}{_LEAVE_TOGETHER}",

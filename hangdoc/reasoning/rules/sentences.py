@@ -96,6 +96,18 @@ def left_after(left: LeftLoop, addition: str = "", *, total: int | None = None) 
     return parts and f" ({parts})"
 
 
+def list_uncounted(left: LeftLoop) -> list[str]:
+    """The handlers that continue the loop, if its counter does not count the iterations that they ended: `except OSError`."""
+    frame, view = frame_of(left.loop, left.inside.first), left.short.first.loop
+    counted = view is None or view.loop != left.loop or view.by_iterator or left.loop.every or not left.loop.counters
+    return continued_by(frame) if frame is not None and not counted else []
+
+
+def handler_evidence(left: LeftLoop) -> list[Evidence]:
+    """The handlers that continue the loop after an exception, at the call of the ranks inside it."""
+    return _handlers([left.inside.first])
+
+
 def _left_at(left: LeftLoop, done: int, total: int | None) -> str:
     if total is not None and done < total and left.loop.header.startswith("for "):
         return f"in {_unit(left, several=False)} {done + 1}{_of(total)}"
