@@ -381,6 +381,26 @@ def test_the_scheduler_makes_a_rank_late_that_waits_for_a_core(delayed_ns: int, 
     assert ("what else runs on its host" in (slow.remedy or "")) is (score == 0.6)
 
 
+@pytest.mark.parametrize(
+    ("delayed_ns", "cpu_ns", "lacks"), [(500_000_000, 110_000_000, True), (200_000_000, 110_000_000, False)]
+)
+def test_a_straggler_that_wants_a_core_does_not_wait_for_something_else(
+    delayed_ns: int, cpu_ns: int, lacks: bool
+) -> None:
+    """It is late for longer than it waits for a core, so its own work may be more."""
+    processes = [trains(number, 50 * (number == 1)) for number in range(4)]
+    assert isinstance(processes[1].clocks, Clocks)
+    main, *others = processes[1].clocks.threads
+    main = replace(main, cpu_ns=cpu_ns, delayed_ns=delayed_ns)
+    processes[1] = replace(processes[1], clocks=replace(processes[1].clocks, threads=(main, *others)))
+    (slow,) = findings(diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert (slow.culprits, slow.confidence) == ((1,), 0.9)
+    text = "rank 1 uses 11% of a core, and was ready to run and waited for one 50% of the time, so it may lack a core"
+    assert (text in slow.summary) is lacks
+    assert ("so it waits for something" in slow.summary) is not lacks
+    assert (slow.remedy or "").startswith("Find out what else runs on its host" if lacks else "Find out what the late")
+
+
 @pytest.mark.parametrize(("without_core", "score"), [((1, 2), 0.6), ((1,), 0.9), ((0, 1, 2, 3, 4, 5), 0.9)])
 def test_the_scheduler_explains_late_ranks_only_if_it_holds_up_each_of_them_and_them_alone(
     without_core: tuple[int, ...], score: float

@@ -158,15 +158,16 @@ def find_lack_of_core(slow: Sequence[Rank], rest: Sequence[Rank], others: Sequen
     """For which share of the time each of the late ranks, at least, was ready to run and waited for a core. None if one of them
     did so for less of it than the others wait for them, or no more than the others did: then the scheduler does not make them
     late."""
-    late = [_share_without_core(rank) for rank in slow]
+    late = [share_waiting_for_core(rank) for rank in slow]
     if not others or not late or None in late:
         return None
     least = min(share for share in late if share is not None)
-    alike = median([_share_without_core(rank) or 0.0 for rank in rest] or [0.0])
+    alike = median([share_waiting_for_core(rank) or 0.0 for rank in rest] or [0.0])
     return least if least >= max(_WAITED, median(lag.waited_share for lag in others)) and least > alike else None
 
 
-def _share_without_core(rank: Rank) -> float | None:
+def share_waiting_for_core(rank: Rank) -> float | None:
+    """The share of the time for which the training thread of a rank was ready to run and had no core; None if unknown."""
     process = rank.process
     return share_without_core(process, kernel_thread(process, rank.thread)) if process is not None else None
 

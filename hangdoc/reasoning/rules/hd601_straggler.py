@@ -83,6 +83,8 @@ _GIVE_IT_A_CORE = (
     "Find out what else runs on its host, and which cores it may use. If it has a core and is late all the same, it has more "
     "work: look again."
 )
+_LEAST_DELAY = 0.25
+"""Who waits for a core for less of the time has one."""
 _LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
 
 
@@ -167,6 +169,8 @@ def _draft(
     sleep = _describe_sleep(busy[0])
     why = pace.describe_slowness(run, busy[0], rest[0]) or sleep
     remedy = _FIND_ITS_WAIT if not why and _hardly_computes(busy[0]) else _BALANCE
+    if not why and _wants_core(busy[0]):
+        remedy = _GIVE_IT_A_CORE
     if why is not None and why == sleep:
         remedy = _LOOK_AT_SLEEP
     return Draft(
@@ -209,6 +213,9 @@ def _describe_work(slow: Sequence[Rank], waited_share: float) -> str:
     if first.cpu_percent is None or not _hardly_computes(first):
         return f"; no other difference was found, so {they} may have more work"
     used = f"rank {first.rank} uses {first.cpu_percent:.0f}% of a core"
+    if _wants_core(first):
+        waited = f"was ready to run and waited for one {pace.share_waiting_for_core(first):.0%} of the time"
+        return f"; no other difference was found: {used}, and {waited}, so {they} may lack a core, or have more work"
     waits = f"{they} {words.verb(who, 'waits', 'wait')} for something"
     if first.cpu_percent / 100 >= waited_share * _SHARE_OF_LATENESS:
         waits = f"{they} may have more work, or wait for something"
@@ -218,6 +225,13 @@ def _describe_work(slow: Sequence[Rank], waited_share: float) -> str:
 def _hardly_computes(rank: Rank) -> bool:
     """Whether a rank of which nothing else is known uses little of a core: it may wait for something."""
     return rank.cpu_percent is not None and rank.cpu_percent < _WORKING_PERCENT and rank.state == "computing"
+
+
+def _wants_core(rank: Rank) -> bool:
+    """Whether a rank that uses little of a core worked, or was ready to, for most of the time: it waits for a core."""
+    share = pace.share_waiting_for_core(rank) or 0.0
+    wanted = (rank.cpu_percent or 0.0) + 100 * share
+    return _hardly_computes(rank) and share >= _LEAST_DELAY and wanted >= _WORKING_PERCENT
 
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
