@@ -1,7 +1,7 @@
 """One look or repeated looks at this host or at a fleet, and the errors if there is nothing to observe."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ from hangdoc.observe.kernel import process_table
 from hangdoc.observe.look.observe import Options, observe
 from hangdoc.observe.memory.maps import is_python, maps_torch
 from hangdoc.procfs import ProcFS
+from hangdoc.reasoning.evidence.kernel import describe_exit_code
 from hangdoc.snapshot import Snapshot
 
 
@@ -151,6 +152,24 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
     )
 
 
+_NOT_YET = "It may not have called init_process_group yet: look again when it has."
+
+
+def _describe_failed(table: process_table.ProcessTable, among: Sequence[int]) -> str:
+    """Which of some processes has ended with an error, and its parent has not collected it; empty for none. Who may not trace a
+    process reads 0 as its exit code (proc(5))."""
+    ended = {pid: table[pid].stat for pid in among if pid in table and table[pid].stat.state == "Z"}
+    failed = [(pid, stat) for pid, stat in ended.items() if stat.exit_code]
+    if not failed:
+        return ""
+    pid, stat = failed[0]
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return (
+        f"Child process {pid} of pid {stat.ppid} is dead: {describe_exit_code(stat.exit_code)}{more}. Read its log. If the "
+        "others wait for it, they wait forever: end them, and start again."
+    )
+
+
 def describe_no_rank(pids: tuple[int, ...]) -> str:
     """Why no process in the trees of these is a rank: what they show, and what to do next."""
     proc = ProcFS()
@@ -159,8 +178,8 @@ def describe_no_rank(pids: tuple[int, ...]) -> str:
     who = " or ".join(map(str, pids))
     if with_torch := [pid for pid in below if maps_torch(proc, pid)]:
         return (
-            f"pid {with_torch[0]} has loaded torch, but hangdoc sees no process group and no variables of a launcher in it. It "
-            "may not have called init_process_group yet: look again when it has."
+            f"pid {with_torch[0]} has loaded torch, but hangdoc sees no process group and no variables of a launcher in it. "
+            f"{_describe_failed(table, below) or _NOT_YET}"
         )
     if with_python := [pid for pid in below if is_python(proc, pid)]:
         return (

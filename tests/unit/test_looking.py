@@ -8,8 +8,17 @@ import pytest
 
 from hangdoc.cli.group import run
 from hangdoc.commands.errors import NO_RANK
+from hangdoc.commands.looking import describe_no_rank
 
 _WAITS = "import ctypes, sys; {}; print('ready', flush=True); sys.stdin.read()"
+
+
+def _map_as_torch(folder: Path) -> str:
+    """Python that maps a file under the name of torch's library."""
+    library = folder / "torch/lib/libtorch_python.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"\0" * 4096)
+    return f"import mmap; f = open({str(library)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)"
 
 
 @pytest.mark.parametrize(
@@ -24,10 +33,7 @@ def test_a_process_that_is_no_rank_yet(
     command: str, says: str, leave_out: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Any file that is mapped under the name of torch's library stands for it: an import of torch takes long."""
-    library = tmp_path / "torch/lib/libtorch_python.so"
-    library.parent.mkdir(parents=True)
-    library.write_bytes(b"\0" * 4096)
-    maps = f"import mmap; f = open({str(library)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)"
+    maps = _map_as_torch(tmp_path)
     words = (
         ["cat"] if command == "cat" else [sys.executable, "-c", _WAITS.format(maps if command == "torch" else "pass")]
     )
@@ -44,3 +50,25 @@ def test_a_process_that_is_no_rank_yet(
     said = " ".join(capsys.readouterr().err.split())
     assert f"pid {process.pid} {says}" in said
     assert ("--pid" in said) == leave_out
+
+
+@pytest.mark.parametrize(
+    ("child", "says"),
+    [
+        ("false", "is dead: exited with code 1. Read its log."),
+        ("true", "It may not have called init_process_group yet: look again when it has."),
+    ],
+)
+def test_a_child_that_failed_and_is_not_collected(child: str, says: str, tmp_path: Path) -> None:
+    """A launcher waits for its ranks in order, and these wait for the one that is dead."""
+    starts = f"import os; child = os.posix_spawn('/bin/{child}', ['{child}'], {{}})"
+    ends = "os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
+    words = [sys.executable, "-c", _WAITS.format("; ".join((_map_as_torch(tmp_path), starts, ends)))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"ready\n"
+            text = describe_no_rank((process.pid,))
+        finally:
+            process.kill()
+    assert says in text
+    assert (f"of pid {process.pid} is dead" in text) is (child == "false")

@@ -47,9 +47,11 @@ def _ran(process: Process, *, ns: int, switches: int) -> bool:
 
 def how_it_ended(process: Process) -> str:
     """The exit code or signal of a process that has ended, as text (waitpid(2))."""
-    code = process.exit_code
-    if code is None:
-        return "exit status unknown"
+    return describe_exit_code(process.exit_code) if process.exit_code is not None else "exit status unknown"
+
+
+def describe_exit_code(code: int) -> str:
+    """An exit code or signal as text. `code`: as waitpid(2) and /proc/PID/stat have it."""
     if code & 0x7F:
         number = code & 0x7F
         return f"killed by {signal.Signals(number).name if number in _SIGNALS else f'signal {number}'}"
