@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnosis import Finding, Job
+from hangdoc.diagnosis import Evidence, Finding, Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.model.cause import Cause, Differs
 from hangdoc.reasoning.model.holds import Dead, ForOthers, Hold
@@ -662,6 +662,24 @@ def test_ranks_that_torchrun_has_started_again_say_so(restarts: int) -> None:
     assert ("torchrun has started these ranks again" in finding.evidence[0].text) is bool(restarts)
     assert ("log of torchrun" in (finding.remedy or "")) is bool(restarts)
     assert "links between the hosts" not in (finding.remedy or "")  # there is one host
+
+
+@pytest.mark.parametrize(
+    ("op", "file", "meets"), [("init_process_group", "distributed_c10d", True), ("barrier", "distributed_c10d", False)]
+)
+def test_ranks_that_have_all_come_to_a_rendezvous_have_made_no_call(op: str, file: str, meets: bool) -> None:
+    """They do not connect to each other. There are no sizes to compare."""
+    call = frame(op, 1, f"{TORCH}distributed/{file}.py")
+    ranks = [rank(number, call, train(4)) for number in range(2)]
+    unconnected = Connections(connections=(), window_seconds=1.0)
+    finding = of("HD901", job(snapshot(*ranks, connections=unconnected, silence=None)))[0]
+    assert finding.remedy.startswith(
+        "Check whether these ranks can connect" if meets else "Check the sizes and the order"
+    )
+    told = Evidence(rank=0, probe="sockets", text="no connection to another rank is open (also rank 1)")
+    assert (told in finding.evidence) is meets
+    unread = of("HD901", job(snapshot(*ranks, connections=Unavailable(reason="refused"))))[0]
+    assert told not in unread.evidence
 
 
 def test_ranks_that_could_fill_the_queue_of_the_rank_that_they_wait_for() -> None:

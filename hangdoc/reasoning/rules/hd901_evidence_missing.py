@@ -32,7 +32,8 @@ them.
 It lists each rank without a process on the observed hosts, and each error
 message of a failed read. Of a rank whose stack could not be read, it shows which ranks
 wait for it by torch's record, for how long it has not run, and where in the kernel it
-is. The first command shows its stack.
+is. The first command shows its stack. Of ranks that have all come to a rendezvous, it
+shows whether they are connected to each other.
 
 ## When it can be wrong
 
@@ -45,7 +46,7 @@ evidence does not matter.
   see
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from hangdoc.reasoning.model.holds import Hold, Unreadable, Unseen
@@ -65,6 +66,10 @@ _SNAPSHOT = (
 _OUTSIDE = ", which needs processes outside of this run"
 _OF_OTHERS = "whether those processes, such as rollouts or trainers, have made the same call"
 _OF_CALLS = "the sizes and the order of the last collectives on each rank"
+_OF_CONNECTIONS = (
+    "whether these ranks can connect to each other: their addresses, their interfaces, and what is between them. If they can, "
+    "end the run and start it again"
+)
 _BETWEEN_HOSTS = "the links between the hosts (queues, retransmits), and "
 _RESTARTED = "torchrun has started these ranks again after a failure"
 _SHOWN = 8
@@ -80,7 +85,12 @@ def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         call = words.operation(blockage.awaited[0].first)
         outside = meets_others(run, blockage.awaited[0].first)
         state = f"{words.do(who, 'is', 'are all')} waiting in {call}{_OUTSIDE if outside else ''}, but"
-        check = _OF_OTHERS if outside else f"{_BETWEEN_HOSTS if len(run.hosts) > 1 else ''}{_OF_CALLS}"
+        if outside:
+            check = _OF_OTHERS
+        elif blockage.awaited[0].first.in_rendezvous:
+            check = _OF_CONNECTIONS
+        else:
+            check = f"{_BETWEEN_HOSTS if len(run.hosts) > 1 else ''}{_OF_CALLS}"
     else:
         state = f"{words.are(who)} not making progress and {words.be(who)} in no collective;"
         check = "what each rank is waiting for: its other threads, its child processes, a lock, or a service"
@@ -90,9 +100,18 @@ def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         confidence=0.3,
         victims=numbers_of(blockage.awaited),
         summary=f"{state} the evidence does not show why",
-        evidence=[*again, *words.stacks(run, blockage.awaited)],
+        evidence=[*again, *_not_connected(run, blockage.awaited), *words.stacks(run, blockage.awaited)],
         remedy=f"{'Read the first error in the log of torchrun. ' if restarts else ''}Check {check}.",
     )
+
+
+def _not_connected(run: Run, classes: Sequence[Class]) -> list[Evidence]:
+    """That ranks which have all come to a rendezvous are connected to no other rank, as far as all connections were read."""
+    met = [alike.first for alike in classes if alike.first.in_rendezvous]
+    if not met or run.blind_hosts() or any(rank.connections for rank in met):
+        return []
+    ranks = sorted(numbers_of(classes))
+    return [Evidence(min(ranks), "sockets", f"no connection to another rank is open{words.also(ranks)}")]
 
 
 def _count_restarts(rank: Rank) -> int:
