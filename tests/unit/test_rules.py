@@ -412,7 +412,7 @@ def test_a_broadcast_with_two_roots_is_no_mismatch_of_tensors() -> None:
     ("op", "culprits", "roots"),
     [
         ("gather", (2,), "1 on rank 1; 0 on rank 2"),  # rank 0 has left it, so it is no root
-        ("broadcast", (1, 2), "1 on rank 1; 0 on rank 2"),  # the root leaves a broadcast first
+        ("broadcast", (), "1 on rank 1; 0 on rank 2"),  # the root leaves a broadcast first
     ],
 )
 def test_the_record_numbers_a_call_with_two_roots_out_of_which_a_rank_has_come(
@@ -436,6 +436,30 @@ def test_the_record_numbers_a_call_with_two_roots_out_of_which_a_rank_has_come(
     )
     assert found.findings[0].summary.endswith(f"with different roots: {roots}")
     assert found.findings[0].culprits == culprits
+
+
+@pytest.mark.parametrize(
+    ("roots", "in_next", "culprits", "text"),
+    [
+        ((0, 1, 1), (1,), (), "0 on rank 0; 1 on rank 2"),  # rank 1 may have passed either root
+        ((0, 1, 0, 1), (3,), (1,), "0 on ranks 0, 2; 1 on rank 1"),
+        ((0, 1, 1), (), (0,), "1 on ranks 1-2; 0 on rank 0"),
+    ],
+)
+def test_a_rank_in_its_next_call_at_the_same_line_has_another_root(
+    roots: tuple[int, ...], in_next: tuple[int, ...], culprits: tuple[int, ...], text: str
+) -> None:
+    def made(number: int, root: int) -> Process:
+        forms: dict[CallForm, int] = {}
+        last = 6 if number in in_next else 5
+        entries = [(at, CallForm(op="broadcast"), T0_US + at, at == last) for at in range(1, last + 1)]
+        record = recorder(history_of(entries, wall_us=T0_US + 60_000_000, forms=forms), forms=forms)
+        where = (*c10d("broadcast", local("group_src", root)), frame("main", 5))
+        return rank(number, *where, world=len(roots), recorder=record)
+
+    (finding,) = job(snapshot(*(made(number, root) for number, root in enumerate(roots)))).findings
+    assert finding.summary.endswith(f"with different roots: {text}")
+    assert finding.culprits == culprits
 
 
 def test_one_line_in_two_calls_of_the_record() -> None:

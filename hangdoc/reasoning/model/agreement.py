@@ -25,12 +25,16 @@ class Agreement(msgspec.Struct, Generic[Value, Member], frozen=True):
         return len(self.values) > 1
 
     @property
+    def has_majority(self) -> bool:
+        """Whether one value is more common than each other one."""
+        return not self.differs or len(self.values[0][1]) > len(self.values[1][1])
+
+    @property
     def odd(self) -> tuple[Member, ...]:
         """The members that differ from the majority; all members if there is no majority."""
         if not self.differs:
             return ()
-        tied = len(self.values[0][1]) == len(self.values[1][1])
-        return tuple(member for _, members in self.values[0 if tied else 1 :] for member in members)
+        return tuple(member for _, members in self.values[1 if self.has_majority else 0 :] for member in members)
 
     def parts_like(self, other: "Agreement[object, Member]") -> bool:
         """Whether the same members have the same value as in another one."""

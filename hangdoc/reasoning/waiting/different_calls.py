@@ -5,12 +5,13 @@ The records say who is odd. Where they don't, a call that the source makes on so
 fewer ranks; of two sides of one size, neither. Otherwise the source only explains the difference.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.phrases import do, ranks
+from hangdoc.reasoning.evidence.stack import reading
 from hangdoc.reasoning.ledger.compare import (
     Agree,
     Behind,
@@ -39,7 +40,7 @@ from hangdoc.reasoning.model.kinds import (
     Threads,
 )
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, amounts, describe_amount
-from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, numbers_of, ranks_of
+from hangdoc.reasoning.model.rank import Class, Rank, Wait, merge_classes, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
@@ -349,7 +350,7 @@ def classify_same_call(run: Run, classes: Iterable[Class]) -> tuple[Hold, tuple[
     if all(alike.first.wait is not None and alike.first.wait.kind == "store" for alike in classes):
         return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
     return (
-        compare_arguments(classes)
+        compare_arguments(classes, run.ledger, alone=True)
         or _blame_by_record(run, _split_by_number(run, classes))
         or _find_second_threads(classes)
         or _compare_places(classes)
@@ -393,45 +394,58 @@ def _find_second_threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, 
 
 
 def compare_arguments(
-    classes: Iterable[Class], ledger: Ledger | None = None
+    classes: Iterable[Class], ledger: Ledger, *, alone: bool = False
 ) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
-    """The first call with different roots, or else with different tensors; None for none. Where other ranks are elsewhere, the
-    ranks may be in different ones of a series of calls, whose roots come from a loop or from torch: then the `ledger` numbers
-    them."""
+    """The first call with different roots, or else with different tensors; None for none. At one line, ranks may be in different
+    ones of a series of calls, each with its own root: the `ledger` numbers them. `alone`: whether no rank is elsewhere. Only
+    then those that no record numbers are taken to be in one call."""
     by_point: dict[Hashable, list[Class]] = {}
     for alike in classes:
         if alike.first.wait is not None and alike.first.wait.kind == "collective" and not alike.first.moving:
             by_point.setdefault(alike.first.wait.point, []).append(alike)
-    roots = (_compare_roots(alike, ledger) for alike in by_point.values())
+    roots = (_compare_roots(alike, ledger, alone) for alike in by_point.values())
     tensors = map(_compare_tensors, by_point.values())
     return next((blamed for blamed in (*roots, *tensors) if blamed is not None), None)
 
 
-def _compare_roots(classes: list[Class], ledger: Ledger | None) -> tuple[Roots, tuple[int, ...]] | None:
-    by_number: dict[int | None, dict[int, str]] = {}
+def _compare_roots(classes: list[Class], ledger: Ledger, alone: bool) -> tuple[Roots, tuple[int, ...]] | None:
+    by_number: dict[int | None, dict[int, Rank]] = {}
     for alike in classes:
-        wait = alike.first.wait
-        if wait is None or wait.root is None:
-            continue
-        number = ledger.pending_number(wait.operation.group, alike.first.rank) if ledger is not None else None
-        if ledger is None or number is not None:
-            by_number.setdefault(number, {}).update(dict.fromkeys(alike.ranks, str(wait.root)))
-    for roots in by_number.values():
-        values = compare_values(roots)
+        group = alike.first.wait.operation.group if alike.first.wait is not None else None
+        for rank in alike.ranks:
+            number = ledger.pending_number(group, rank)
+            if alone or number is not None:
+                by_number.setdefault(number, {})[rank] = alike.first
+    for number, inside in sorted(by_number.items(), key=lambda item: (item[0] is None, item[0] or 0)):
+        following = by_number.get(number + 1, {}) if number is not None else {}
+        further = {n: rank for n, rank in following.items() if all(_is_further(rank, each) for each in inside.values())}
+        waits = {n: rank.wait for n, rank in {**inside, **further}.items() if rank.wait is not None}
+        values = compare_values({n: str(wait.root) for n, wait in waits.items() if wait.root is not None})
         if values.differs:
-            return Roots(values=values), _refuted_by_root(classes) or values.odd
+            # The ranks that have come out of the call had a root, too. Without it, a tie singles out nobody.
+            known = alone and len(waits) == sum(map(len, by_number.values()))
+            refuted = _refuted_by_root({n: wait for n, wait in waits.items() if n in inside})
+            return Roots(values=values), refuted or (values.odd if known or values.has_majority else ())
     return None
 
 
-def _refuted_by_root(classes: list[Class]) -> tuple[int, ...]:
+def _is_further(rank: Rank, other: Rank) -> bool:
+    """Whether a rank is at a later line of torch's function that makes several calls, all with one root: if its call is the one
+    after that of the other rank, it has made that, too (broadcast_object_list sends a size first)."""
+    mine, theirs = (
+        [each.thread.frames[at].line for at in reading(each.thread).c10d[1:]] if each.thread is not None else []
+        for each in (rank, other)
+    )
+    return len(mine) == len(theirs) and mine > theirs
+
+
+def _refuted_by_root(waits: Mapping[int, Wait]) -> tuple[int, ...]:
     """The ranks that name a root which has come out of their call, or never made it, although another rank still waits to be the
-    root: one that receives from all can't have."""
-    waits = [(alike, alike.first.wait) for alike in classes if alike.first.wait is not None]
-    inside = set(ranks_of(classes))
-    if not all(wait.operation.op in call_names.RECEIVES_FROM_ALL for _, wait in waits):
+    root: one that receives from all can't have. `waits`: of each rank in the call."""
+    if not all(wait.operation.op in call_names.RECEIVES_FROM_ALL for wait in waits.values()):
         return ()
-    refuted = [alike for alike, wait in waits if wait.root_rank is not None and wait.root_rank not in inside]
-    return ranks_of(refuted) if len(refuted) < len(waits) else ()
+    refuted = [rank for rank, wait in waits.items() if wait.root_rank is not None and wait.root_rank not in waits]
+    return tuple(sorted(refuted)) if len(refuted) < len(waits) else ()
 
 
 def _compare_tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
