@@ -40,6 +40,17 @@ def test_what_comes_seldom_is_known_by_what_was_before_it() -> None:
     assert odd.ranks == (0,)
 
 
+def test_what_followed_nearly_always_is_expected_and_not_what_followed_last() -> None:
+    """A gather under a condition on the data. All ranks left it out in one step; now only rank 0 does."""
+    step = [GRADIENT, LOSS]
+    past = [*step * 14, GRADIENT, *step * 3, GRADIENT]
+    odd = odd_of(recorded([[*past, GRADIENT], [*past, LOSS]]))
+    assert odd is not None
+    assert (odd.ranks, odd.skipped) == ((0,), True)
+    as_often = [*step * 3, GRADIENT, *step * 2, GRADIENT]
+    assert odd_of(recorded([[*as_often, GRADIENT], [*as_often, LOSS]])) is None
+
+
 def test_calls_that_met_by_chance_since_the_sides_parted_tell_nothing() -> None:
     """Rank 0 validates alone. Its calls meet those of rank 1's next step, which are as large, until one differs."""
     validate = GRADIENT._replace(sites=(Site("train.py", 50, "validate"),))

@@ -3,6 +3,7 @@
 Lines are not compared here: two lines may make one call. `history` compares them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -197,6 +198,8 @@ _LEAST_CONTEXT = 2
 """So many calls before must be the same ones."""
 _LEAST_TIMES = 2
 """What followed once may have been an exception."""
+_LEAST_SHARE = 0.9
+"""A call under a condition follows the same calls now and then. A loop makes the usual one nearly always."""
 Item = TypeVar("Item")
 
 
@@ -349,13 +352,16 @@ def _past(group: GroupCalls, number: int) -> list[Signature]:
 
 def _what_followed(past: Sequence[Item], candidates: set[Item]) -> Item | None:
     """Of some calls, the one that followed the last ones of the past when they were made earlier: where the most of them are the
-    same. None if nothing like it was recorded."""
-    best, followed = _LEAST_CONTEXT - 1, None
+    same. None if nothing like it was recorded, or if there now one and now another followed."""
     lengths = _common_ends(past)
-    for at in range(len(past) - 1, 0, -1):
-        if lengths[at] > best and past[at] in candidates:
-            best, followed = lengths[at], past[at]
-    return followed
+    longest = max((length for length, item in zip(lengths, past, strict=True) if item in candidates), default=0)
+    if longest < _LEAST_CONTEXT:
+        return None
+    followers = Counter(
+        item for length, item in zip(lengths, past, strict=True) if length == longest and item in candidates
+    )
+    followed, times = followers.most_common(1)[0]
+    return followed if times >= _LEAST_SHARE * followers.total() else None
 
 
 def _what_always_followed(past: Sequence[Item]) -> Item | None:
