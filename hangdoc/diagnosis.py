@@ -33,7 +33,7 @@ class Operation(DocumentPart, frozen=True, kw_only=True):
     seq: int | None = None
     backend: str | None = None
     group_label: str | None = None
-    """What the serving engine calls the group: `tp:0`."""
+    """What people call the group: the serving engine (`tp:0`), or the program by its `group_desc`, after the name (`2 (dp)`)."""
 
 
 class Where(DocumentPart, frozen=True, kw_only=True):
@@ -237,7 +237,7 @@ class GroupView(DocumentPart, frozen=True, kw_only=True):
     """Its members; without torch's table of groups, the ranks whose calls in it are known."""
     backend: str | None
     label: str | None = None
-    """What the serving engine calls it: `tp:0`, and `tp:0 (cpu)` for the second group of the same ranks."""
+    """What people call it, as `Operation.group_label`; `tp:0 (cpu)` for the second group of the same ranks."""
 
 
 class PaceView(DocumentPart, frozen=True, kw_only=True):

@@ -539,6 +539,8 @@ class RecordedGroup(Value, frozen=True, kw_only=True):
     """A rank's progress in the collectives of one process group."""
 
     name: str
+    description: str = ""
+    """The `group_desc` that the program gave to it, cut; empty where torch or nobody chose one."""
     default: bool = False
     generation: int = 1
     """How many groups of this name the record has seen: a process may destroy a group and make it again. Only the last one is

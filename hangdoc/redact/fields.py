@@ -96,7 +96,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Runtime: {"python": "name", "executable": "path", "torch": "name", "nccl": "name"},
     CallForm: dict.fromkeys(("op", "inputs", "outputs"), "name"),
     Recorded: dict.fromkeys(("op", "inputs", "outputs"), "name"),
-    RecordedGroup: {"name": "name"},
+    RecordedGroup: {"name": "name", "description": "name"},
     FlightRecorder: {"source": "path"},
     RasRank: {"host": "name"},
     RasMissingRank: {"host": "name"},

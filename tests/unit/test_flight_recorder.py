@@ -64,6 +64,22 @@ def test_groups_are_kept_apart_and_sends_left_out() -> None:
     assert counts == [("0", True, 3), ("1", False, None), ("2", False, 9)]
 
 
+@pytest.mark.parametrize(
+    ("described", "text"),
+    [
+        ("dp", "dp"),
+        ("mesh_dp", "mesh_dp"),
+        ("undefined", ""),
+        ("mesh_dim_0", ""),
+        ("default_pg:split:0", ""),
+        ("x" * 5000, "x" * 100),
+    ],
+)
+def test_a_group_has_the_description_that_the_program_gave(described: str, text: str) -> None:
+    (group,) = read(dump(entry(9, group="2", process_group=["2", described])), "x").groups
+    assert group.description == text
+
+
 @pytest.mark.parametrize("bad", [b"", b"\x80\x04.", b"[1]", b'{"entries": 3}', b'{"entries": [{"frames": "x"}]}'])
 def test_what_is_no_dump(bad: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -298,6 +298,31 @@ def test_a_group_has_the_name_that_its_serving_engine_gives_it() -> None:
     assert call_words.group_name(GroupCalls("3", (0, 1), {}, label="tp:0")) == "group tp:0"
 
 
+def test_a_group_has_the_description_that_the_program_gives_it() -> None:
+    """Several groups may have one description, so torch's number stays."""
+    forms: dict[CallForm, int] = {}
+    made = history_of([(1, CallForm(op="all_reduce"), T0_US, True)], name="3", wall_us=T0_US, forms=forms)
+    record = recorder(replace(made, description="tp"), forms=forms)
+    state = Interpreter(
+        environment={},
+        globals=(),
+        groups=(
+            Group(address=1, name="0", ranks=(0, 1), default=True),
+            Group(address=7, name="3", ranks=(0, 1)),
+        ),
+    )
+    waits = rank(
+        0,
+        *c10d("all_reduce", local("group", "<G>", address=7)),
+        frame("forward", 33),
+        interpreter=state,
+        recorder=record,
+    )
+    (job,) = diagnose(snapshot(waits, rank(1, frame("run", 3), state="T", interpreter=state))).jobs
+    assert job.findings[0].summary.endswith("is waiting for it in all_reduce of group 3 (tp)")
+    assert [(group.name, group.label) for group in job.groups] == [("3", "3 (tp)")]
+
+
 @pytest.mark.parametrize("pending", [True, False])
 def test_the_record_tells_which_work_a_line_waits_for(pending: bool) -> None:
     """The works were made in a comprehension, and native frames could not be read in time."""

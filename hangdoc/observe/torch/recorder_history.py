@@ -1,5 +1,6 @@
 """What a rank's records say of each process group, as values of the snapshot."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -12,6 +13,9 @@ from hangdoc.regex import regex
 from hangdoc.snapshot import CallForm, CallHistory, FlightRecorder, Recorded, RecordedGroup, RecordedTransfers
 
 _DEFAULT = "default_pg"
+_BY_TORCH = regex(r"(undefined|default_pg)(:.*)?|mesh_default|mesh_dim_\d+", re.DOTALL)
+"""Descriptions that torch gives to groups without one, and to the parts of such groups."""
+_MAX_DESCRIPTION = 100
 _MAX_GROUPS = 1_000
 _MAX_PENDING = 4
 _MAX_PEERS = 256
@@ -163,6 +167,7 @@ def _recorded_group(
     members = record.members.get((group.name, group.description), ())
     return RecordedGroup(
         name=f"{group.name} ({record.kind})" if second else group.name,
+        description="" if _BY_TORCH.fullmatch(group.description) else group.description[:_MAX_DESCRIPTION],
         default=group.description == _DEFAULT and not second,
         ranks=members,
         issued=calls[-1].collective if calls else None,

@@ -11,7 +11,7 @@ from hangdoc.parse import natural
 from hangdoc.reasoning.build.absent import add_missing_ranks, leave_out_bystanders
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.observed import interfaces
-from hangdoc.reasoning.evidence.records import backend_of_run, last_call
+from hangdoc.reasoning.evidence.records import backend_of_run, label_group, last_call
 from hangdoc.reasoning.evidence.stack import frames_at, meeting_call_of, reading, where
 from hangdoc.reasoning.ledger.from_records import ledger_of
 from hangdoc.reasoning.ledger.nccl_counts import waiting_for_launches
@@ -300,11 +300,10 @@ def _without_waiting_holders(ranks: dict[int, Rank]) -> dict[int, Rank]:
 
 
 def _with_group_label(state: State, process: Process) -> State:
-    """A state whose operation has the name that a serving engine gives to its group."""
+    """A state whose operation has what people call its group."""
     if state.wait is None:
         return state
-    name = state.wait.operation.group
-    label = next((group.label for group in observed.groups(process) if group.label and group.name == name), None)
+    label = label_group(process, state.wait.operation.group)
     return state if label is None else structs.replace(state, wait=state.wait.with_details(group_label=label))
 
 

@@ -25,6 +25,17 @@ def recorded_groups(process: Process) -> tuple[RecordedGroup, ...]:
     return recorder.groups
 
 
+def label_group(process: Process, name: str | None) -> str | None:
+    """What people call a group of a process that torch calls `name`: the serving engine's name, or torch's with the description
+    that the program gave (`2 (dp)`), which several groups may have. None for neither."""
+    if name is None:
+        return None
+    engine = next((group.label for group in observed.groups(process) if group.label and group.name == name), None)
+    recorded = (group for group in recorded_groups(process) if group.name == name and group.description)
+    described = next((f"{name} ({group.description})" for group in recorded), None)
+    return engine or described
+
+
 def shortest_timeout(process: Process) -> float:
     """Seconds that other ranks wait for a process at least before torch ends the run: the shortest timeout in its record of
     calls, or without one torch's shortest default."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
-from hangdoc.reasoning.evidence.records import recorded_groups
+from hangdoc.reasoning.evidence.records import label_group, recorded_groups
 from hangdoc.reasoning.evidence.stack import name_operation
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Rank, Wait
@@ -124,7 +124,7 @@ def recorded_parts(rank: int, host: str, wall_us: int | None, process: Process) 
             members if rank in members else (),
             listed.backend if listed is not None else None,
             _calls(rank, host, wall_us, recorded, forms),
-            listed.label if listed is not None else None,
+            (listed.label if listed is not None else None) or label_group(process, recorded.name),
         )
     for group in _untouched(rank, process, groups) if recorder.whole else ():
         none = RankCalls(rank, host, made=0, made_before=0, whole=True)

@@ -167,7 +167,7 @@ class GroupCalls(NamedTuple):
     """Those of its members whose calls are known."""
     backend: str | None = None
     label: str | None = None
-    """What the serving engine calls it."""
+    """What people call it, by `label_group`."""
 
 
 class Ledger(NamedTuple):

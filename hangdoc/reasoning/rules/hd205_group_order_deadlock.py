@@ -83,11 +83,14 @@ def describe(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
 
 def _describe_members(rank: Rank) -> Evidence | None:
     """The members of the group in which a rank waits; None if they are not known."""
-    group, members = rank.wait.of_group if rank.wait is not None else (None, None)
+    if rank.wait is None:
+        return None
+    group, members = rank.wait.of_group
     if members is None and group is not None:
         return None
+    name = rank.wait.operation.group_label or group or "default"
     who = f"ranks {numbers(members)}" if members else "all ranks"
-    return Evidence(rank.rank, "interpreter", f"group {group or 'default'} contains {who}")
+    return Evidence(rank.rank, "interpreter", f"group {name} contains {who}")
 
 
 def _describe_new_groups(run: Run, parts: Sequence[Class]) -> list[Evidence]:
