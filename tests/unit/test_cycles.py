@@ -121,6 +121,33 @@ def test_a_send_and_a_receive_that_name_each_other_and_do_not_meet() -> None:
     assert "`tag`" in (finding.remedy or "") and "batch_isend_irecv" not in (finding.remedy or "")
 
 
+@pytest.mark.parametrize(
+    ("posts", "tag", "together"),
+    [
+        ("q = [dist.isend(a, right, tag=step), dist.irecv(b, left, tag=step)]", True, True),
+        ("q.append(dist.isend(a, right, tag=r))\nq.append(dist.irecv(b, left, tag=left))", False, True),
+        ("q = [dist.isend(a, right, tag=step)]", True, False),
+    ],
+)
+def test_sends_and_receives_that_are_posted_together(posts: str, tag: bool, together: bool) -> None:
+    """A ring: all ranks have posted, and rank 2 is in another step."""
+    line = "for x in q: x.wait()"
+    loop = Loop(line=7, end_line=7, header="for x in q")
+
+    def at(number: int, step: int) -> Process:
+        named = (local("step", step), local("r", number), local("left", (number - 1) % 3))
+        own = frame("main", 7, source=line, context=f"{posts}\n{line}", loops=(loop,), locals=named)
+        side = "waitRecv" if number == 0 else "waitSend"
+        inner = frame(f"gloo::transport::tcp::UnboundBuffer::{side}", 0, "libtorch_cpu.so", native=True)
+        return rank(number, own, world=3, native=stack(inner, own))
+
+    (finding,) = job(at(0, 41), at(1, 41), at(2, 40)).findings
+    assert finding.code == "HD204"
+    assert ("the tag `step` is 41 on ranks 0-1; 40 on rank 2" in str(finding.evidence)) == tag
+    assert ("the tag" in str(finding.evidence)) == tag
+    assert ("batch_isend_irecv" not in (finding.remedy or "")) == together
+
+
 @pytest.mark.parametrize(("values", "named"), [((4, 6), True), ((4, 4), False), ((1, 2), False)])
 def test_a_number_by_which_the_loops_around_both_calls_go(values: tuple[int, int], named: bool) -> None:
     """Rank 2 of a pipeline waits for more micro batches than rank 1 has. What is each rank's own number is no setting."""

@@ -171,14 +171,14 @@ def _find_value(node: ast.expr, rank: Rank, depth: int = 0) -> tuple[Any] | None
         with contextlib.suppress(ZeroDivisionError):
             return (compute(*(side[0] for side in sides if side is not None)),)
         return None
-    text = _read_text(rank, ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
+    text = read_text(rank, ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
     return (ast.literal_eval(text),) if text is not None else None
 
 
 def _values_of(test: str, rank: Rank, other: Rank) -> dict[str, tuple[str | None, str | None]]:
     """What each name of a condition is on the two ranks; None where it could not be read."""
     names = (name for name in names_in(_STRING.sub("", test)) if name not in _WORDS)
-    return {name: (_read_text(rank, name), _read_text(other, name)) for name in dict.fromkeys(names)}
+    return {name: (read_text(rank, name), read_text(other, name)) for name in dict.fromkeys(names)}
 
 
 def may_change(test: str) -> bool:
@@ -320,8 +320,9 @@ def _read_value(rank: Rank, name: str) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _read_text(rank: Rank, name: str) -> str | None:
-    """The same, of a number, a string, True, False or None. The texts of other values show only what they are (`float32[8]`)."""
+def read_text(rank: Rank, name: str) -> str | None:
+    """The value of a variable in the innermost frame of the user's code that has it: a number, a string, True, False or None.
+    The texts of other values show only what they are (`float32[8]`)."""
     variables = observed.variables(rank.process, rank.own)
     text = next((local.text for local in variables if local.name == name), "")
     node = parsed_expression(text)

@@ -1,6 +1,7 @@
 """What the line of the user's own code says about a wait: the call that made the work that is waited for, its peer, its root."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Operation
@@ -19,6 +20,7 @@ _NAME = regex(r"\w+")
 _DEF = regex(r"(\s*)(?:async )?def ")
 _EACH = regex(r"for (\w+) in ")
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
+_TAG = regex(r"\btag\s*=\s*([A-Za-z_][\w.]*)\s*[,)]")
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
@@ -68,15 +70,40 @@ def _find_lines_since_made(frame: Frame) -> str | None:
     waited = waited_for(frame)
     if waited is None:
         return None
-    name = re.escape(waited)
-    # `for work in pending: work.wait()` waits for what `pending` was given.
-    among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
-    names = "|".join([f"{name}s?", *among])
     lines = (frame.context or "").splitlines()
-    for at in reversed(range(len(lines))):
-        if re.search(rf"\b({names})\s*(=|\.append\()", lines[at]) and call_names.calls_in(lines[at]):
-            return "\n".join(lines[at:])
-    return None
+    making = _list_making_lines(lines, [f"{re.escape(waited)}s?", *_list_collections(frame, waited)])
+    return "\n".join(lines[making[-1] :]) if making else None
+
+
+def _list_collections(frame: Frame, waited: str) -> list[str]:
+    """The variables over which loops go for a work: `for work in pending: work.wait()` waits for what `pending` was given."""
+    header = regex(rf"for {re.escape(waited)} in (\w+)")
+    return [each[1] for loop in frame.loops if (each := header.match(loop.header))]
+
+
+def _list_making_lines(lines: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Positions of the lines that call an operation and give its work to one of some variables."""
+    given = regex(rf"\b({'|'.join(names)})\s*(=|\.append\()")
+    return [at for at, line in enumerate(lines) if given.search(line) and call_names.calls_in(line)]
+
+
+class PostedTogether(NamedTuple):
+    """What a program has posted before a loop that waits for all of it."""
+
+    calls: frozenset[str]
+    tags: tuple[str, ...]
+    """The variables that are passed as `tag`."""
+
+
+def find_posted_together(thread: PythonThread) -> PostedTogether | None:
+    """The sends and receives in the collection over which a thread's line waits; None where the source shows none."""
+    frame = innermost_user_frame(thread)
+    waited = waited_for(frame) if frame is not None else None
+    if frame is None or waited is None or not (collections := _list_collections(frame, waited)):
+        return None
+    lines = _cut_to_function(frame.context or "", frame.source).splitlines()
+    text = "\n".join(lines[at] for at in _list_making_lines(lines, collections))
+    return PostedTogether(frozenset(call_names.calls_in(text)), tuple(dict.fromkeys(_TAG.findall(text))))
 
 
 def waited_for(frame: Frame) -> str | None:

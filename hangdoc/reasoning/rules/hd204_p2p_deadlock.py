@@ -56,10 +56,12 @@ in a call of RPC may hold a lock that its thread needs which answers the others.
 
 from collections.abc import Sequence
 
+from hangdoc.reasoning.model.agreement import compare_values
 from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
 from hangdoc.reasoning.ranks import locks
-from hangdoc.reasoning.ranks.conditions import compare_rounds
+from hangdoc.reasoning.ranks.conditions import compare_rounds, read_text
+from hangdoc.reasoning.ranks.in_source import PostedTogether, find_posted_together
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import words
@@ -75,13 +77,37 @@ _RELEASE_FIRST = (
 def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
     loops = sentences.unequal_loops(run.ranks[number] for number in numbers_of((*kind.parts, *parts)))
-    stacks = [*words.class_evidence(parts), *(loops or _compare_rounds(parts)), *_conditions(kind.pair or ())]
+    posted = _find_posted(run, kind)
+    stacks = [
+        *_compare_tags(run, kind, posted),
+        *words.class_evidence(parts),
+        *(loops or _compare_rounds(parts)),
+        *_conditions(kind.pair or ()),
+    ]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
         evidence=[*_locks_across_calls(run, blockage), *stacks, *words.standstill(run)],
-        remedy=_remedy(kind),
+        remedy=_remedy(kind, posted),
     )
+
+
+def _find_posted(run: Run, kind: PointToPoint) -> list[PostedTogether]:
+    """What each rank has posted before it waits; empty if that is not known of all ranks."""
+    ranks = [run.ranks[number] for number in numbers_of(kind.parts)]
+    posted = [find_posted_together(rank.thread) if rank.thread is not None else None for rank in ranks]
+    return [each for each in posted if each is not None] if None not in posted else []
+
+
+def _compare_tags(run: Run, kind: PointToPoint, posted: Sequence[PostedTogether]) -> list[Evidence]:
+    """The variable that all ranks pass as `tag` to all of these calls, if it differs."""
+    if len({each.tags for each in posted}) != 1 or len(posted[0].tags) != 1:
+        return []
+    (name,) = posted[0].tags
+    read = {number: read_text(run.ranks[number], name) for number in numbers_of(kind.parts)}
+    values = compare_values({number: text for number, text in read.items() if text is not None})
+    text = f"the tag `{name}` is {words.values_by_rank(values.values)}"
+    return [Evidence(None, "variables", text)] if values.differs else []
 
 
 def _locks_across_calls(run: Run, blockage: Blockage) -> list[Evidence]:
@@ -165,7 +191,7 @@ def _summary(kind: PointToPoint) -> str:
     return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
 
 
-def _remedy(kind: PointToPoint) -> str:
+def _remedy(kind: PointToPoint, posted: Sequence[PostedTogether]) -> str:
     if _find_tags(kind):
         return (
             "Give the send and the receive that are to meet the same `tag`. If a variable is the tag, find where the two ranks "
@@ -175,6 +201,11 @@ def _remedy(kind: PointToPoint) -> str:
         return (
             "The send and the receive name each other and do not meet. Compare their `tag`, the sizes and dtypes of their "
             "tensors, and how many messages the two ranks exchanged before."
+        )
+    if kind.pair is None and posted and all({"isend", "irecv"} <= each.calls for each in posted):
+        return (
+            "Each rank has posted its send and its receive before it waits, so their order is no reason. Compare their `tag`, "
+            "their peers, and how many messages the ranks exchanged before."
         )
     if kind.pair is None:
         return (
