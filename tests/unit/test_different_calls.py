@@ -168,6 +168,21 @@ def test_the_option_that_sets_the_variable_of_a_condition() -> None:
     assert "`--aux-loss` is 0.01 on rank 1, not given on rank 0" in [line.text for line in finding.evidence]
 
 
+@pytest.mark.parametrize(
+    ("test", "by_best"),
+    [("loss.item() < best", False), ("best < 7", True), ("best < 7 and ok()", True), ("ok(best)", False)],
+)
+def test_one_equal_operand_is_no_remedy_if_the_other_one_is_not_known(test: str, by_best: bool) -> None:
+    """The loss belongs to each rank."""
+    own, theirs = (
+        frame("main", line, conditions=(test,) if line == 9 else (), locals=(local("best", best),))
+        for line, best in ((9, 5), (20, 8))
+    )
+    finding = only_finding(rank(0, *c10d("barrier"), own), rank(1, *c10d("all_reduce"), theirs))
+    assert "`best` is 5 on rank 0, 8 on rank 1" in str(finding.evidence)
+    assert ("Give `best` the same value" in str(finding.remedy)) == by_best
+
+
 @pytest.mark.parametrize("theirs", ["/n1", "/n0"])
 def test_the_variable_that_names_the_folder_of_a_path_in_a_condition(theirs: str) -> None:
     """Rank 1 has returned from the function: its `path` is gone."""

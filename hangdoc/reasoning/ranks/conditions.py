@@ -264,6 +264,9 @@ class Condition(NamedTuple):
     that could not be read; or only how far the loop is."""
     differing: tuple[str, ...]
     """The variables whose values differ."""
+    decided_by_these: bool
+    """Whether the parts of the condition with these variables ask for nothing else that may differ: then the ranks agree if these
+    variables do. False where something else could not be read (`loss.item() < best`)."""
     text: str
     """A clause about the call."""
     unread: tuple[tuple[str, str], ...]
@@ -283,6 +286,8 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
     }
+    parts = [part for part in _split_into_operands(test) if differ.keys() & set(names_in(_STRING.sub("", part)))]
+    read = (pair for part in parts for pair in _values_of(part, rank, other).values())
     handles, changes = test.startswith("except"), may_change(test)
     addition = ""
     if differ:
@@ -302,6 +307,7 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
         if counts
         else "decision",
         tuple(differ),
+        all(None not in pair for pair in read),
         f"its call runs only under the condition `{test}`{_name_package(test, rank)}{addition}",
         tuple((name, here) for name, (here, there) in values.items() if here is not None and there is None),
     )

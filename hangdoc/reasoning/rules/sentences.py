@@ -266,7 +266,8 @@ def _make_agree(rank: Rank, condition: conditions.Condition) -> str | None:
     if condition.decides == "rank":
         return call_on_all(rank, condition.test)
     names = " and ".join(f"`{name}`" for name in condition.differing)
-    remedy = _AGREE.get(condition.decides)
+    together = condition.decides == "values" and not condition.decided_by_these
+    remedy = _AGREE.get("decision" if together else condition.decides)
     return remedy.format(test=condition.test, names=names) if remedy is not None else None
 
 
