@@ -36,7 +36,8 @@ receives.
 It reads the peers and the tags of the calls (their arguments), and what each
 peer is doing. Of batch_isend_irecv it reads the list of P2POp objects of each
 rank, and compares those of ranks in the same round of their loop. If the headers of
-loops around both calls name a number that differs, the evidence has it. A rank
+loops around both calls name a number that differs, the evidence has it; so does
+a variable that all ranks pass as `tag` to calls whose works they wait for. A rank
 in a call of RPC may hold a lock that its thread needs which answers the others.
 
 ## When it can be wrong
