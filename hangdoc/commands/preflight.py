@@ -17,13 +17,13 @@ from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
 from hangdoc.launch.compare import RENDEZVOUS, compare
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.sizes import Size, size_of
+from hangdoc.launch.sizes import Size, needs_cards, size_of
 from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
-from hangdoc.torch_facts.launchers import AGENTS, PROGRAMS
+from hangdoc.torch_facts.launchers import AGENTS, MPI_AS_ROOT, OPEN_MPI, PROGRAMS
 
 _LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
 _USED = frozenset({
@@ -126,7 +126,7 @@ def planned(
         plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or size.ranks_per_node,
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
         node_rank=launchers.node_rank(tool, line.launched.options, merged),
-        environment=line.environment, python=_find_python(words),
+        environment=line.environment, python=_find_python(words), needs_cards=needs_cards(line),
     )  # fmt: skip
     return plan, [_describe_launch(plan, line, size), *_check_line(line, plan), *_check_files(plan, line, words), *more]
 
@@ -187,7 +187,7 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
     return Check(
         name="launch",
         status="unknown" if remedy else "pass",
-        text=f"{plan.launcher}: {ranks}{meets}{ignored}",
+        text=f"{plan.launcher}: {ranks}{', if it finds several cards' if plan.needs_cards else ''}{meets}{ignored}",
         remedy=remedy,
     )
 
@@ -204,10 +204,25 @@ def _check_files(plan: Plan, line: LaunchLine, words: Sequence[str]) -> Iterator
     status = "fail" if plan.nodes == 1 else "warn"  # this host may not be one of several nodes
     if (tool := line.launched.tool) in words and shutil.which(tool) is None:
         yield Check(name="launcher", status=status, text=f"{tool} is not in PATH", remedy="Give its whole path.")
+    elif tool == "mpirun" and _refuses_root(line, words):
+        text = "mpirun of Open MPI refuses to run as root, as preflight does here"
+        yield Check(
+            name="launcher", status="warn", text=text, remedy="Start it as another user, or add --allow-run-as-root."
+        )
     script = line.launched.program
     if script.endswith(".py") and not os.path.exists(script):
         text = f"{shorten(script, 60)} does not exist in {shorten(os.getcwd(), 60)}"
         yield Check(name="script", status=status, text=text, remedy="Correct the path.")
+
+
+def _refuses_root(line: LaunchLine, words: Sequence[str]) -> bool:
+    """Whether the mpirun of a line is Open MPI's and would not start for the user of this process."""
+    program = next((shutil.which(word) for word in words if PROGRAMS.get(os.path.basename(word)) == "mpirun"), None)
+    if program is None or os.geteuid() != 0 or os.path.basename(os.path.realpath(program)) not in OPEN_MPI:
+        return False
+    environment = {**os.environ, **line.environment}
+    allowed = all(environment.get(name) == "1" for name in MPI_AS_ROOT)
+    return not allowed and "allow-run-as-root" not in line.launched.options
 
 
 def checked(plan: Plan, fleet: Hosts, timeout: float, more: Sequence[Check] = ()) -> Preflight:

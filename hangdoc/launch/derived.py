@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hangdoc import settings
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.sizes import are_separate, size_of, world_size
+from hangdoc.launch.sizes import are_separate, needs_cards, size_of, world_size
 from hangdoc.parse import natural
 from hangdoc.phrases import amount
 from hangdoc.regex import regex
@@ -39,7 +39,12 @@ def _derive_world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
         return
     parts = [size_of(line).ranks_per_node for line in lines]
     sums = f" ({' + '.join(map(str, parts))})" if len(lines) > 1 and sum(part or 0 for part in parts) == world else ""
-    yield "world size", f"{amount(world, 'rank')}{sums}"
+    note = (
+        ", if a node has several cards or accelerate's configuration file asks for them"
+        if any(map(needs_cards, lines))
+        else ""
+    )
+    yield "world size", f"{amount(world, 'rank')}{sums}{note}"
 
 
 def _read_number(lines: list[LaunchLine], *names: str) -> int | None:

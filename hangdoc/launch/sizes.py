@@ -5,7 +5,13 @@ from typing import NamedTuple
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
-from hangdoc.torch_facts.launchers import DEFAULT_RANKS_PER_NODE, HOSTS_IN_FILE, RANK_PER_CARD, STARTS_ANYTHING
+from hangdoc.torch_facts.launchers import (
+    DEFAULT_RANKS_PER_NODE,
+    HOSTS_IN_FILE,
+    NAME_HOW,
+    RANK_PER_CARD,
+    STARTS_ANYTHING,
+)
 
 
 class Size(NamedTuple):
@@ -40,6 +46,12 @@ def size_of(line: LaunchLine) -> Size:
 def counts_cards(line: LaunchLine) -> bool:
     """Whether torchrun starts one rank for each card that the node has."""
     return line.launched.options.get("nproc-per-node") in RANK_PER_CARD
+
+
+def needs_cards(line: LaunchLine) -> bool:
+    """Whether the launcher starts several ranks only where it finds several cards, as far as the line says."""
+    named = NAME_HOW.get(line.launched.tool)
+    return named is not None and not named & line.launched.options.keys() and (size_of(line).ranks or 0) > 1
 
 
 def are_separate(lines: list[LaunchLine]) -> bool:

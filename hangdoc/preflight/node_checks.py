@@ -16,7 +16,24 @@ _BYTES_PER_PARAMETER = 16
 _BYTES_KEPT = 12
 """Size of a checkpoint per parameter: weights and moments."""
 _SHOWN = 4
+_SEVERAL = 2
+"""Cards."""
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+def cards(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """A launcher that starts several ranks only on several cards finds them. Only NVIDIA's are seen."""
+    without = [
+        report.node for report in reports if isinstance(report.machine, Machine) and report.machine.gpus < _SEVERAL
+    ]
+    if plan.needs_cards and without:
+        once = f"Without several cards, {plan.launcher} starts the script once, and sets no RANK"
+        remedy = (
+            "Give --multi_gpu (also for ranks on the CPU), unless other cards are there or the default configuration file names "
+            "the kind of launch: preflight sees neither."
+        )
+        text = f"{shorten(without)}: no two NVIDIA cards found. {once}"
+        yield Check(name="launch", status="warn", nodes=tuple(without), text=text, remedy=remedy)
 
 
 def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -124,14 +141,21 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """No rank of an earlier run is still running, and no other run."""
     for report in reports:
-        for text in report.left_over[:_SHOWN]:
+        for text in _shorten_runs(report.left_over, "rank"):
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
-        for text in report.running[:_SHOWN]:
+        for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="In use: this launch shares cores and memory with them.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
+
+
+def _shorten_runs(texts: Sequence[str], what: str) -> tuple[str, ...]:
+    """The first texts, and one that counts the others: `2 more runs, which hangdoc diagnose lists`."""
+    left_out = len(texts) - _SHOWN
+    more = (f"{amount(left_out, f'more {what}')}, which hangdoc diagnose lists",) if left_out > 0 else ()
+    return (*texts[:_SHOWN], *more)
 
 
 def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -211,15 +211,21 @@ def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Ite
 
 
 def _find_other_ranks(running: Mapping[int, Target]) -> list[list[Target]]:
-    """Ranks that already run on this node: those of one launcher together, and each whose launcher is gone alone. The processes
-    of this preflight do not count."""
+    """Ranks that already run on this node, in the order of their numbers: those of one launcher together, and each whose launcher
+    is gone alone. The processes of this preflight do not count."""
     mine, launcher = {os.getpid(), os.getppid()}, os.environ.get(environment_names.RUN_ID) is not None
     found: dict[int, list[Target]] = {}
     for pid, target in running.items():
         if target.role == "rank" and pid not in mine and not (launcher and target.ppid == os.getppid()):
             key = target.owner if target.owner is not None and not target.launcher_gone else pid
             found.setdefault(key, []).append(target)
-    return list(found.values())
+    return [sorted(targets, key=_order_by_rank) for targets in found.values()]
+
+
+def _order_by_rank(target: Target) -> tuple[bool, int, int]:
+    """The processes whose rank is not known come last."""
+    number = target.identity.rank if target.identity is not None else None
+    return number is None, number or 0, target.pid
 
 
 def _describe_ranks(proc: ProcFS, targets: list[Target], launcher: Target | None) -> str:

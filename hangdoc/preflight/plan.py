@@ -30,6 +30,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """Of this node; None if its rendezvous numbers the nodes."""
     launcher: str | None = None
     """The tool that will start the ranks, if the launch line is known."""
+    needs_cards: bool = False
+    """Whether the launcher starts several ranks only where it finds several cards, as far as the line says."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     """The variables that the launch line sets."""
     python: str | None = None

@@ -26,7 +26,7 @@ def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
         if check.remedy and check.status != "pass":
             table.add_row("", "", Text(clean(check.remedy)))
     tally = {status: sum(check.status == status for check in checks) for status in _ORDER}
-    verdict = "this launch cannot work" if tally["fail"] else "nothing prevents this launch"
+    verdict = "this launch cannot work" if tally["fail"] else "nothing that was checked prevents this launch"
     counts = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
     style = "bold red" if tally["fail"] else "bold green"
     end = Text.assemble((verdict, style), f" ({amount(nodes, 'node')}: {counts})")

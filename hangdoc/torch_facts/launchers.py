@@ -77,10 +77,20 @@ SIZES = {
 """The same for the number of nodes and ranks, of all launchers."""
 DEFAULT_RANKS_PER_NODE = {"torchrun": "1", "tune": "1", "srun": "1"}
 """How many ranks a launcher starts on each node without an option. Others take the number of cards or of slots."""
+NAME_HOW = {"accelerate": frozenset({
+    "config-file", "cpu", "mpirun-hostfile", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm",
+})}  # fmt: skip
+"""Options that say how a launcher starts its processes. Without one of them, and if its default configuration file does not say
+it either, accelerate starts as many as it is asked for only where it finds several cards; else it starts the script once, and
+sets no RANK (accelerate/commands/launch.py 1.15, `_validate_launch_command` and `simple_launcher`)."""
 RANK_PER_CARD = frozenset({"gpu", "auto"})
 """Values of `--nproc-per-node` with which torchrun counts CUDA's devices (torch/distributed/run.py,
 `determine_local_world_size`); `auto` counts the cores where there is no card."""
 HOSTS_IN_FILE = frozenset({"hostfile", "machinefile", "config-file"})
 """Options that name a file which determines the nodes."""
+OPEN_MPI = frozenset({"orterun", "prterun", "mpirun.openmpi"})
+"""The programs that `mpirun` is of Open MPI, behind its links."""
+MPI_AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+"""Variables that together do what its `--allow-run-as-root` does; without, it refuses to run as root (mpirun(1))."""
 MPI_PAIRS = frozenset({"mca", "genv", "gmca"})
 """Options of mpirun with a name and a value."""

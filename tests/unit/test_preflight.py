@@ -139,7 +139,7 @@ def test_a_misspelled_launcher_is_no_argument() -> None:
         ("python -um torch.distributed.run --nproc-per-node=auto t.py", 1, None, None, (),
          "torchrun: an unknown number of ranks"),
         ("accelerate launch --num_processes 4 --num_machines 2 --main_process_ip n0 --main_process_port 1 t.py --x 1", 2, 2,
-         "n0:1", ("--x", "1"), "accelerate: 2 ranks on each of 2 nodes, meeting at n0:1"),
+         "n0:1", ("--x", "1"), "accelerate: 2 ranks on each of 2 nodes, if it finds several cards, meeting at n0:1"),
         ("deepspeed --num_gpus 4 t.py", 1, 4, None, (), "deepspeed: 4 ranks on one node"),
         ("deepspeed --hostfile h t.py", None, None, None, (),
          "deepspeed: an unknown number of ranks; not used here: --hostfile"),
@@ -318,6 +318,58 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
     assert "another --master-port" in taken["master port"].remedy
 
 
+def test_the_runs_that_are_not_listed_are_counted() -> None:
+    runs = tuple(f"rank 0, pid {pid}" for pid in range(6))
+    checks = all_checks([node(1, running=runs, left_over=runs[:5]), node(2)], LINKS, PLAN)
+    listed = [check.text for check in checks if check.name == "other runs"]
+    assert listed == [*(f"n1: {run}" for run in runs[:4]), "n1: 2 more runs, which hangdoc diagnose lists"]
+    assert [check.text for check in checks if check.name == "left-overs"][4:] == [
+        "n1: 1 more rank, which hangdoc diagnose lists"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus", "once"),
+    [
+        ("accelerate launch --num_processes 2 t.py", 0, True),
+        ("accelerate launch --num_processes 2 t.py", 1, True),
+        ("accelerate launch --num_processes 2 t.py", 2, False),
+        ("accelerate launch --num_processes 1 t.py", 0, False),
+        ("accelerate launch --cpu --num_processes 2 t.py", 0, False),  # the line itself says one
+        ("accelerate launch --multi_gpu --num_processes 2 t.py", 0, False),
+        ("accelerate launch --config_file c.yaml --num_processes 2 t.py", 0, False),
+        ("torchrun --nproc-per-node 2 t.py", 0, False),
+    ],
+)
+def test_accelerate_starts_several_ranks_only_where_it_finds_cards(line: str, gpus: int, once: bool) -> None:
+    plan, (launch, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    assert ("if it finds several cards" in launch.text) == plan.needs_cards
+    found = failing([node(1, machine=machine(gpus=gpus))], [], plan)
+    assert "starts the script once" in found["launch"].text if once else "launch" not in found
+
+
+@pytest.mark.parametrize(
+    ("line", "program", "user", "refused"),
+    [
+        ("mpirun -np 2 python t.py", "orterun", 0, True),
+        ("mpirun -np 2 python t.py", "orterun", 1000, False),
+        ("mpirun -np 2 python t.py", "mpiexec.hydra", 0, False),
+        ("mpirun -np 2 --allow-run-as-root python t.py", "orterun", 0, False),
+        ("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -np 2 python t.py", "orterun", 0, False),
+    ],
+)
+def test_open_mpi_refuses_root(
+    line: str, program: str, user: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / program).write_text("#!/bin/sh\n")
+    (tmp_path / program).chmod(0o755)
+    (tmp_path / "mpirun").symlink_to(program)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
+    assert ("refuses to run as root" in "".join(check.text for check in checks)) == refused
+
+
 def test_a_one_way_firewall_names_the_direction() -> None:
     check = failing([node(1), node(2)], [ok("n1", "n2"), ok("n2", "n1", outcome="timeout")])["connections"]
     assert "n2 to n1" in check.text
@@ -459,7 +511,7 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
         ticks = ProcFS().stat("self").start_ticks
         return Target(pid, 6, "rank", "python", ("python", "train.py"), "S", ticks, who, **more)  # type: ignore[arg-type]
 
-    targets = {7: target(7, 0, owner=6), 8: target(8, 1, owner=6), 9: target(9, 0, launcher_gone=True)}
+    targets = {8: target(8, 1, owner=6), 7: target(7, 0, owner=6), 9: target(9, 0, launcher_gone=True)}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(targets, []))
     (runs,) = node_report.gather(Plan()).running
     assert runs.endswith(" ago: python train.py")  # the ranks' own, without that of a shell
