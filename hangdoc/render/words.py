@@ -28,6 +28,8 @@ _DAY_SECONDS = 86_400
 _MOST_OF_REASON = 60
 _LOOPS_SHOWN = 3
 _PROGRESS_SHOWN = 3
+_ALIKE_PERCENT = 10
+"""Of a core. Ranks at the same work differ by a few percent from one second to the next."""
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -60,12 +62,15 @@ def label_and_state(rank: RankView) -> str:
 
 
 def classes(job: Job) -> list[list[RankView]]:
-    """Groups of ranks in the same state, in the order of their lowest number: one row each."""
+    """Groups of ranks in the same state, in the order of their lowest number: one row each. A culprit shares its row only with
+    culprits of the same findings."""
     groups: dict[object, list[RankView]] = {}
     passes = in_other_passes(job.ranks)
+    culprits = [frozenset(finding.culprits) for finding in job.findings]
     for rank in job.ranks:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total,
-               rank.batches_ended, rank.batches_pass_number if passes else None)  # fmt: skip
+               rank.batches_ended, rank.batches_pass_number if passes else None,
+               tuple(rank.rank in ranks_ for ranks_ in culprits))  # fmt: skip
         groups.setdefault(key, []).append(rank)
     return sorted(groups.values(), key=lambda group: group[0].rank)
 
@@ -232,9 +237,14 @@ def silence(group: Iterable[RankView]) -> str:
 
 
 def cpu(group: Iterable[RankView]) -> str:
-    """Average CPU use, `12%` of one core, or `-`."""
+    """CPU use in percent of one core: `12%`, on average, of ranks that use about as much; `1-75%` of others; or `-`."""
     percents = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
-    return f"{sum(percents) / len(percents):.0f}%" if percents else "-"
+    if not percents:
+        return "-"
+    lowest, highest = min(percents), max(percents)
+    if highest - lowest > _ALIKE_PERCENT:
+        return f"{lowest:.0f}-{highest:.0f}%"
+    return f"{sum(percents) / len(percents):.0f}%"
 
 
 def gpu(group: Iterable[RankView]) -> str:

@@ -126,6 +126,17 @@ def test_equal_ranks_are_one_row() -> None:
     assert max(map(len, shown)) <= 80
 
 
+def test_a_culprit_has_a_row_of_its_own_and_different_cpu_is_no_average() -> None:
+    (job,) = diagnose(many()).jobs
+    ranks = tuple(replace(job.ranks[0], rank=number, cpu_percent=percent) for number, percent in enumerate((2, 74, 4)))
+    (finding, *_) = job.findings
+    blamed = replace(job, ranks=ranks, findings=(replace(finding, culprits=(1,)), replace(finding, culprits=())))
+    assert [[view.rank for view in group] for group in words.classes(blamed)] == [[0, 2], [1]]
+    all_blamed = replace(blamed, findings=(replace(finding, culprits=(0, 1, 2)),))
+    (together,) = words.classes(all_blamed)
+    assert (words.cpu(together), words.cpu([ranks[0], ranks[2]]), words.cpu([])) == ("2-74%", "3%", "-")
+
+
 def test_columns_that_would_be_cut_move_together() -> None:
     """With the passes of the ranks, the table is too wide for 80 columns with two spaces between its columns."""
     (job,) = (diagnosis := diagnose(snapshot(*(rank(n, *c10d("all_reduce"), frame("main", 5)) for n in (0, 1))))).jobs

@@ -285,7 +285,7 @@ def _make_cells(
         _show_batches(views, most),
         *([Text(_show_batch_rate(model, views), justify="right")] if rates else []),
         Text(_show_silence(views), justify="right"),
-        Text(_show_cpu(views), justify="right"),
+        Text(words.cpu(views), justify="right"),
         Text(_show_memory(model, views), justify="right"),
         *([_show_gpu(views)] if words.has_gpus(model.job) else []),
         *([Text(calls.rate_text(model, views), justify="right"), Text(calls.late_text(model, views), justify="right")]
@@ -389,8 +389,3 @@ def _show_gpu(views: Sequence[RankView]) -> Text:
     if errors:
         return Text(errors[0] + (f" +{len(errors) - 1}" if errors[1:] else ""), "bold red", justify="right")
     return Text(words.gpu_use(cards) or "-", justify="right")
-
-
-def _show_cpu(views: Sequence[RankView]) -> str:
-    percents = [view.cpu_percent for view in views if view.cpu_percent is not None]
-    return f"{sum(percents) / len(percents):.0f}%" if percents else "-"
