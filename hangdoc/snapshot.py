@@ -846,7 +846,8 @@ class Loops(Reading, frozen=True, kw_only=True):
     between_seconds: float | None = None
     """From the reading of the counts `before` to this one, which may be longer than the window."""
     seconds_ago: float = 0.0
-    """Age of this reading at the end of the window. 0 if it was made then, or if the rank has not run since."""
+    """Age of this reading when the last rank of the same poll was read. 0 if the rank has not run since, and in a look, which
+    reads all ranks at its end."""
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

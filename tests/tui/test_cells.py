@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.style import Style
 
 from hangdoc.commands.looking import Looks
-from hangdoc.diagnosis import Calls, Where
+from hangdoc.diagnosis import Calls, RankView, Where
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
-from hangdoc_tui import calls, cells, ranks
+from hangdoc_tui import behind, calls, cells, ranks
 from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar
 from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
@@ -166,11 +167,54 @@ def test_batches_that_ended_are_marked() -> None:
     assert texts == [((0,), "3 of 232"), ((1,), "ended at 3 of 3"), ((3,), "left at 1 of 3")]
 
 
+def show_batches(
+    views: list[RankView], first: RankView | None, rate: float | None = 0.0, *, of_pass: bool = False
+) -> str:
+    """The cell of a row whose ranks, like the first one, do `rate` batches per second."""
+    return ranks._show_batches(views, first, lambda _: rate, of_pass=of_pass).plain
+
+
 def test_batches_of_different_passes_name_them_and_are_not_compared() -> None:
     ahead, last = view(0, batches_done=0, batches_pass_number=7), view(1, batches_done=9, batches_pass_number=6)
     assert [one.text for one in amounts(job(ahead, last))] == ["0 of pass 7", "9 of pass 6"]
-    assert ranks._show_batches([ahead], last).plain == "0"
-    assert ranks._show_batches([view(0, batches_done=0, batches_pass_number=6)], last).plain == "0 9 behind"
+    assert show_batches([ahead], last, of_pass=True) == "0 of pass 7"
+    assert show_batches([view(0, batches_done=0, batches_pass_number=6)], last) == "0 9 behind"
+    # Numbers without a total do not tell whether one of them is of the next pass.
+    unknown = view(0, batches_done=48)
+    assert show_batches([unknown], view(1, batches_done=143)) == "48"
+    assert show_batches([unknown], view(1, batches_done=143, batches_pass_number=1)) == "48"
+
+
+def test_batches_are_counted_across_passes_of_the_same_length() -> None:
+    late = view(0, batches_done=90, batches_total=100, batches_pass_number=6)
+    first = view(1, batches_done=10, batches_total=100, batches_pass_number=7)
+    assert behind.find_first([late, first]) == first
+    assert show_batches([late], first) == "90/100 20 behind"
+    assert show_batches([first], late) == "10/100"
+    other = view(1, batches_done=10, batches_total=90, batches_pass_number=7)
+    assert show_batches([late], other) == "90/100"
+
+
+def test_a_difference_that_the_time_between_two_readings_explains_is_not_behind() -> None:
+    """Ranks that make one all_reduce in each of 108 batches a second were shown as `3 behind`."""
+
+    def shown(done: int, rate: float | None, **more: Any) -> str:
+        counted = {"batches_total": 200, "batches_source": "loader", **more}
+        first = view(1, batches_done=100, batches_total=200, batches_source="loader")
+        return show_batches([view(0, batches_done=done, **counted)], first, rate)
+
+    assert shown(97, 108.0, batches_seconds_ago=0.03) == "97/200"
+    assert shown(60, 108.0, batches_seconds_ago=0.03) == "60/200 40 behind"
+    assert shown(97, 14.6, batches_seconds_ago=0.2) == "97/200"
+    assert shown(97, 2.0, batches_seconds_ago=0.2) == "97/200 3 behind"
+    assert shown(97, 2.0, batches_source="inferred") == "97/200"  # read some time in this poll
+    assert shown(60, None) == "60/200"  # nothing tells how fast it is
+    assert shown(60, 2.0, host="another") == "60/200"
+    still = view(0, "blocked", "in-collective", batches_done=97)
+    assert show_batches([still], view(1, "blocked", "in-collective", batches_done=99), None) == "97"
+    passes = {"batches_pass_number": 1, "host": "another"}
+    still, last = (replace(each, **passes) for each in (still, view(1, "blocked", "in-collective", batches_done=99)))
+    assert show_batches([still], last, None) == "97 2 behind"
 
 
 def test_bars_of_a_run_have_one_scale() -> None:
@@ -236,21 +280,21 @@ def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
 def test_an_old_number_of_batches_is_dim_with_its_age_and_is_not_compared() -> None:
     """Ranks that DDP keeps in lock step were shown as `21 behind`, because they were read 5 s apart."""
     first, old = view(0, batches_done=54, batches_total=100), view(1, batches_done=33, batches_seconds_ago=5.0)
-    most = ranks._find_most_batches([first, old])
-    assert ranks._show_batches([first], most).plain == "54/100"
-    shown = ranks._show_batches([old], most)
+    most = behind.find_first([first, old])
+    assert show_batches([first], most) == "54/100"
+    shown = ranks._show_batches([old], most, lambda _: 0.0, of_pass=False)
     assert (shown.plain, shown.style) == ("33 5s ago", "dim")
-    assert ranks._show_batches([first, old], most).plain == "54/100"
+    assert show_batches([first, old], most) == "54/100"
     # A newer one is not behind an old one that is larger.
-    assert ranks._find_most_batches([view(0, batches_done=90, batches_seconds_ago=5.0), first]) == first
+    assert behind.find_first([view(0, batches_done=90, batches_seconds_ago=5.0), first]) == first
     assert [each.text for each in amounts(job(first, old))] == ["54 of 100", "33, 5.0 s ago"]
     late = view(1, batches_done=33, batches_total=100)
-    assert ranks._show_batches([late], most).plain == "33/100 21 behind"
+    assert show_batches([late], most) == "33/100 21 behind"
 
 
 def test_a_rank_that_has_begun_the_next_epoch_does_not_show_as_behind() -> None:
     last, first = view(0, batches_done=39, batches_total=40), view(1, batches_done=1, batches_total=40)
-    assert ranks._show_batches([first], ranks._find_most_batches([last, first])).plain == "1/40"
+    assert show_batches([first], behind.find_first([last, first])) == "1/40"
 
 
 def _track(*done: int, total: int | None = 40, **more: Any) -> list[int]:

@@ -333,8 +333,13 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
     monkeypatch.setattr(loops, "_MOST_IN_POLL", 1)
     probe, now = loops.TrainingLoops(), [100.0]
     monkeypatch.setattr(loops.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(probe, "read", lambda *_: loops.ReadLoops((), (), now[0]))
     ranks = [SimpleNamespace(pid=pid, state="R", python=True, start_ticks=1) for pid in (1, 2)]
+
+    def read(*_: object) -> loops.ReadLoops:
+        now[0] += 0.25
+        return loops.ReadLoops((), (), now[0])
+
+    monkeypatch.setattr(probe, "read", read)
     observation: Any = SimpleNamespace(
         ranks=lambda: ranks, read_each=lambda targets, read: {target.pid: read(target) for target in targets}
     )
@@ -345,9 +350,11 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
         return {pid: each.seconds_ago for pid, each in found.items() if isinstance(each, Loops)}
 
     assert ages(1, 2) == {1: 0.0}
-    assert ages(1, 2) == {1: 2.0, 2: 0.0}
-    assert ages(1, 2) == {1: 0.0, 2: 2.0}
+    assert ages(1, 2) == {1: 2.25, 2: 0.0}
+    assert ages(1, 2) == {1: 0.0, 2: 2.25}
     assert ages(1) == {1: 0.0, 2: 0.0}  # it has not run since: that is where it is
+    monkeypatch.setattr(loops, "_MOST_IN_POLL", 2)
+    assert sorted(ages(1, 2).values()) == [0.0, 0.25]  # one was read before the other
 
 
 class CountedRecorders:

@@ -103,9 +103,9 @@ def test_the_loop_around_says_the_number_of_the_pass() -> None:
     def at(line: int, epoch: int, around: Loop = epochs) -> Frame:
         return replace(FRAME, line=line, locals=(Local(name="epoch", text=str(epoch)),), loops=(around, LOOP))
 
-    def views(*frames: Frame, loops: tuple[Loops, ...]) -> list[tuple[int | None, int | None, bool]]:
+    def views(*frames: Frame, loops: tuple[Loops, ...], ago: float = 0.0) -> list[tuple[int | None, int | None, bool]]:
         ranks = [
-            rank(number, *c10d("barrier"), frame, loops=read)
+            rank(number, *c10d("barrier"), frame, loops=read, deep_seconds_ago=ago)
             for number, (frame, read) in enumerate(zip(frames, loops, strict=True))
         ]
         (job,) = diagnose(snapshot(*ranks)).jobs
@@ -118,6 +118,9 @@ def test_the_loop_around_says_the_number_of_the_pass() -> None:
     assert found == [(7, 0, False), (6, 40, True), (6, 40, True)]
     # All fifty rounds are done.
     assert views(at(10, 6), at(22, 49), loops=(read, held))[1] == (50, 40, True)
+    # A stack that is older than the count of the iterator may show an earlier pass.
+    counted = Loops(loaders=(ITERATOR,), seconds_ago=0.5)
+    assert [views(at(10, 6), loops=(counted,), ago=ago)[0][0] for ago in (0.4, 5.0)] == [7, None]
     # A `while` may count before or after the pass.
     assert views(at(10, 6, replace(epochs, header="while epoch < 50")), loops=(read,))[0][0] is None
 

@@ -1,6 +1,6 @@
 """The first view: a timeline for each rank, class, host or block of ranks, and the details of the selected rank."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rich.text import Text
 from textual import events
@@ -12,7 +12,7 @@ from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, frequency, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
-from hangdoc_tui import calls, cells
+from hangdoc_tui import behind, calls, cells
 from hangdoc_tui.detail import LARGE, Detail
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import batches_age, placed, stack_age
@@ -36,8 +36,6 @@ GROUPS = {"ranks": "rank", "classes": "class", "hosts": "on host", "blocks": "bl
 _SORTED = {False: "▴", True: "▾"}
 """Whether the largest comes first."""
 _DETAIL_LINES = 6
-_FAR_BEHIND = 2
-"""Batches. In a run that makes progress, some ranks are always one behind the others."""
 
 
 class RankTable(Grid):
@@ -85,7 +83,7 @@ class RankTable(Grid):
         """Draw the ranks of a poll, with the cursor at the selected one."""
         self._model = model
         self._rows = self.filtered(self._groups(model), _join_search_text)
-        most = _find_most_batches(model.job.ranks)
+        foremost = behind.find_first(model.job.ranks)
         grouped = self.grouped_by != "ranks"
         rates = any(model.batch_rate(view) is not None for view in model.job.ranks)
         several_hosts = len({view.host for view in model.job.ranks}) > 1
@@ -107,7 +105,7 @@ class RankTable(Grid):
             heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED[self.largest_first]}")
 
         def cells_of(index: int) -> tuple[Cell, ...]:
-            return _make_cells(model, self._rows[index], most, timeline, grouped=grouped, rates=rates)
+            return _make_cells(model, self._rows[index], foremost, timeline, grouped=grouped, rates=rates)
 
         self.fill(len(self._rows), cells_of, heads)
         self.point_at(model.selected)
@@ -263,7 +261,7 @@ def _make_columns(
 def _make_cells(
     model: ViewModel,
     views: Sequence[RankView],
-    most: RankView | None,
+    foremost: RankView | None,
     timeline: _TimelineColumn,
     *,
     grouped: bool,
@@ -282,7 +280,7 @@ def _make_cells(
         *([Text(f"{len(views):,}", justify="right")] if grouped else []),
         Fitted(lambda width: timeline.row(ranks, width)),
         doing(views),
-        _show_batches(views, most),
+        _show_batches(views, foremost, model.batch_rate, of_pass=words.in_other_passes(model.job.ranks)),
         *([Text(_show_batch_rate(model, views), justify="right")] if rates else []),
         Text(_show_silence(views), justify="right"),
         Text(words.cpu(views), justify="right"),
@@ -336,33 +334,24 @@ def doing(views: Sequence[RankView]) -> Text:
     return Text.assemble(*parts)
 
 
-def _find_most_batches(views: Iterable[RankView]) -> RankView | None:
-    """The rank that has done the most batches, of those that were counted in this poll."""
-    counted = [view for view in views if view.batches_done is not None and batches_age(view) is None]
-    return max(counted, key=lambda view: view.batches_done or 0, default=None)
-
-
-def _show_batches(views: Sequence[RankView], most: RankView | None) -> Text:
-    """Those of this poll, with how many the last one is behind the first of the run; else older ones, with their age."""
+def _show_batches(views: Sequence[RankView], first: RankView | None, rate: behind.Rate, *, of_pass: bool) -> Text:
+    """Those of this poll, with how many the last one is behind the first of the run; else older ones, with their age. `of_pass`:
+    with the pass, where all of them are in one."""
     counted = [view for view in views if view.batches_done is not None]
     now = [view for view in counted if batches_age(view) is None]
     if not counted:
         return Text("-", justify="right")
-    done = [view.batches_done or 0 for view in now or counted]
-    least, total = min(done), (now or counted)[0].batches_total
+    shown = now or counted
+    done = [view.batches_done or 0 for view in shown]
+    least, total = min(done), shown[0].batches_total
     text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
     text = f"{text}/{total}" if total is not None else text
+    text += words.name_pass(shown[0].batches_pass_number) if of_pass and not words.in_other_passes(shown) else ""
     if not now:
         return Text(f"{text} {max(batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right")
-    behind = (most.batches_done or 0) - least if most is not None else 0
-    # More than half of the batches behind may as well be some ahead, in the next epoch. Epochs of other totals end elsewhere.
-    same_epoch = most is None or (
-        most.batches_total == total
-        and (total is None or behind <= total // 2)
-        and not words.in_other_passes([most, *(now or counted)])
-    )
-    late = behind >= _FAR_BEHIND and same_epoch
-    return Text.assemble(text, (f" {behind} behind" if late else "", "bold yellow"), justify="right")
+    late = [behind.count_behind(view, first, rate) or 0 for view in now] if first is not None else []
+    most = max(late, default=0)
+    return Text.assemble(text, (f" {most} behind" if most else "", "bold yellow"), justify="right")
 
 
 def _show_batch_rate(model: ViewModel, views: Sequence[RankView]) -> str:

@@ -69,17 +69,17 @@ class TrainingLoops:
         due = sorted(due, key=lambda pid: self._polled[pid][1] if pid in self._polled else 0.0)[:_MOST_IN_POLL]
         self.just_read = due
         before = {pid: reading for pid, (_, _, reading) in self._polled.items()}
-        now = time.monotonic()
+        began = time.monotonic()
         for pid, reading in observation.read_each(
             (ranks[pid] for pid in due), lambda t: self.read(observation, t)
         ).items():
-            self._polled[pid] = ranks[pid].start_ticks, now, reading
-        loops = {}
-        for pid, (_, read_at, reading) in self._polled.items():
+            self._polled[pid] = ranks[pid].start_ticks, began, reading
+        loops, now = {}, time.monotonic()
+        for pid, (_, _, reading) in self._polled.items():
             old = pid in moved and pid not in due  # of this window nothing is known
             found = joined(reading, None if old else before.get(pid))
-            if old and isinstance(found, Loops):
-                found = msgspec.structs.replace(found, seconds_ago=round(now - read_at, 2))
+            if pid in moved and isinstance(reading, ReadLoops) and isinstance(found, Loops):
+                found = msgspec.structs.replace(found, seconds_ago=round(now - reading.at, 3))
             loops[pid] = found
         return loops
 

@@ -14,7 +14,7 @@ from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Frame, Loader, Loop, Process, Progress, PythonThread
+from hangdoc.snapshot import Counter, Frame, Loader, Loop, Loops, Process, Progress, PythonThread
 
 _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
@@ -309,8 +309,8 @@ def _count_batches(rank: Rank) -> BatchCount:
             pass_id = iterator.pass_id if iterator is not None else None
             return BatchCount(count.done, total, "loader", pass_id, pass_number=count.pass_number)
         if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
-            place, number = _find_place(rank, view.loop), _number_pass(rank, view.loop)
-            return BatchCount(view.done, view.total, "loader", view.pass_id, place, number)
+            number = _number_pass(rank, view.loop) if _is_stack_as_new(rank.process) else None
+            return BatchCount(view.done, view.total, "loader", view.pass_id, _find_place(rank, view.loop), number)
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
         if in_loop and iterator is not None and iterator.done is not None:
             place = (
@@ -332,6 +332,13 @@ def _count_batches(rank: Rank) -> BatchCount:
     # A counter that the loop does not set may count on from pass to pass.
     number = _number_pass(rank, loop) if loop.start is not None else None
     return BatchCount(done, total, "inferred", loop=_find_place(rank, loop), pass_number=number)
+
+
+def _is_stack_as_new(process: Process | None) -> bool:
+    """Whether the stack of a rank is as new as the counts of its iterators, which polls read more often: an older one shows an
+    earlier pass."""
+    loops = process.loops if process is not None else None
+    return process is None or not isinstance(loops, Loops) or process.deep_seconds_ago <= loops.seconds_ago
 
 
 def _number_pass(rank: Rank, loop: Loop) -> int | None:
