@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Operation, Where
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.evidence.records import last_call
 from hangdoc.reasoning.ledger.compare import (
     Agree,
     Behind,
@@ -129,6 +130,10 @@ def test_a_call_has_the_name_that_its_stack_has() -> None:
     assert operation is not None and (operation.op, operation.seq) == ("reduce_scatter_single", 3)
     texts = " ".join(line.text for line in job.findings[0].evidence)
     assert "a reduce_scatter_single of float32[8] (train.py:25)" in texts and "all_reduce" not in texts
+    (calls,) = job.ranks[0].calls
+    assert calls.last is not None and calls.last.op == "reduce_scatter_single"
+    last = last_call(rank(0, *way, recorder=record), T0_US)
+    assert last is not None and (last.name, last.op) == ("reduce_scatter_single", "all_reduce")
 
 
 def test_a_call_that_is_not_recorded_comes_from_the_stack() -> None:

@@ -478,7 +478,7 @@ def test_one_line_in_two_calls_of_the_record() -> None:
     found = job(snapshot(made(0, *[step] * 6, extra, step), made(1, *[step] * 7)))
     (finding,) = found.findings
     assert (found.verdict, finding.code, finding.culprits, finding.victims) == ("hung", "HD203", (0,), (1,))
-    assert finding.summary.startswith("only rank 0 called all_reduce at train.py:11")
+    assert finding.summary.startswith("only rank 0 called all_reduce at train.py:11 (call number 7)")
 
 
 def test_two_mismatches_at_once_are_one_finding() -> None:

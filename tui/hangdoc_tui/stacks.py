@@ -101,7 +101,7 @@ class StackView(VerticalScroll):
             if self.locals and not frame.library:
                 yield from _show_locals(frame)
         if not frames and (call := self._last_call(model, rank)) is not None:
-            text = f"It moves, so it is not paused for its stack. It called {call.op} {duration(call.age_seconds)} ago here:"
+            text = f"It moves, so it is not paused for its stack. It called {call.name} {duration(call.age_seconds)} ago here:"
             yield Text(words.clean(text), "dim")
             yield from (Text("  ") + _make_title(frame, self._width) for frame in call.frames)
         elif not frames:

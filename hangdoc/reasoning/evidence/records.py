@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Where
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import short
+from hangdoc.reasoning.evidence.stack import name_operation, short
 from hangdoc.reasoning.model.holds import SHORTEST_TIMEOUT
 from hangdoc.snapshot import CallForm, CallHistory, FlightRecorder, Frame, Group, Process, Recorded, RecordedGroup
 from hangdoc.torch_facts import file_names, thread_names
@@ -69,10 +69,17 @@ class LastCall(NamedTuple):
     stack is not read."""
 
     op: str
+    """By its name in the record."""
     age_seconds: float
     """Since it was called, when the record was read."""
     frames: tuple[Frame, ...]
     """Python frames that called it, innermost first, without source lines; empty if unknown."""
+
+    @property
+    def name(self) -> str:
+        """The function of torch.distributed that made it; without frames, by the record: Gloo records a reduce_scatter_single as
+        all_reduce."""
+        return name_operation(self.frames) or self.op
 
     @property
     def where(self) -> Where | None:

@@ -69,7 +69,7 @@ def call_view(call: Call) -> CallView:
     """A call with its line."""
     site = call.site
     where = Where(file=site.file, line=site.line, function=site.function) if site is not None else None
-    return CallView(op=call.op, where=where)
+    return CallView(op=call.name, where=where)
 
 
 def first_difference(group: GroupCalls, difference: history.FirstDifference) -> FirstDifference:

@@ -262,7 +262,7 @@ def _explain_odd_side(
 ) -> Subset | Mismatch:
     """What the source says of a difference whose odd side is known: whether a call was left out, or another one was made in its
     place. `mine` are odd ranks, `theirs` others, each with the call in which they wait."""
-    who, called = ranks(odd), record.call.op if record is not None else name_call(mine)
+    who, called = ranks(odd), record.call.name if record is not None else name_call(mine)
     same_side = tuple(part for part in parts if set(part.ranks) & set(odd))
     others = tuple(part for part in parts if part not in same_side)
     # Where others wait at the line of the odd ranks, what is around it explains nothing.
@@ -275,7 +275,7 @@ def _explain_odd_side(
             reason = f"only {who} called {called}, in {frame.function} under `{test}`"
             return Subset(parts=parts, reason=reason, others=others, asked=test, ends=ends)
     if record is not None and not record.skipped and _has_passed(mine, record):
-        reason = f"only {who} called {called}{_describe_site(record.call, mine, theirs)}"
+        reason = f"only {who} called {called}{_describe_site(record, mine, theirs)}"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     passed = record is not None and is_ahead(mine.first, theirs.first)
     if record is not None and (record.skipped or passed):
@@ -293,14 +293,16 @@ def _explain_odd_side(
     return Mismatch(parts=parts, reason=reason, ends=ends)
 
 
-def _describe_site(call: Call, mine: Class, theirs: Class) -> str:
-    """The condition around a call of the odd ranks if they now wait at its line; else its line, if that is known."""
-    site, at = call.site, mine.first.frame
+def _describe_site(record: Odd, mine: Class, theirs: Class) -> str:
+    """The condition around a call of the odd ranks if they now wait at its line; else its line, if that is known, and its number:
+    they wait in a later one."""
+    site, at = record.call.site, mine.first.frame
     if site is not None and at is not None and (site.path, site.line) == (at.file, at.line):
         condition = conditions.find_own_condition(mine.first, [theirs.first])
         if condition is not None:
             return f" (inside `if {condition}`)"
-    return f" at {site.file}:{site.line}" if site is not None else ""
+    where = f" at {site.file}:{site.line}" if site is not None else ""
+    return f"{where} (call number {record.number})"
 
 
 def _has_passed(part: Class, record: Odd) -> bool:
