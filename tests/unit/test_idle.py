@@ -227,6 +227,18 @@ def test_a_server_that_keeps_all_ranks_waiting_is_to_blame_and_no_rank() -> None
     assert (job.verdict, job.findings[0].culprits) == ("hung", (0, 1))
 
 
+def test_ranks_that_each_wait_for_a_child_of_their_own_are_to_blame() -> None:
+    """And none of them waits for the child of another one."""
+    ranks = [asks(number, Holder(pid=700 + number, name="actor", state="S")) for number in range(2)]
+    actors = [helper(700 + number, 100 + number, frame("act", 8), name="actor") for number in range(2)]
+    (job,) = diagnose(snapshot(*ranks, *actors, silence=600.0)).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.culprits, finding.victims) == ("hung", (0, 1), ())
+    assert finding.summary.startswith("ranks 0-1 are blocked in the same way, rank 0 waiting for a reply from pid 700")
+    assert "(likewise rank 1)" in finding.evidence[0].text
+    assert finding.remedy.startswith("Look at the lines where ranks 0-1 and the child processes are.")
+
+
 def test_who_waits_for_a_message_of_the_server_that_started_it_is_idle() -> None:
     """Its pipe leads to the engine, and to nobody else."""
     requests = AwaitedFile(kind="socket", name="socket:[5]", descriptor=4, inode=5, listens=True)

@@ -603,6 +603,36 @@ def test_who_shares_the_memory_with_a_lock(then: str, works: list[bool]) -> None
     assert known == [(worker, one) for one in works]
 
 
+PUTS = """
+import multiprocessing, os, time
+queue = multiprocessing.Queue(1)
+taker = os.fork()
+if not taker:
+    time.sleep(99)
+print(taker, flush=True)
+queue.put(0)
+queue.put(0)
+"""
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("function", ["Queue.put", "Queue.get"])
+def test_who_can_take_from_the_full_queue_of_a_child_process(function: str) -> None:
+    """Of a child process, only that is searched: its other waits in shared memory are mostly for its rank."""
+    with child(PUTS, stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        taker = int(waiting.stdout.readline())
+        main = KernelThread(
+            tid=waiting.pid, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+            files=(waits_on(waiting.pid, "shared-memory"),),
+        )  # fmt: skip
+        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+        seen = stack(frame(function, 311, "/usr/lib/python3.11/multiprocessing/queues.py"))
+        (found,) = awaited_processes.named(PROC, waiting.pid, clocks, seen, frozenset(), inherited=False).threads
+    holders = found.files[0].holders
+    assert [one.pid for one in holders or ()] == ([taker] if function == "Queue.put" else [])
+
+
 @pytest.mark.usefixtures("no_cache")
 def test_those_at_work_come_first() -> None:
     """Of a pipe that more processes have inherited than a report shows, as the ranks of a launcher do."""

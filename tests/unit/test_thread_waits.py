@@ -164,7 +164,7 @@ def test_a_child_cannot_end_while_its_queue_is_full(
     found = wait_of(owner, replace(child(200, threads[0]), clocks=clocks, ppid=MAIN))
     assert isinstance(found.hold, BlocksItsChild) is (why is not None)
     if why is not None and isinstance(found.hold, BlocksItsChild):
-        assert found.why.endswith(why) and found.hold.of_queue
+        assert found.why.endswith(why) and found.hold.at == "queue"
 
 
 AT_LOCK = frame("save", 9, source="with L: write()")
@@ -261,6 +261,73 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
     assert not isinstance(
         wait_of(owner, child(200, kernel(200, "write", pipe(5, MAIN, writes=True)))).hold, BlocksItsChild
     )
+
+
+def test_a_child_that_waits_for_input_that_only_the_rank_can_give() -> None:
+    """`Popen.wait` before the child's standard input is closed. One of its threads reads that, and the others wait for it."""
+    owner = process((kernel(MAIN, "wait4", timed=False), (frame("finish", 8),)), pid=MAIN)
+    at_rest = kernel(200, "futex", timed=False)
+
+    def zstd(*writers: int, pid: int = 200, main: KernelThread = at_rest, **more: Any) -> Process:
+        reads = kernel(201, "read", pipe(5, *writers, descriptor=0), **{"timed": False, **more})
+        return replace(child(pid, main), clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(main, reads)))
+
+    found = wait_of(owner, zstd(MAIN))
+    assert isinstance(found.hold, BlocksItsChild) and (found.hold.at, found.hold.ends) == ("input", "never")
+    assert found.why.endswith("which waits until this rank writes to its standard input or closes it")
+    for other in (
+        zstd(MAIN, 900),  # another process may write
+        zstd(),  # the writers are not known
+        zstd(MAIN, timed=True),
+        zstd(MAIN, cpu_ns=1000),  # it works in between
+        zstd(MAIN, delayed_ns=1000),
+        zstd(MAIN, main=kernel(200, "poll")),
+    ):
+        assert not isinstance(wait_of(owner, other).hold, BlocksItsChild)
+    sleeps = child(300, kernel(300, "clock_nanosleep", timed=True))  # for which the rank may wait
+    assert not isinstance(wait_of(owner, zstd(MAIN), sleeps).hold, BlocksItsChild)
+
+
+RESTS, PASSES = ("futex", frame("_feed", 231, "/multiprocessing/queues.py", library=True)), (
+    "accept4", frame("_serve", 138, "/multiprocessing/resource_sharer.py", library=True)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("thread", "alone"),
+    [(RESTS, True), (PASSES, True), (("futex", frame("pump", 4)), False), (("epoll_wait", RESTS[1]), False)],
+)
+def test_another_thread_may_read_what_a_child_writes(thread: tuple[str, Frame], alone: bool) -> None:
+    """Not one of `multiprocessing`, which a worker of a DataLoader has."""
+    call, at = thread
+    main = (kernel(MAIN, "read", pipe(5, 200)), (frame("step", 12),))
+    owner = process(main, (kernel(LOADER, call, timed=False), (at,)), pid=MAIN)
+    stuck = child(200, kernel(200, "write", pipe(6, MAIN, writes=True, descriptor=2)))
+    assert isinstance(wait_of(owner, stuck).hold, BlocksItsChild) is alone
+
+
+@pytest.mark.parametrize(
+    ("takers", "line", "kind"),
+    [
+        ((MAIN,), "if not self._sem.acquire(block, timeout):", BlocksItsChild),
+        ((MAIN, 900), "if not self._sem.acquire(block, timeout):", OnNetwork),
+        (None, "if not self._sem.acquire(block, timeout):", OnNetwork),
+        ((MAIN,), "with self._notempty:", OnNetwork),
+    ],
+)
+def test_a_child_cannot_answer_while_its_queue_is_full(
+    takers: tuple[int, ...] | None, line: str, kind: type[Hold]
+) -> None:
+    """The rank waits for the answer of its actor, which puts into a queue from which only the rank takes."""
+    answer = AwaitedFile(kind="socket", name="socket:[9]", inode=9, descriptor=9, holders=pipe(9, 200).holders)
+    owner = process((kernel(MAIN, "read", answer, timed=False), (frame("push", 17),)), pid=MAIN)
+    held = pipe(9, *takers).holders if takers is not None else None
+    places = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.mp-x", inode=3, holders=held)
+    put = frame("JoinableQueue.put", 311, "/multiprocessing/queues.py", library=True, source=line)
+    actor = child(200, kernel(200, "futex", places, timed=False), put, frame("actor", 8))
+    hold = wait_of(owner, actor).hold
+    assert type(hold) is kind
+    assert hold.ends == ("never" if kind is BlocksItsChild else "unknown") and hold.names_its_child
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,17 @@ def waits_on(pid: int, kind: str) -> AwaitedFile:
     raise AssertionError("it never came to wait there")
 
 
+def waits_on_threads(pid: int, call: str, count: int) -> None:
+    """Until so many threads of a process are in a system call."""
+    bound = time.monotonic() + 10
+    while time.monotonic() < bound:
+        tids = map(int, os.listdir(f"/proc/{pid}/task"))
+        if sum(_read_waiting_place(PROC, pid, tid).syscall == call for tid in tids) == count:
+            return
+        time.sleep(0.02)
+    raise AssertionError("they never came to wait there")
+
+
 def observation(*targets: Target) -> Observation:
     return Observation(
         proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={t.pid: t for t in targets},
@@ -94,6 +105,24 @@ def test_who_holds_the_other_end_of_a_pipe() -> None:
         found = waits_on(process.pid, "pipe")
     assert (found.descriptor, found.writes) == (1, True)
     assert [one.pid for one in found.holders or ()] == [os.getpid()]
+
+
+def test_who_writes_to_the_standard_input_that_a_thread_reads() -> None:
+    """As `zstd` does, whose main thread waits for that one. Of the other pipes of such a thread, no holder is searched."""
+    program = """
+import os, threading
+ours = os.pipe()
+for end in (0, ours[0]):
+    threading.Thread(target=os.read, args=(end, 1)).start()
+threading.Event().wait()
+"""
+    with child(program, stdin=subprocess.PIPE) as process:
+        waits_on_threads(process.pid, "read", 2)
+        tids = [tid for tid in map(int, os.listdir(f"/proc/{process.pid}/task")) if tid != process.pid]
+        files = [file for tid in tids for file in _read_waiting_place(PROC, process.pid, tid).files]
+        found = {file.descriptor == 0: file.holders for file in files}
+    assert [one.pid for one in found[True] or ()] == [os.getpid()]
+    assert found[False] is None
 
 
 def test_a_pipe_that_only_its_reader_holds() -> None:

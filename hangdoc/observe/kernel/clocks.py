@@ -371,8 +371,10 @@ def _read_waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = T
                 sleep_seconds=system_calls.sleep_seconds(proc, pid, call, arguments),
                 timeout=system_calls.timeout(proc, pid, call, arguments),
             )
-            # A queue of multiprocessing has a thread of its own, which writes to its pipe.
-            search = tid == pid or call in system_calls.WRITES
+            # A queue of multiprocessing has a thread of its own, which writes to its pipe. A filter like zstd may have one that
+            # reads its standard input.
+            reads_input = call == "read" and arguments[0] == 0
+            search = tid == pid or call in system_calls.WRITES or reads_input
             files = awaited_files.awaited(proc, pid, call, arguments, search=search)
             place = place._replace(files=files)
             timer = awaited_files.seconds_to_timer(proc, pid, files) if place.timeout is None else None

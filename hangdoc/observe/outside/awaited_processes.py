@@ -13,6 +13,7 @@ from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _OBSERVED = (file_names.DISTRIBUTED, file_names.DATA)
 """Threads in these files wait for ranks and for dataloader workers, which are observed."""
+_SHARED_QUEUE = "/multiprocessing/queues.py"
 _INHERITED = ("pipe", "shared-memory")
 _IDLE = 0.1
 """Of a core."""
@@ -34,8 +35,10 @@ def named(
 ) -> Clocks:
     """The clocks of process `pid`, with the processes for which its Python threads wait, and whether they are at work.
     `observed`: the ranks and launchers of this look. `inherited`: also for pipes and shared memory. Launchers and helpers wait
-    at those for ranks, which are observed. `since`: when the main thread began to wait, by the clock of `Target.last_run`."""
+    at those for ranks, which are observed: of these, only who can take from a full queue is read. `since`: when the main thread
+    began to wait, by the clock of `Target.last_run`."""
     own = {thread.tid if thread.tid is not None else pid for thread in stack.threads if not _is_observed(thread)}
+    in_put = {thread.tid if thread.tid is not None else pid for thread in stack.threads if _puts_into_queue(thread)}
     most = _REPLIES * max(1.0, clocks.window_seconds)
 
     def with_holders(thread: KernelThread) -> KernelThread:
@@ -49,6 +52,8 @@ def named(
                 since=since if thread.tid == pid else None,
             )
             if file.kind == "file" or (thread.tid in own and (inherited or file.kind not in _INHERITED))
+            else _with_takers(proc, pid, file)
+            if thread.tid in in_put and file.kind == "shared-memory"
             else file
             for file in thread.files
         )
@@ -132,6 +137,19 @@ def _in_rendezvous(frame: Frame) -> bool:
 
 def _is_observed(thread: PythonThread) -> bool:
     return any(part in frame.file for frame in thread.frames for part in _OBSERVED)
+
+
+def _puts_into_queue(thread: PythonThread) -> bool:
+    return any(
+        frame.file.endswith(_SHARED_QUEUE) and file_names.bare_name(frame.function) == "put"
+        for frame in thread.frames[:1]
+    )
+
+
+def _with_takers(proc: ProcFS, pid: int, file: AwaitedFile) -> AwaitedFile:
+    """The processes that can take from the full queue at whose semaphore another one waits."""
+    holders = shared_memory.holders_of(proc, pid, file.inode) if file.inode is not None else None
+    return msgspec.structs.replace(file, holders=holders)
 
 
 def _with_holders(

@@ -31,7 +31,7 @@ class Hold(Struct, frozen=True, kw_only=True):
     BLAMES_RANKS: ClassVar[bool] = True
     """Whether the ranks that are blocked so are to blame, and not a process outside of the run."""
     NAMES_ITS_CHILD: ClassVar[bool] = False
-    """Whether its text names a child process, so that another rank that is blocked in the same way has another one."""
+    """Whether its text always names a child process."""
     ends: Ends = "unknown"
     """Whether it can end without help, regardless of the patience."""
     period: float | None = None
@@ -48,6 +48,11 @@ class Hold(Struct, frozen=True, kw_only=True):
     def alike(self) -> Hashable:
         """Equal for ranks that are blocked in the same way."""
         return self.NAME
+
+    @property
+    def names_its_child(self) -> bool:
+        """Whether its text names a child process, so that another rank that is blocked in the same way has another one."""
+        return self.NAMES_ITS_CHILD
 
     @property
     def is_from_anybody(self) -> bool:
@@ -123,6 +128,12 @@ class ForOthers(Hold, frozen=True, kw_only=True):
 
     holders: tuple[Holder, ...] | None = None
     """The first few of them; None if unknown."""
+    of_child: bool = False
+    """Whether these are child processes of the rank, which another rank that is blocked in the same way does not have."""
+
+    @property
+    def names_its_child(self) -> bool:
+        return self.of_child
 
     @classmethod
     def ended_by(cls, holders: tuple[Holder, ...] | None, ends: Ends = "unknown", **fields: Any) -> "Self":
@@ -206,15 +217,17 @@ class ChildStopped(Hold, frozen=True, kw_only=True):
 
 
 class BlocksItsChild(Hold, frozen=True, kw_only=True):
-    """It waits for a child process, which waits until a full pipe is read that no other process can read. Neither continues."""
+    """It waits for a child process, which waits for what no other process can do: read a full pipe, take from a full queue, or
+    write to an empty pipe. Neither continues."""
 
     NAME = "blocks-its-child"
     NAMES_ITS_CHILD = True
     ends: Ends = "never"
     pid: int
     """Of the child process."""
-    of_queue: bool = False
-    """Whether it is the pipe of a queue of `multiprocessing`."""
+    at: Literal["output", "input", "queue", "full-queue"] = "output"
+    """What the child waits at: its full output, its empty input, the full pipe of a queue of `multiprocessing`, or the semaphore
+    that counts the free places of one."""
 
 
 class ChildAtLock(Hold, frozen=True, kw_only=True):

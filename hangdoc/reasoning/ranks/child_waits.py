@@ -1,11 +1,13 @@
 """Waits for child processes: their end, or their output. Providers of `thread_waits`."""
 
+from typing import Literal, NamedTuple
+
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import stopped_by
-from hangdoc.reasoning.evidence.stack import innermost
+from hangdoc.reasoning.evidence.stack import innermost, user_frames
 from hangdoc.reasoning.model.holds import (
     Asleep,
     BlocksItsChild,
@@ -16,10 +18,18 @@ from hangdoc.reasoning.model.holds import (
     Unreadable,
 )
 from hangdoc.reasoning.ranks import sleeps
-from hangdoc.reasoning.ranks.movement import find_kernel_thread
+from hangdoc.reasoning.ranks.movement import find_kernel_thread, tid_of
 from hangdoc.reasoning.ranks.network_waits import find_peer
-from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, find_main_thread
-from hangdoc.snapshot import Process
+from hangdoc.reasoning.ranks.waiter import (
+    FULL_QUEUE,
+    PASSES_FILES,
+    ThreadWait,
+    Waiter,
+    find_main_thread,
+    name_awaited,
+    runs_a_task,
+)
+from hangdoc.snapshot import KernelThread, Process, PythonThread
 from hangdoc.torch_facts import file_names
 
 CHILD_FILES = (
@@ -73,6 +83,23 @@ def waits_for_children(waiter: Waiter) -> bool:
     return False
 
 
+def for_answering_child(waiter: Waiter) -> ThreadWait | None:
+    """A child process at the other end of the only connection that a thread waits for, if that one is blocked by this process.
+    Any other wait for it is one on the network."""
+    file = waiter.file
+    if file is None or file.kind != "socket" or waiter.kernel is None or waiter.kernel.timed is not False:
+        return None
+    held = {holder.pid for holder in waiter.other_holders(file)}
+    child = next((helper for helper in waiter.helpers if {helper.pid} == held), None)
+    blocked = _find_blocked(waiter, child) if child is not None and len(waiter.kernel.files) == 1 else None
+    return _make_blocks_its_child(child, blocked) if child is not None and blocked is not None else None
+
+
+def _make_blocks_its_child(child: Process, blocked: "_Blocked") -> ThreadWait:
+    why = f"waiting for its child process {child.pid} ({child.name}), which waits {blocked.until}"
+    return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid, at=blocked.at))
+
+
 def for_child(waiter: Waiter) -> ThreadWait | None:
     """The end or the output of child processes. It ends as the waits of these end; if one of them waits until this process reads
     its output, neither continues, unless the process gives up after a time."""
@@ -84,10 +111,8 @@ def for_child(waiter: Waiter) -> ThreadWait | None:
     children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
     untimed = waiter.kernel is not None and waiter.kernel.timed is False
     for child in children:
-        if (unread := _find_unread_output(waiter, child)) is not None and (untimed or not unread[1]):
-            output, of_queue = unread
-            why = f"waiting for its child process {child.pid} ({child.name}), which waits until {output}"
-            return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid, of_queue=of_queue))
+        if (blocked := _find_blocked(waiter, child)) is not None and (untimed or blocked.at == "output"):
+            return _make_blocks_its_child(child, blocked)
     if len(children) == 1 and untimed and _is_at_lock_alone(children[0]):
         (child,) = children
         hold = ChildAtLock(pid=child.pid, name=child.name, forked=child.argv == waiter.process.argv)
@@ -152,27 +177,71 @@ def _find_awaited_children(waiter: Waiter) -> list[Process]:
     return children if polls and len(children) == len(held) else []
 
 
-def _find_unread_output(waiter: Waiter, child: Process) -> tuple[str, bool] | None:
-    """For what a child process waits that writes to another pipe, which is full and which at most the thread could read:
-    `this rank reads its standard output`; and whether it is the pipe of a queue, to which a thread of the child writes what was
-    put there. The other threads of the child wait meanwhile, without a timeout."""
+class _Blocked(NamedTuple):
+    """What a child process waits for that only its parent can do."""
+
+    until: str
+    """It follows `which waits` in a sentence."""
+    at: Literal["output", "input", "queue", "full-queue"]
+
+
+def _find_blocked(waiter: Waiter, child: Process) -> _Blocked | None:
+    """For what a child process waits, if at most the thread could do that. It has another pipe, which is full and not read, or
+    empty and not written; or it is in `put` of a full queue. The other threads of both wait meanwhile, without a timeout."""
     threads = observed.threads(child)
-    writers = [thread for thread in threads if thread.syscall in system_calls.WRITE and thread.files]
-    others = [thread for thread in threads if thread not in writers]
-    at_rest = (other.syscall == system_calls.FUTEX and other.timed is False and not other.files for other in others)
-    if len(writers) != 1 or not all(at_rest):
+    at_file = [thread for thread in threads if thread.files]
+    if len(at_file) != 1 or not all(_rests(thread) for thread in threads if thread not in at_file):
         return None
-    file = writers[0].files[0]
-    read = {file.name for file in waiter.kernel.files} if waiter.kernel is not None else set()
+    (kernel,) = at_file
+    file = kernel.files[0]
     siblings = [each for each in waiter.helpers if each.ppid == child.ppid and each.state not in "ZX"]
     if waiter.call in system_calls.CHILD and siblings != [child]:
-        return None  # it may wait for the end of another one, and read then
-    readers = {holder.pid for holder in file.holders or ()} - {child.pid}  # a child of os.fork has both ends
-    if file.kind != "pipe" or file.name in read or not file.holders or not readers <= {waiter.process.pid}:
+        return None  # it may wait for the end of another one, and end this wait then
+    holders = {holder.pid for holder in file.holders or ()} - {child.pid}  # a child of os.fork has both ends
+    awaited = {each.name for each in waiter.kernel.files} if waiter.kernel is not None else set()
+    if not file.holders or file.name in awaited or not holders <= {waiter.process.pid} or _may_act_elsewhere(waiter):
         return None
-    if len(observed.python_threads(waiter.process)) > 1:
-        return None
-    of_queue = writers[0].tid != child.pid
-    what = "queue" if of_queue else _OUTPUTS.get(file.descriptor, "output")
-    reads = f"this rank reads its {what}" if readers else f"somebody reads its {what}, but no other process has it"
-    return reads, of_queue
+    by = "this rank" if waiter.process.role == "rank" else f"its parent (pid {waiter.process.pid})"
+    if file.kind == "pipe" and kernel.syscall in system_calls.WRITE:
+        of_queue = kernel.tid != child.pid  # a thread of the child writes what was put there
+        what = "queue" if of_queue else _OUTPUTS.get(file.descriptor, "output")
+        reads = f"{by} reads its {what}" if holders else f"somebody reads its {what}, but no other process has it"
+        return _Blocked(f"until {reads}", "queue" if of_queue else "output")
+    if not holders or kernel.timed is not False or _has_run(kernel) or _has_run(waiter.kernel):
+        return None  # what it waits for may have come
+    if file.kind == "pipe" and kernel.syscall in system_calls.READ:
+        what = "its standard input" if file.descriptor == 0 else f"a pipe (fd {file.descriptor})"
+        return _Blocked(f"until {by} writes to {what} or closes it", "input")
+    main = find_main_thread(child)
+    if file.kind == "shared-memory" and main is not None and name_awaited(main) == FULL_QUEUE:
+        return _Blocked(f"for room in a full queue that only {by} empties", "full-queue")
+    return None
+
+
+def _has_run(thread: KernelThread | None) -> bool:
+    """Whether a thread ran in the window, or was ready to."""
+    return thread is None or bool(thread.cpu_ns or thread.delayed_ns)
+
+
+def _rests(thread: KernelThread) -> bool:
+    """Whether only another thread of its process can wake a thread."""
+    return thread.syscall == system_calls.FUTEX and thread.timed is False and not thread.files
+
+
+def _may_act_elsewhere(waiter: Waiter) -> bool:
+    """Whether a Python thread of the process but the one that waits may do something. One of `multiprocessing` only passes on
+    what others have given to it."""
+    return any(
+        user_frames(thread) or runs_a_task(thread) or not (_passes_files(thread) or _rests_in(waiter.process, thread))
+        for thread in observed.python_threads(waiter.process)
+        if tid_of(waiter.process, thread) != waiter.tid
+    )
+
+
+def _passes_files(thread: PythonThread) -> bool:
+    return any(frame.file.endswith(PASSES_FILES) for frame in thread.frames)
+
+
+def _rests_in(process: Process, thread: PythonThread) -> bool:
+    kernel = find_kernel_thread(process, thread.tid)
+    return kernel is not None and _rests(kernel)

@@ -10,13 +10,12 @@ from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import InEventLoop, OnNetwork, Serves, Unanswered, is_held_only_by
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import tid_of
-from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, describe_file, runs_a_task
+from hangdoc.reasoning.ranks.waiter import PASSES_FILES, ThreadWait, Waiter, describe_file, runs_a_task
 from hangdoc.snapshot import MOST_AWAITED_FILES, AwaitedFile, Connection, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import thread_names
 
 _AT_WORK_ON_REQUEST = 5.0
 """Seconds for which a request may be on its way through a server before its answer counts as missing."""
-_PASSES_FILES = "/multiprocessing/resource_sharer.py"
 _A_DAY = 86_400.0
 
 
@@ -97,7 +96,7 @@ def may_serve_elsewhere(process: Process, thread: PythonThread) -> bool:
 def find_unix_server(waiter: Waiter) -> AwaitedFile | None:
     """The Unix socket at which a thread waits for connections; None for none. The thread by which Python's multiprocessing passes
     open files to other processes waits at one too, but nobody sends it work."""
-    if any(frame.file.endswith(_PASSES_FILES) for frame in waiter.thread.frames):
+    if any(frame.file.endswith(PASSES_FILES) for frame in waiter.thread.frames):
         return None
     files = waiter.kernel.files if waiter.kernel is not None else ()
     return next((file for file in files if file.listens), None)
@@ -118,6 +117,8 @@ def for_network(waiter: Waiter) -> ThreadWait | None:
     ):
         # It asks a child process for the results of others, like the manager of a pool: any of them may give one.
         online = replace(online, period=sleeps.longest_sleep(waiter.helpers))
+    if isinstance(online, OnNetwork) and online.holders and {holder.pid for holder in online.holders} <= children:
+        online = replace(online, of_child=True)
     return ThreadWait("waiting-io", str(online), online) if online is not None else None
 
 

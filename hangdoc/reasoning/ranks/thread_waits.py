@@ -31,37 +31,30 @@ from hangdoc.reasoning.model.holds import (
     WaitsForSignal,
 )
 from hangdoc.reasoning.ranks import loader, locks, sleeps
-from hangdoc.reasoning.ranks.child_waits import for_child, for_stopped_child
+from hangdoc.reasoning.ranks.child_waits import for_answering_child, for_child, for_stopped_child
 from hangdoc.reasoning.ranks.file_waits import for_files, for_pipe
 from hangdoc.reasoning.ranks.loader import is_fetching
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_others, kernel_thread
 from hangdoc.reasoning.ranks.network_waits import find_peer, for_events, for_network
-from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, describe_file, runs_a_task
+from hangdoc.reasoning.ranks.waiter import (
+    EMPTY_QUEUE,
+    FULL_QUEUE,
+    OWN_QUEUE,
+    ThreadWait,
+    Waiter,
+    describe_file,
+    name_awaited,
+    runs_a_task,
+)
 from hangdoc.regex import regex
 from hangdoc.snapshot import IN_THE_WAY, AwaitedFile, Frame, Process, PythonThread
 from hangdoc.torch_facts import file_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
 _SHOWN_THREADS = 3
-_QUEUE = "/queue.py"
-"""The queues of one process; those of several are in multiprocessing/queues.py."""
-_LOCK_FILES = ("/threading.py", _QUEUE, "/_weakrefset.py", "<frozen importlib._bootstrap>")
+_LOCK_FILES = ("/threading.py", OWN_QUEUE, "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
-_FULL_QUEUE = "waiting for room in a full queue"
-_EMPTY_QUEUE = "waiting for an entry of an empty queue"
-_AWAITED = (
-    (_QUEUE, "put", "not_full", _FULL_QUEUE),
-    ("/multiprocessing/queues.py", "put", "_sem", _FULL_QUEUE),
-    (_QUEUE, "get", "not_empty", _EMPTY_QUEUE),
-    ("/threading.py", "join", "", "waiting for the end of a thread"),
-    ("/multiprocessing/pool.py", "get", "", "waiting for the result of a pool's task"),
-    ("/multiprocessing/pool.py", "next", "", "waiting for the result of a pool's task"),
-    ("/concurrent/futures/_base.py", "result", "", "waiting for the result of a task"),
-    ("/threading.py", "wait", "_cond.wait(", "waiting for an event that another thread sets"),
-    ("/threading.py", "wait", "waiter.acquire(", "waiting for a condition that another thread notifies"),
-)
-"""Functions of Python, and what stands in their lines where they wait for what. One that calls another here tells more."""
 _OWN_TERMINAL = "/dev/tty"
 """From which a program reads a password (tty(4))."""
 
@@ -142,7 +135,7 @@ def _for_shared_lock(waiter: Waiter) -> ThreadWait | None:
     if file is None or file.kind != "shared-memory":
         return None
     alone = file.holders == () and locks.others_are_idle(waiter.process, {waiter.tid})
-    full = name_awaited(waiter.thread) == _FULL_QUEUE
+    full = name_awaited(waiter.thread) == FULL_QUEUE
     ends: Ends = "never" if alone else "unknown"
     of = _find_owner_of_lock(waiter.thread)
     hold = AtSharedLock.ended_by(file.holders, ends, in_queue=full, of=of, file=f"{file.name} {file.inode}")
@@ -209,7 +202,8 @@ def _find_loading(waiter: Waiter) -> WaitsForLoader | None:
         kernel = kernel_thread(worker, thread)
         if kernel is None:
             return None
-        wait = find_wait(Waiter(worker, thread, kernel, (), waiter.connections))
+        below = [helper for helper in waiter.helpers if helper.ppid == worker.pid]
+        wait = find_wait(Waiter(worker, thread, kernel, below, waiter.connections))
         holders = (wait.hold.holders if isinstance(wait.hold, ForOthers) else None) or ()
         own = {waiter.process.pid, *(helper.pid for helper in waiter.helpers)}  # which a worker has inherited from
         return loader.Waiting(wait.why, wait.hold.ends, tuple(holder for holder in holders if holder.pid not in own))
@@ -260,14 +254,14 @@ def _for_own_queue(waiter: Waiter) -> ThreadWait | None:
     if not alone or waiter.call != system_calls.FUTEX or not any(map(_is_in_own_queue, waiter.thread.frames)):
         return None
     awaited = name_awaited(waiter.thread)
-    if awaited not in (_EMPTY_QUEUE, _FULL_QUEUE):
+    if awaited not in (EMPTY_QUEUE, FULL_QUEUE):
         return None
     hold = AtOwnQueue(what=awaited.replace("waiting", "waiting, as the only Python thread,"))
     return ThreadWait("waiting-data" if is_fetching(waiter.thread) else "waiting-lock", hold.what or "", hold)
 
 
 def _is_in_own_queue(frame: Frame) -> bool:
-    return frame.library and frame.file.endswith(_QUEUE)
+    return frame.library and frame.file.endswith(OWN_QUEUE)
 
 
 def _for_threads(waiter: Waiter) -> ThreadWait | None:
@@ -338,16 +332,6 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
     return None
 
 
-def name_awaited(thread: PythonThread) -> str | None:
-    """What a thread waits for, by the function of Python's library that it is in; None for any other."""
-    for frame in reversed(list(takewhile(lambda frame: frame.library, thread.frames))):
-        for file, function, in_line, awaited in _AWAITED:
-            is_there = frame.file.endswith(file) and file_names.bare_name(frame.function) == function
-            if is_there and in_line in (frame.source or ""):
-                return awaited
-    return None
-
-
 _PROVIDERS = (
     _for_input,
     for_files,
@@ -359,6 +343,7 @@ _PROVIDERS = (
     _for_lock,
     _for_time,
     for_child,
+    for_answering_child,
     for_events,
     for_pipe,
     _for_own_queue,

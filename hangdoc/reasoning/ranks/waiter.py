@@ -1,6 +1,7 @@
 """A thread about which it is asked what it waits for, and the answer."""
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from hangdoc.reasoning.evidence import kernel as system_calls
@@ -9,7 +10,26 @@ from hangdoc.reasoning.model.holds import Elsewhere, Hold, Unreadable
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import tid_of
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.torch_facts import file_names
 
+FULL_QUEUE = "waiting for room in a full queue"
+EMPTY_QUEUE = "waiting for an entry of an empty queue"
+OWN_QUEUE = "/queue.py"
+"""The queues of one process; those of several are in multiprocessing/queues.py."""
+PASSES_FILES = "/multiprocessing/resource_sharer.py"
+"""Its thread passes open files to other processes."""
+_AWAITED = (
+    (OWN_QUEUE, "put", "not_full", FULL_QUEUE),
+    ("/multiprocessing/queues.py", "put", "_sem", FULL_QUEUE),
+    (OWN_QUEUE, "get", "not_empty", EMPTY_QUEUE),
+    ("/threading.py", "join", "", "waiting for the end of a thread"),
+    ("/multiprocessing/pool.py", "get", "", "waiting for the result of a pool's task"),
+    ("/multiprocessing/pool.py", "next", "", "waiting for the result of a pool's task"),
+    ("/concurrent/futures/_base.py", "result", "", "waiting for the result of a task"),
+    ("/threading.py", "wait", "_cond.wait(", "waiting for an event that another thread sets"),
+    ("/threading.py", "wait", "waiter.acquire(", "waiting for a condition that another thread notifies"),
+)
+"""Functions of Python, and what stands in their lines where they wait for what. One that calls another here tells more."""
 _POOL = "/concurrent/futures/thread.py"
 """Its `_WorkItem.run` calls what was submitted."""
 
@@ -116,6 +136,16 @@ class ThreadWait(NamedTuple):
 def runs_a_task(thread: PythonThread) -> bool:
     """Whether a thread of a pool runs what was submitted to it, which may be a library's function. Idle ones are in `_worker`."""
     return any(frame.function.endswith("run") and frame.file.endswith(_POOL) for frame in thread.frames)
+
+
+def name_awaited(thread: PythonThread) -> str | None:
+    """What a thread waits for, by the function of Python's library that it is in; None for any other."""
+    for frame in reversed(list(takewhile(lambda frame: frame.library, thread.frames))):
+        for file, function, in_line, awaited in _AWAITED:
+            is_there = frame.file.endswith(file) and file_names.bare_name(frame.function) == function
+            if is_there and in_line in (frame.source or ""):
+                return awaited
+    return None
 
 
 def find_main_thread(process: Process) -> PythonThread | None:

@@ -473,7 +473,7 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
 
 def _say_where_to_look(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     """The remedy where only the program shows what would end the wait."""
-    who = blockage.culprits or numbers_of(blockage.awaited)
+    who = blockage.culprits or tuple(numbers_of(blockage.awaited))
     if (path := find_path_in_the_way(blockage.awaited[0].first)) is not None:
         return f"If what made {path} has ended, remove it. {_LOOPS_TOO_LONG}"
     if is_polling_for_file(blockage.awaited[0].first, kind):

@@ -4,8 +4,9 @@
 
 A rank that others wait for is stuck in a system call on a file: it opens,
 reads, writes or looks up a path, or it writes to a pipe that no process reads.
-Or it waits for a child process that writes to a pipe which the rank itself does
-not read. Or no rank makes progress, because the storage of all ranks is gone.
+Or it waits for a child process that itself waits for the rank. Only the rank
+could read its full pipe, take from its full queue, or write to its empty pipe.
+Or no rank makes progress, because the storage of all ranks is gone.
 
 ## Why it hangs
 
@@ -128,14 +129,17 @@ def describe_file(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     )
 
 
-_READ_OUTPUT = (
-    "Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
-    "Popen.communicate(), or redirect it to a file."
-)
-_TAKE_FROM_QUEUE = (
-    "Take all entries from the queue before the child process is joined or the program ends. Or let the child process call "
-    "cancel_join_thread() of the queue, if they may be lost."
-)
+_LET_CONTINUE = {
+    "output": "Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
+    "Popen.communicate(), or redirect it to a file.",
+    "input": "Write what the child process waits for and flush it. Or tell the child process that nothing more comes: close the "
+    "pipe before the wait, as Popen.communicate() does, or put an entry into the queue that ends it.",
+    "queue": "Take all entries from the queue before the child process is joined or the program ends. Or let the child process "
+    "call cancel_join_thread() of the queue, if they may be lost.",
+    "full-queue": "Take entries from the queue while the rank waits for the child process, in a thread of its own. Or let the "
+    "child process put them without waiting (`put_nowait`, a timeout), and answer in between.",
+}
+"""What ends the wait of a child process, by what it waits at."""
 
 
 @about(BlocksItsChild)
@@ -145,7 +149,7 @@ def describe_unread_output(run: Run, blockage: Blockage, kind: BlocksItsChild) -
         confidence=0.9,
         summary=words.awaited(run, blockage),
         evidence=words.sides(run, blockage, children.places(run, first)),
-        remedy=_TAKE_FROM_QUEUE if kind.of_queue else _READ_OUTPUT,
+        remedy=_LET_CONTINUE[kind.at],
         commands=children.look(run, first) or None,
     )
 

@@ -81,7 +81,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.movement import CHILDREN_BUSY, describe_children
-from hangdoc.reasoning.ranks.thread_waits import name_awaited
+from hangdoc.reasoning.ranks.waiter import name_awaited
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.rules.sentences import describe_poll
 from hangdoc.reasoning.text import children, next_steps, words

@@ -208,8 +208,11 @@ def awaited(run: Run, blockage: Blockage) -> str:
     """Which ranks wait for the culprits, directly or indirectly, and what the culprits are doing instead."""
     blamed = set(blockage.culprits or numbers_of(blockage.awaited))
     first = blockage.awaited[0].first
+    blocked = f"{are(blamed)} blocked in the same way, rank {first.rank} {doing_at(first)}"
+    each_by_its_child = _names_its_child(first) and len(blamed) > 1
     if not blockage.waiting:
-        return f"{are(blamed)} {doing_at(first)}, and no rank is making progress"
+        what = blocked if each_by_its_child else f"{are(blamed)} {doing_at(first)}"
+        return f"{what}, and no rank is making progress"
     direct = [alike for alike in blockage.waiting if run.waits is not None and run.waits.awaited_by(alike) & blamed]
     direct = direct or list(blockage.waiting)
     waited = _in_what(direct[0].first)
@@ -217,8 +220,8 @@ def awaited(run: Run, blockage: Blockage) -> str:
     others = set(blockage.victims) - nearest
     peer = direct[0].first.wait.operation.peer if direct[0].first.wait is not None else None
     for_whom = f" for {ranks(blamed)}" if peer is None else ""  # `in recv from rank 2` names it
-    if _names_its_child(first) and len(blamed) > 1:
-        does = f"; {are(blamed)} blocked in the same way, rank {first.rank} {doing_at(first)}"
+    if each_by_its_child:
+        does = f"; {blocked}"
     elif peer is None or blamed == {peer}:
         does = f", which {be(blamed)} {doing_at(first)}"
     else:
@@ -229,7 +232,7 @@ def awaited(run: Run, blockage: Blockage) -> str:
 
 
 def _names_its_child(rank: Rank) -> bool:
-    return rank.hold is not None and rank.hold.NAMES_ITS_CHILD
+    return rank.hold is not None and rank.hold.names_its_child
 
 
 def waiting_in(classes: Iterable[Class], whom: str = "") -> str:

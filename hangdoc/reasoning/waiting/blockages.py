@@ -163,7 +163,7 @@ def _all_wait_for_others(run: Run, hold: Hold, waiting: Sequence[Class]) -> bool
     if waiting or not isinstance(hold, ForOthers) or not hold.holders or hold.ends == "by-itself":
         return False
     ranks = {rank.pid for rank in run.ranks.values()}
-    return not any(holder.pid in ranks for holder in hold.holders)
+    return not hold.of_child and not any(holder.pid in ranks for holder in hold.holders)
 
 
 def _all_others_rest(run: Run, nodes: Collection[int], waits: Waits) -> bool:
