@@ -61,6 +61,33 @@ def test_a_thread_that_waits_for_its_own_lock_never_continues() -> None:
     assert "serve-1 is inside `with self.lock` at train.py:49" in finding.evidence[0].text
 
 
+SHOW = replace(
+    method("Metrics.show", 9, "with self.lock: print(self.d)"),
+    locals=(local("self", "<Metrics>", address=1), local("args", "(12, <frame at 0x7fa7d064b6b0>)")),
+)
+ADD = method("Metrics.add", 7, "with self.lock: self.d[k] = v")
+ADD_BLOCK = method("Metrics.add", 8, "self.d[k] = v", "self.lock")
+OTHERS_BLOCK = method("Metrics.add", 8, "self.d[k] = v", "self.lock", of=2)
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "threads", "named"),
+    [(ADD, 0, True), (ADD_BLOCK, 0, True), (OTHERS_BLOCK, 0, False), (ADD_BLOCK, 1, True), (ADD, 1, False)],
+)
+def test_a_handler_that_waits_for_the_lock_of_what_it_interrupted_is_named(
+    interrupted: Frame, threads: int, named: bool
+) -> None:
+    """A signal that comes inside of the `with` block. In one of a single line, the thread may also wait for the lock: then only
+    another thread can have it."""
+    others = [(frame("serve", 4, source="requests.get()"),)] * threads
+    found = job(with_threads(*others, main=(SHOW, interrupted, train(12))), patience=30.0)
+    texts = [each.text for each in found.findings[0].evidence]
+    handles = "Metrics.show (me/train.py:9) handles SIGUSR2, which interrupted Metrics.add"
+    assert (handles in texts) is named
+    assert ("the handler of SIGUSR2 waits for `self.lock`" in found.findings[0].summary) is named
+    assert found.findings[0].remedy.startswith("Take no lock in the handler") is named
+
+
 def test_locks_of_one_name_in_two_objects_are_two_locks() -> None:
     inner = method("Server.restore", 35, "with self.lock:", of=2)
     found = job(with_threads((inner, method("Server.update", 49, "other.restore()", "self.lock"))))

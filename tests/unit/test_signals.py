@@ -15,6 +15,7 @@ SIGNAL, FRAME = local("signum", 15), local("_", "<frame at 0x7f0b6ff48a40>")
 HANDLED = frame(
     "Preemption.notify", 118, "/site-packages/lightning/signals.py", locals=(local("self", "<P>"), SIGNAL, FRAME)
 )
+OF_OBJECT = frame("Metrics.show", 9, locals=(local("s", "<Metrics>"), local("a", "(15, <frame at 0x7f0b6ff48a40>)")))
 CALLED = frame("Preemption.notify", 118, "/site-packages/lightning/signals.py", locals=(SIGNAL,))
 LATER = frame("log_once", 9, locals=(local("text", "'x'"), SIGNAL, FRAME))
 SELECT = frame(
@@ -27,6 +28,7 @@ CALLS = frame("train", 12, source="self.preemption.notify(15, frame)")
     ("handler", "below", "named"),
     [
         (HANDLED, SELECT, True),
+        (OF_OBJECT, SELECT, True),  # `def show(s, *a)`
         (CALLED, SELECT, False),
         (LATER, SELECT, False),  # a number and a frame that are no arguments
         (HANDLED, CALLS, False),  # the program calls it
@@ -41,7 +43,8 @@ def test_a_call_of_a_signals_handler_says_which_signal(handler: Frame, below: Fr
     if named:
         assert (finding.code, finding.culprits, finding.victims) == ("HD201", (1,), (0,))
         texts = [each.text for each in finding.evidence]
-        handles = "Preemption.notify (lightning/signals.py:118) handles SIGTERM, which interrupted"
+        at = "me/train.py:9" if handler is OF_OBJECT else "lightning/signals.py:118"
+        handles = f"{handler.function} ({at}) handles SIGTERM, which interrupted"
         assert f"{handles} _PollLikeSelector.select" in texts
         assert finding.remedy.startswith("In a handler, only set a flag")
 

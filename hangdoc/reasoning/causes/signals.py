@@ -1,12 +1,11 @@
 """Calls that the handler of a signal makes, which only some ranks have received."""
 
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import find_handler
+from hangdoc.reasoning.evidence.stack import Handling, find_handler
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.rank import Rank, ranks_of
 from hangdoc.reasoning.model.run import Run
-from hangdoc.snapshot import Frame
 
 
 class HandlerCalls(Cause, frozen=True, kw_only=True):
@@ -14,10 +13,7 @@ class HandlerCalls(Cause, frozen=True, kw_only=True):
 
     NAME = "signal-handler"
     rank: Rank
-    signal: int
-    handler: Frame
-    interrupted: Frame
-    """Where the signal came."""
+    handling: Handling
 
 
 def find_signal_handler(run: Run, blockage: Blockage) -> HandlerCalls | None:
@@ -34,8 +30,7 @@ def find_signal_handler(run: Run, blockage: Blockage) -> HandlerCalls | None:
     found = find_handler(first.thread) if first.thread is not None else None
     if found is None:  # another thread of it is in the handler
         return None
-    signal, handler, interrupted = found
-    return HandlerCalls(culprits=ranks_of(inside), rank=first, signal=signal, handler=handler, interrupted=interrupted)
+    return HandlerCalls(culprits=ranks_of(inside), rank=first, handling=found)
 
 
 def _is_in_handler(rank: Rank) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 from operator import attrgetter
+from signal import Signals
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -15,10 +17,12 @@ from hangdoc.diagnosis import Where
 from hangdoc.parse import names_in, natural
 from hangdoc.program import is_entry
 from hangdoc.reasoning.evidence import observed
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process, PythonThread, Stack
 from hangdoc.torch_facts import call_names, cpp_names, file_names, frameworks, thread_names
 
 _SIGNALS = range(1, 65)
+_HANDLER_ARGUMENTS = regex(r"\((\d{1,2}), <frame at 0x")
 _AT_END = "_shutdown"
 """The function of threading.py in which the main thread waits for the others, in Python 3.9 to 3.13. A process of multiprocessing
 calls it as well, and has the frames of its start outside of it."""
@@ -172,9 +176,28 @@ def origin(frames: Sequence[Frame]) -> str:
 # --- where a rank is --------------------------------------------------------------------------------------------------
 
 
-def find_handler(thread: PythonThread) -> tuple[int, Frame, Frame] | None:
-    """The handler of a signal in which a thread is: the signal's number, the innermost frame of the handler, and the frame that
-    was interrupted. Python calls a handler with that number and that frame (signal.signal), and no line of the program does."""
+class Handling(NamedTuple):
+    """The handler of a signal in which a thread is."""
+
+    number: int
+    """Of the signal."""
+    handler: Frame
+    """The innermost frame of the handler."""
+    interrupted: Frame
+    """Where the signal came."""
+
+    @property
+    def signal(self) -> str:
+        return Signals(self.number).name if self.number in set(Signals) else f"signal {self.number}"
+
+    def __str__(self) -> str:
+        at = f"{short(self.handler.file)}:{self.handler.line}"
+        return f"{self.handler.function} ({at}) handles {self.signal}, which interrupted {self.interrupted.function}"
+
+
+def find_handler(thread: PythonThread) -> Handling | None:
+    """The handler of a signal in which a thread is. Python calls a handler with the number of the signal and the frame that was
+    interrupted (signal.signal), and no line of the program does."""
     handling = [
         (at, signal) for at, frame in enumerate(thread.frames) if (signal := _handled_signal(frame)) is not None
     ]
@@ -190,14 +213,19 @@ def find_handler(thread: PythonThread) -> tuple[int, Frame, Frame] | None:
     ):
         return None
     innermost_at, signal = handling[0]
-    return signal, thread.frames[innermost_at], interrupted
+    return Handling(signal, thread.frames[innermost_at], interrupted)
 
 
 def _handled_signal(frame: Frame) -> int | None:
-    """The number of a signal, if the first two arguments of a frame are one and a frame."""
-    arguments = [local for local in frame.locals if local.name not in ("self", "cls")][:2]
-    number = natural(arguments[0].text) if len(arguments) == 2 else None
-    return number if number in _SIGNALS and arguments[1].text.startswith("<frame at 0x") else None
+    """The number of a signal, if the first two arguments of a frame, behind the object of a method, are one and a frame; or all
+    that its `*args` has."""
+    texts = [local.text for local in frame.locals[:3]]
+    if texts and (frame.locals[0].name in ("self", "cls") or texts[0].startswith("<")):
+        del texts[0]
+    given = (*texts[:1], f"({', '.join(texts[:2])})")
+    match = next(filter(None, map(_HANDLER_ARGUMENTS.match, given)), None)
+    number = natural(match[1]) if match is not None else None
+    return number if number in _SIGNALS else None
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:

@@ -254,8 +254,9 @@ class InFile(Hold, frozen=True, kw_only=True):
     file: AwaitedFile | None = None
 
 
-Fault = Literal["gil", "again", "crosswise", "joined", "importing", "unreleased", "own-file"]
-"""Why a lock is not released: a C call keeps the GIL, the thread holds it itself, each holds what the other needs, its holder
+Fault = Literal["gil", "again", "handler", "crosswise", "joined", "importing", "unreleased", "own-file"]
+"""Why a lock is not released: a C call keeps the GIL, the thread holds it itself, or a handler of a signal
+interrupted it there, each holds what the other needs, its holder
 waits for the end of a thread that needs it (in the code of a module that it imports), a thread goes on without releasing it, or
 this process has locked the file through another open file."""
 

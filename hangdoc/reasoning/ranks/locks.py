@@ -9,7 +9,14 @@ from typing import NamedTuple
 from hangdoc.parse import was_removed
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import FUTEX
-from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame, lines_of, user_frames
+from hangdoc.reasoning.evidence.stack import (
+    Handling,
+    find_handler,
+    innermost,
+    innermost_user_frame,
+    lines_of,
+    user_frames,
+)
 from hangdoc.reasoning.model.holds import AtLock, Ends, Fault, is_held_only_by
 from hangdoc.reasoning.ranks.movement import (
     describe_delay,
@@ -149,6 +156,12 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
             what += f"{name_thread(held.joined)}, which needs the lock"
             fault: Fault = "importing" if held.imports else "joined"
             return AtLock(what=what, fault=fault, certainty=0.95, threads=lines, ends="never")
+        if held.again and (handling := _find_handling(held)) is not None:
+            what = f"the handler of {handling.signal} waits for {held.name}, which the code that it interrupted takes "
+            what += f"{_describe_frame(frame)}"
+            lines = (str(handling), *(_describe_thread(waiter, "is waiting for a lock") for waiter, _ in waiting[:4]))
+            ends: Ends = "never" if idle else "unknown"
+            return AtLock(what=what, fault="handler", certainty=0.93, threads=lines, ends=ends)
         if held.again:
             what = f"thread {name} holds {held.name} and waits for it again {_describe_line(holder)}"
             return AtLock(what=what, fault="again", certainty=0.93, threads=lines, ends="never" if idle else "unknown")
@@ -163,7 +176,7 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
             process, {waiter.tid for waiter, _ in waiting}
         )
         what = f"its threads are waiting for each other's locks: {names}"
-        ends: Ends = "never" if proved or crosswise else "unknown"
+        ends = "never" if proved or crosswise else "unknown"
         return AtLock(what=what, fault="crosswise", certainty=0.92, threads=lines, ends=ends)
     what = f"no thread releases the lock {_describe_line(thread)}"
     return AtLock(what=what, fault="unreleased", certainty=0.75, threads=lines)
@@ -277,6 +290,14 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
     return last._replace(in_cycle=True) if last is not None else None
 
 
+def _find_handling(held: LockHolder) -> Handling | None:
+    """The handler of a signal in which a thread waits for the lock that the interrupted code, or what called it, holds."""
+    handling, frames = find_handler(held.thread), held.thread.frames
+    if handling is None or frames.index(held.frame) < frames.index(handling.interrupted):
+        return None
+    return handling
+
+
 def find_threads_behind(process: Process, thread: PythonThread) -> list[tuple[PythonThread, LockHolder]]:
     """The threads that wait for a lock which `thread` holds while it waits for no lock itself, and how it holds it."""
     waiting = find_threads_at_locks(process)
@@ -322,10 +343,18 @@ def _find_thread_inside(process: Process, lock: _Lock) -> ThreadAt | None:
         thread.tid: (thread, frame)
         for thread in observed.python_threads(process)
         for frame in reversed(user_frames(thread))
-        for name in frame.contexts
+        for name in (*frame.contexts, *_list_interrupted(process, thread, frame))
         if _identify_lock(frame, name) == lock and f"{name}.wait" not in (frame.source or "")
     }
     return next(iter(inside.values())) if len(inside) == 1 else None
+
+
+def _list_interrupted(process: Process, thread: PythonThread, frame: Frame) -> list[str]:
+    """The lock of a `with` whose block is in its own line, where the handler of a signal interrupted that line and no other
+    thread can hold the lock."""
+    handling = find_handler(thread) if len(observed.python_threads(process)) == 1 else None
+    name = _find_awaited_name(frame) if handling is not None and handling.interrupted is frame else None
+    return [name] if name is not None else []
 
 
 def _find_awaited_module(thread: PythonThread) -> str | None:

@@ -55,10 +55,7 @@ call that the others make (HD203).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from signal import Signals
-
 from hangdoc.reasoning.causes.signals import HandlerCalls
-from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
 from hangdoc.reasoning.model.rank import ranks_of
 from hangdoc.reasoning.rules import sentences
@@ -81,17 +78,13 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
 
 @about(HandlerCalls)
 def _call_of_handler(run: Run, blockage: Blockage, cause: HandlerCalls) -> Draft:
-    who, handler = cause.culprits or (cause.rank.rank,), cause.handler
-    name = Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}"
-    function = f"{handler.function} ({short(handler.file)}:{handler.line})"
+    who = cause.culprits or (cause.rank.rank,)
     return Draft(
         confidence=0.93,
-        summary=f"{words.are(who)} waiting in {words.operation(cause.rank)}, which the handler of {name} calls; "
+        summary=f"{words.are(who)} waiting in {words.operation(cause.rank)}, which the handler of {cause.handling.signal} calls; "
         f"{words.waiting_in([each for each in (*blockage.awaited, *blockage.waiting) if not set(each.ranks) & set(who)])}",
         evidence=[
-            Evidence(
-                cause.rank.rank, "stacks", f"{function} handles {name}, which interrupted {cause.interrupted.function}"
-            ),
+            Evidence(cause.rank.rank, "stacks", str(cause.handling)),
             *words.sides(run, blockage),
         ],
         remedy="In a handler, only set a flag, and let the ranks agree on it in their loop (all_reduce). A rank that waits in a "

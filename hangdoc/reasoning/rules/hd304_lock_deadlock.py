@@ -6,7 +6,8 @@ A rank whose training thread waits for a lock of its own process:
 
 - another thread is stuck while it holds the GIL;
 - two threads each hold the lock that the other needs;
-- a thread acquires a lock that it already holds (also one on a file);
+- a thread acquires a lock that it already holds (also one on a file), or the
+  handler of a signal does so that interrupted it there;
 - a thread that holds a lock waits for the end of another one (`join`) that needs it;
 - imports wait for each other.
 
@@ -78,6 +79,7 @@ _REMEDIES = {
     "gil": "Release the GIL around a C call that may block (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS), or give it a "
     "timeout.",
     "again": "Do not take a lock that the thread holds already: use threading.RLock for nested locking.",
+    "handler": "Take no lock in the handler of a signal that other code takes too: only set a flag, and let the loop look at it.",
     "joined": "Wait for the end of a thread only outside of the locks that it needs: move the join behind the `with` block.",
     "importing": "While a module is imported, do not wait for a thread that imports it too: start and join the thread in a "
     "function that is called after the import.",
