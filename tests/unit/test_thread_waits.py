@@ -9,6 +9,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtLock,
     AtOwnQueue,
+    AtOwnTasks,
     BlocksItsChild,
     ChildAtLock,
     ChildStopped,
@@ -446,6 +447,36 @@ def test_only_a_queue_of_its_own_process_needs_another_thread(file: str, line: s
     hold = wait_of(process((kernel(MAIN, "futex", timed=False), (put, frame("fill", 12, user_file))))).hold
     assert isinstance(hold, AtOwnQueue) is own
     assert hold.what is not None and hold.what.endswith("room in a full queue")
+
+
+RESULT = (AT_EVENT, frame("Future.result", 451, "/concurrent/futures/_base.py", library=True))
+RUN = frame("_WorkItem.run", 58, "/concurrent/futures/thread.py", library=True)
+NORM = frame("norm", 8, source="return ex.submit(norm, doc).result()")
+FETCH = frame("fetch", 20, source="return request(doc)")
+
+
+@pytest.mark.parametrize(
+    ("second", "timed", "kind"),
+    [
+        ((*RESULT, NORM, RUN), False, AtOwnTasks),
+        ((*RESULT, NORM, RUN), True, Elsewhere),
+        ((FETCH, RUN), False, Elsewhere),  # it works at a task
+        ((frame("_worker", 81, "/concurrent/futures/thread.py", library=True),), False, Elsewhere),  # it waits for one
+        ((*RESULT, NORM), False, Elsewhere),  # a thread of the program, to which a library may give the result
+    ],
+)
+def test_no_thread_is_left_for_the_tasks_of_a_pool(second: tuple[Frame, ...], timed: bool, kind: type[Hold]) -> None:
+    """Its tasks wait for results of further tasks of the same pool."""
+    owner = process(
+        (kernel(MAIN, "futex", timed=False), (*RESULT, frame("train", 12))),
+        (kernel(LOADER, "futex", timed=False), (*RESULT, NORM, RUN)),
+        (kernel(WRITER, "futex", timed=timed), second),
+        pid=MAIN,
+    )
+    hold = wait_of(owner).hold
+    assert type(hold) is kind
+    if isinstance(hold, AtOwnTasks):
+        assert hold.threads[0] == "thread-101 at train.py:8 `return ex.submit(norm, doc).result()`"
 
 
 @pytest.mark.parametrize(("sockets", "timeout"), [(1, 20.0), (2, None)])

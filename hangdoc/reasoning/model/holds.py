@@ -521,6 +521,15 @@ class AtOwnQueue(Elsewhere, frozen=True, kw_only=True):
     NAME = "at-own-queue"
 
 
+class AtOwnTasks(Elsewhere, frozen=True, kw_only=True):
+    """It waits for the result of a task, and so do all other Python threads of its process, which run tasks of pools themselves:
+    none is left that could run another one. Only a handler of signals, or a callback of a library, could give a result."""
+
+    NAME = "at-own-tasks"
+    threads: tuple[str, ...]
+    """The other threads, with their lines."""
+
+
 class WaitsForSignal(Elsewhere, frozen=True, kw_only=True):
     """It waits for a signal, which another process sends."""
 

@@ -27,6 +27,7 @@ from hangdoc.reasoning.ranks.waiter import (
     Waiter,
     find_main_thread,
     name_awaited,
+    rests_inside,
     runs_a_task,
 )
 from hangdoc.snapshot import KernelThread, Process, PythonThread
@@ -190,7 +191,7 @@ def _find_blocked(waiter: Waiter, child: Process) -> _Blocked | None:
     empty and not written; or it is in `put` of a full queue. The other threads of both wait meanwhile, without a timeout."""
     threads = observed.threads(child)
     at_file = [thread for thread in threads if thread.files]
-    if len(at_file) != 1 or not all(_rests(thread) for thread in threads if thread not in at_file):
+    if len(at_file) != 1 or not all(rests_inside(thread) for thread in threads if thread not in at_file):
         return None
     (kernel,) = at_file
     file = kernel.files[0]
@@ -223,11 +224,6 @@ def _has_run(thread: KernelThread | None) -> bool:
     return thread is None or bool(thread.cpu_ns or thread.delayed_ns)
 
 
-def _rests(thread: KernelThread) -> bool:
-    """Whether only another thread of its process can wake a thread."""
-    return thread.syscall == system_calls.FUTEX and thread.timed is False and not thread.files
-
-
 def _may_act_elsewhere(waiter: Waiter) -> bool:
     """Whether a Python thread of the process but the one that waits may do something. One of `multiprocessing` only passes on
     what others have given to it."""
@@ -244,4 +240,4 @@ def _passes_files(thread: PythonThread) -> bool:
 
 def _rests_in(process: Process, thread: PythonThread) -> bool:
     kernel = find_kernel_thread(process, thread.tid)
-    return kernel is not None and _rests(kernel)
+    return kernel is not None and rests_inside(kernel)

@@ -17,6 +17,7 @@ from hangdoc.reasoning.model.holds import (
     AtFileLock,
     AtLock,
     AtOwnQueue,
+    AtOwnTasks,
     AtSharedLock,
     Elsewhere,
     Ends,
@@ -34,16 +35,18 @@ from hangdoc.reasoning.ranks import loader, locks, sleeps
 from hangdoc.reasoning.ranks.child_waits import for_answering_child, for_child, for_stopped_child
 from hangdoc.reasoning.ranks.file_waits import for_files, for_pipe
 from hangdoc.reasoning.ranks.loader import is_fetching
-from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_others, kernel_thread
+from hangdoc.reasoning.ranks.movement import find_kernel_thread, has_asked_others, kernel_thread, tid_of
 from hangdoc.reasoning.ranks.network_waits import find_peer, for_events, for_network
 from hangdoc.reasoning.ranks.waiter import (
     EMPTY_QUEUE,
     FULL_QUEUE,
     OWN_QUEUE,
+    TASK,
     ThreadWait,
     Waiter,
     describe_file,
     name_awaited,
+    rests_inside,
     runs_a_task,
 )
 from hangdoc.regex import regex
@@ -264,6 +267,21 @@ def _is_in_own_queue(frame: Frame) -> bool:
     return frame.library and frame.file.endswith(OWN_QUEUE)
 
 
+def _for_own_tasks(waiter: Waiter) -> ThreadWait | None:
+    """The result of a task, where all other Python threads of the process run tasks that wait for results too."""
+    threads = observed.python_threads(waiter.process)
+    others = [thread for thread in threads if tid_of(waiter.process, thread) != waiter.tid]
+    if not others or len(others) != len(threads) - 1 or not all(map(runs_a_task, others)):
+        return None
+    kernels = (find_kernel_thread(waiter.process, thread.tid) for thread in others)
+    at_rest = (kernel is not None and rests_inside(kernel) for kernel in (waiter.kernel, *kernels))
+    if not all(at_rest) or any(name_awaited(thread) != TASK for thread in threads):
+        return None
+    what = TASK.replace("waiting", "waiting, like all its other Python threads,")
+    hold = AtOwnTasks(what=what, threads=tuple(map(locks.name_at, others[:_SHOWN_THREADS])))
+    return ThreadWait("waiting-lock", what, hold)
+
+
 def _for_threads(waiter: Waiter) -> ThreadWait | None:
     """Other threads of its process, if it is known what each of them waits for that may end the wait: those in the user's code or
     in a task of a pool. Of several, the one that may end first; also a thread that serves requests."""
@@ -347,6 +365,7 @@ _PROVIDERS = (
     for_events,
     for_pipe,
     _for_own_queue,
+    _for_own_tasks,
     _for_threads,
     _for_own_loading,
     _for_iterator,

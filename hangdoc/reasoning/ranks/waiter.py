@@ -14,6 +14,7 @@ from hangdoc.torch_facts import file_names
 
 FULL_QUEUE = "waiting for room in a full queue"
 EMPTY_QUEUE = "waiting for an entry of an empty queue"
+TASK = "waiting for the result of a task"
 OWN_QUEUE = "/queue.py"
 """The queues of one process; those of several are in multiprocessing/queues.py."""
 PASSES_FILES = "/multiprocessing/resource_sharer.py"
@@ -25,7 +26,7 @@ _AWAITED = (
     ("/threading.py", "join", "", "waiting for the end of a thread"),
     ("/multiprocessing/pool.py", "get", "", "waiting for the result of a pool's task"),
     ("/multiprocessing/pool.py", "next", "", "waiting for the result of a pool's task"),
-    ("/concurrent/futures/_base.py", "result", "", "waiting for the result of a task"),
+    ("/concurrent/futures/_base.py", "result", "", TASK),
     ("/threading.py", "wait", "_cond.wait(", "waiting for an event that another thread sets"),
     ("/threading.py", "wait", "waiter.acquire(", "waiting for a condition that another thread notifies"),
 )
@@ -131,6 +132,11 @@ class ThreadWait(NamedTuple):
     why: str
     """The reason in one phrase."""
     hold: Hold
+
+
+def rests_inside(thread: KernelThread) -> bool:
+    """Whether only another thread of its process can wake a thread."""
+    return thread.syscall == system_calls.FUTEX and thread.timed is False and not thread.files
 
 
 def runs_a_task(thread: PythonThread) -> bool:

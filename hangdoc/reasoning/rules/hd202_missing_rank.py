@@ -89,6 +89,7 @@ from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
     AtOwnQueue,
+    AtOwnTasks,
     AtSharedLock,
     BetweenCalls,
     Busy,
@@ -139,8 +140,13 @@ _NOBODY_AT_QUEUE = (
     "No thread of the rank is at the other end of the queue. Look at the rank's log: if one was and has ended by an exception, "
     "hand that over to the thread that waits, so that the rank fails with it."
 )
+_NO_THREAD_LEFT = (
+    "No thread is left for the task. In a task of a pool, do not wait for another one of that pool: call the function itself, or "
+    "give the inner tasks a pool of their own."
+)
 _REMEDIES: dict[type[Hold], str] = {
     AtOwnQueue: _NOBODY_AT_QUEUE,
+    AtOwnTasks: _NO_THREAD_LEFT,
     GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
     InStore: _FIND_SETTER,
@@ -175,6 +181,7 @@ _LOOPS_TOO_LONG = f"Give the loop a limit. If this wait {_EXPECTED}"
     Asleep,
     AtFileLock,
     AtOwnQueue,
+    AtOwnTasks,
     AtSharedLock,
     ChildAtLock,
     ChildStopped,
@@ -209,6 +216,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *_own_paths(run, first, kind),
         *_chain(first, sender),
         *_missing_threads(run, first, kind),
+        *(Evidence(first.rank, "stacks", f"thread {text}") for text in _list_threads(kind)),
         *_describe_own_enders(run, blockage, kind),
         *_arrival(first, blockage),
         *dead,
@@ -307,6 +315,11 @@ def _chain(rank: Rank, sender: Holder | None) -> list[Evidence]:
         [f"{names[0]} is sending data to {names[1]}", *(f"sending data to {name}" for name in names[2:])]
     )
     return [Evidence(rank.rank, "processes", f"{sends}; {_describe_last(sender)}")]
+
+
+def _list_threads(kind: Hold) -> tuple[str, ...]:
+    """The threads whose waits show that none can end the wait of the rank."""
+    return kind.threads if isinstance(kind, AtOwnTasks) else ()
 
 
 def _missing_threads(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:
