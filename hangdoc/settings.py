@@ -83,9 +83,10 @@ VARIABLES: tuple[Setting, ...] = (
 )  # fmt: skip
 _OWNED = regex(
     r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON"
+    r"|HIP_|ROCR_|ZE_|GPU_|PALS_|ALPS_|KMP_|GOMP_|TMUX|WINDOWID$|COLUMNS$|LINES$|JOURNAL_STREAM$|DISPLAY$"
     r"|(OLD)?PWD$|SHLVL$|_$)"
 )
-"""Of launchers, shells, clusters and libraries: these differ for reasons of their own."""
+"""Of launchers, shells, terminals, clusters, cards and libraries: these differ for reasons of their own."""
 _NCCL = regex(r"^(TORCH_)?NCCL_")
 
 
@@ -109,7 +110,9 @@ def variable(name: str) -> Setting | None:
 
 def may_be_own(name: str) -> bool:
     """Whether an environment variable may be one of the script itself, of which nothing else is known."""
-    known = any(re.search(setting.pattern, name) for setting in VARIABLES) or _OWNED.match(name)
+    known = (
+        not name.isidentifier() or any(re.search(setting.pattern, name) for setting in VARIABLES) or _OWNED.match(name)
+    )
     own = argument(name)
     return not known and (own is None or own.kind != "differs")
 

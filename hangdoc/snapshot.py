@@ -104,6 +104,8 @@ class Loop(Value, frozen=True, kw_only=True):
     """The variable that holds this value, if the header names one (`self.start` of `range(self.start, n)`)."""
     bound: str | None = None
     """A number or a name that ends the counter, exclusive (`range(n)`, `while i < n`)."""
+    bound_of_module: bool = False
+    """Whether that name is one of the module: neither the function nor one around it has a variable of that name."""
     advances: tuple[str, ...] = ()
     """Names that the loop changes in any way: targets of a `for`, `+=` by any amount, `i = i + k`."""
     exits: tuple[Exit, ...] = ()

@@ -21,6 +21,8 @@ _READERS = {
     "begins again": "f = open(sys.argv[1], 'rb', buffering=0)\nwhile f.seek(0) == 0 and f.read(512):",
     "waits for more": "f = open(sys.argv[1], 'rb', buffering=0); f.seek(0, 2)\nwhile not f.read(512):",
     "writes on": "f = open(sys.argv[1] + '.out', 'wb', buffering=0)\nwhile f.write(b'a' * 512):",
+    "reads its own log": "p = sys.argv[1] + '.log'; w = open(p, 'wb', buffering=0); f = open(p, 'rb', buffering=0)\n"
+    "while w.write(b'a' * 512) and f.read(512):",
     "prints": "while sys.stderr.write('alive\\n'):",
     "reads the kernel's": "f = open('/proc/self/smaps', 'rb', buffering=0)\nwhile f.read(16):",
 }
@@ -46,6 +48,7 @@ def test_the_files_in_which_a_process_gets_on(behaviour: str, tmp_path: Path) ->
     assert [(file.path, file.writes) for file in progress] == {
         "reads on": [(str(path), False)],
         "writes on": [(f"{path}.out", True)],
+        "reads its own log": [(f"{path}.log", True)],
     }.get(behaviour, [])
     assert all(file.bytes >= 512 * 10 for file in progress)
 
@@ -71,7 +74,7 @@ def test_a_worker_that_reads_on_between_its_sleeps_does_not_poll(
     ).jobs
     assert job.verdict == verdict
     if verdict == "waiting":
-        assert "it read 66 kB of /d/a.bin" in job.findings[0].summary
+        assert "its dataloader workers read 66 kB of /d/a.bin" in job.findings[0].summary
 
 
 @pytest.mark.parametrize(("progress", "verdict"), [((), "hung"), ((READS,), "waiting"), ((WRITES,), "waiting")])
@@ -114,3 +117,50 @@ def test_only_a_rank_that_makes_no_calls_needs_a_position(counts: bool, tmp_path
         child.kill()
     assert isinstance(files, FileBytes)
     assert [file.path for file in files.progress] == ([] if counts else [str(path)])
+
+
+def test_what_helpers_read_brings_no_data_to_a_rank_that_waits_for_a_lock() -> None:
+    """A service reads the logs that its own monitor writes, in every hang."""
+    files = FileBytes(read_bytes=0, written_bytes=0, progress=(READS,))
+    service = helper(7, 101, frame("serve", 3), files=files)
+    waits = rank(1, frame("main", 4, source="cv.wait()"), kernel={"syscall": "futex"})
+    (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("main", 5)), waits, service)).jobs
+    assert job.verdict == "hung"
+
+
+def test_a_reader_is_seen_in_each_window_in_which_it_reads(tmp_path: Path) -> None:
+    """Also after a window in which it did not."""
+    path = tmp_path / "shard.bin"
+    path.write_bytes(b"\1" * 100_000)
+    program = (
+        "import sys\nf = open(sys.argv[1], 'rb', buffering=0)\nfor line in sys.stdin: f.read(512); print(flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None and child.stdin is not None
+
+        def read() -> None:
+            print(file=child.stdin, flush=True)
+            child.stdout.readline()
+
+        read()
+        proc = ProcFS()
+        started = proc.stat(str(child.pid)).start_ticks
+        target = Target(pid=child.pid, ppid=1, role="rank", name="p", argv=(), state="S", start_ticks=started,
+                        last_run=0.0)  # fmt: skip
+        observation = Observation(
+            proc=proc, deadline=Deadline(10), window=0.1, native="never", targets={child.pid: target}
+        )
+        storage, seen = Storage(), []
+        storage.open(observation)
+        for reads in (True, False, True, False, False, True):
+            if reads:
+                read()
+            storage.close(observation)
+            ((_, _, files),) = storage.evidence(observation)
+            assert isinstance(files, FileBytes)
+            seen.append(sum(file.bytes for file in files.progress))
+            storage.start_next_window(observation)
+        child.stdin.close()
+    assert seen == [512, 0, 512, 0, 0, 512]

@@ -854,14 +854,14 @@ def test_a_request_with_a_long_timeout_is_none_for_the_next_job(
     """A push of metrics, while Lightning's other ranks are in its broadcast after each batch."""
     server = Holder(pid=9, name="gateway", state="S", waits_for_events=True)
     asks = AwaitedFile(kind="socket", name="socket:[7]", descriptor=3, inode=7, holders=(server,))
-    first = rank(
-        0,
-        frame("push", 11),
-        started_seconds_ago=9000.0,
-        kernel={"syscall": "poll", "files": (asks,), "timeout_seconds": timeout},
-    )
-    (job,) = diagnose(
-        snapshot(first, rank(1, *c10d("broadcast"), frame("main", 29), started_seconds_ago=9000.0), silence=age)
-    ).jobs
+
+    def push(number: int) -> Process:
+        waits = {"syscall": "poll", "files": (asks,), "timeout_seconds": timeout}
+        return rank(number, frame("push", 11), started_seconds_ago=9000.0, kernel=waits)
+
+    other = rank(1, *c10d("broadcast"), frame("main", 29), started_seconds_ago=9000.0)
+    (job,) = diagnose(snapshot(push(0), other, silence=age)).jobs
     assert job.verdict == verdict
     assert ("counts as HUNG from 10 min on" in job.findings[0].summary) is (timeout == 900.0 and verdict == "waiting")
+    (job,) = diagnose(snapshot(push(0), push(1), silence=age)).jobs
+    assert job.verdict == "waiting"  # none waits for another one: each may ask for its next job

@@ -105,10 +105,18 @@ def test_a_loader_that_starts_over_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "read", "expected"),
-    [(0, 0, ("hung", "starving")), (6, 0, ("waiting", "working")), (None, 4096, ("waiting", "working"))],
+    ("length", "read", "threads", "expected"),
+    [
+        (0, 0, 1, ("hung", "starving")),
+        (0, 0, 2, ("waiting", "working")),  # another thread may fill the list
+        (0, 4096, 1, ("waiting", "working")),  # what was read may have been left out
+        (6, 0, 1, ("waiting", "working")),
+        (None, 4096, 1, ("waiting", "working")),
+    ],
 )
-def test_a_generator_that_repeats_what_is_empty(length: int | None, read: int, expected: tuple[str, str]) -> None:
+def test_a_generator_that_repeats_what_is_empty(
+    length: int | None, read: int, threads: int, expected: tuple[str, str]
+) -> None:
     """`while True: for x in urls: yield x`. A filter that lets nothing pass is not told from one over much data."""
     loops = (Loop(line=40, end_line=60, header="while True"), Loop(line=44, end_line=45, header="for x in urls"))
     urls = local("urls", "[...]", length=length)
@@ -116,7 +124,11 @@ def test_a_generator_that_repeats_what_is_empty(length: int | None, read: int, e
         replace(source("cycle", 44, *loops), locals=(urls,)),
         frame("main", 10, source="next(it)", loops=(LOOP,)),
     )
-    found = job(busy(*fetches, files=FileBytes(read_bytes=read, written_bytes=0)))
+    fills = PythonThread(tid=900, name="fills", active=False, owns_gil=False, frames=(frame("fill", 70),))
+    both = stack(*fetches)
+    assert isinstance(both, Stack)
+    both = replace(both, threads=(*both.threads, *[fills] * (threads - 1)))
+    found = job(busy(*fetches, files=FileBytes(read_bytes=read, written_bytes=0), stack=both, stack_before=both))
     assert told(found) == expected
     (finding,) = found.findings
     if expected[0] == "waiting":

@@ -334,6 +334,25 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "line", "of_module"),
+    [
+        ("M = 4\ndef main():\n for i in range(M):\n  step(i)", 4, True),
+        ("M = 4\nclass Stage:\n def main(self):\n  for i in range(M):\n   step(i)", 5, True),
+        ("M = 4\ndef main():\n M = 6\n def log(): return M\n for i in range(M):\n  step(i)", 6, False),
+        ("M = 4\ndef outer(M):\n def main():\n  for i in range(M):\n   step(i)\n main()", 5, False),
+        ("M = 4\ndef main():\n for i in range(4):\n  step(i)", 4, False),
+        ("M = 4\ndef main():\n from sizes import M\n while i < M:\n  i += 1", 5, False),
+        ("M = 4\nfor i in range(M):\n step(i)", 3, False),
+    ],
+)
+def test_a_bound_is_one_of_the_module_if_no_function_has_the_name(
+    text: str, line: int, of_module: bool, tmp_path: Path
+) -> None:
+    found = annotated(tmp_path, line, text=text, function="main")
+    assert [loop.bound_of_module for loop in found.loops] == [of_module]
+
+
+@pytest.mark.parametrize(
     ("body", "counters", "every"),
     [
         ("n += 1; ok += good", ("n",), 1),

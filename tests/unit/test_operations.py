@@ -406,8 +406,13 @@ def test_a_thread_that_counts_between_its_sleeps_computes() -> None:
     assert "in the background" in (job.findings[0].remedy or "")
 
 
-@pytest.mark.parametrize(("made", "age", "verdict"), [(0, 60, "hung"), (1, 60, "waiting"), (0, 0, "waiting")])
-def test_what_threads_count_is_no_progress_of_one_in_a_recorded_call(made: int, age: int, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("made", "age", "wakes", "verdict"),
+    [(0, 60, 0, "hung"), (1, 60, 0, "waiting"), (0, 0, 0, "waiting"), (0, 60, 8, "waiting")],
+)
+def test_what_threads_count_is_no_progress_of_one_in_a_recorded_call(
+    made: int, age: int, wakes: int, verdict: str
+) -> None:
     """A script at module level: its threads put entries into the queue that belongs to the same namespace."""
     forms: dict[CallForm, int] = {}
     group = history_of([(7, CallForm(op="all_reduce"), T0_US - age * 1_000_000, True)], wall_us=T0_US, forms=forms)
@@ -415,7 +420,8 @@ def test_what_threads_count_is_no_progress_of_one_in_a_recorded_call(made: int, 
     script = frame("<module>", 10)
     entries = Counter(name="q.unfinished_tasks", function="<module>", file=script.file, before=185_432, after=185_609)
     waits = rank(
-        0, *backward(), script, kernel={"syscall": "futex"}, recorder=record, progress=Progress(counters=(entries,)),
+        0, *backward(), script, kernel={"syscall": "futex", "voluntary_switches": wakes}, recorder=record,
+        progress=Progress(counters=(entries,)),
         native=Unavailable(reason="not needed"),
     )  # fmt: skip
     (job,) = diagnose(snapshot(waits, rank(1, frame("load", 3), kernel={"syscall": "futex"}))).jobs

@@ -439,23 +439,26 @@ def test_the_record_numbers_a_call_with_two_roots_out_of_which_a_rank_has_come(
 
 
 @pytest.mark.parametrize(
-    ("roots", "in_next", "culprits", "text"),
+    ("roots", "in_next", "unread", "culprits", "text"),
     [
-        ((0, 1, 1), (1,), (), "0 on rank 0; 1 on rank 2"),  # rank 1 may have passed either root
-        ((0, 1, 0, 1), (3,), (1,), "0 on ranks 0, 2; 1 on rank 1"),
-        ((0, 1, 1), (), (0,), "1 on ranks 1-2; 0 on rank 0"),
+        ((0, 1, 1), (1,), (), (), "0 on rank 0; 1 on rank 2"),  # rank 1 may have passed either root
+        ((0, 1, 0, 1), (3,), (), (1,), "0 on ranks 0, 2; 1 on rank 1"),
+        ((0, 1, 1), (), (), (0,), "1 on ranks 1-2; 0 on rank 0"),
+        ((0, 0, 1), (), (2,), (2,), "0 on ranks 0-1; 1 on rank 2"),
     ],
 )
 def test_a_rank_in_its_next_call_at_the_same_line_has_another_root(
-    roots: tuple[int, ...], in_next: tuple[int, ...], culprits: tuple[int, ...], text: str
+    roots: tuple[int, ...], in_next: tuple[int, ...], unread: tuple[int, ...], culprits: tuple[int, ...], text: str
 ) -> None:
+    """`unread`: without a record."""
+
     def made(number: int, root: int) -> Process:
         forms: dict[CallForm, int] = {}
         last = 6 if number in in_next else 5
         entries = [(at, CallForm(op="broadcast"), T0_US + at, at == last) for at in range(1, last + 1)]
         record = recorder(history_of(entries, wall_us=T0_US + 60_000_000, forms=forms), forms=forms)
         where = (*c10d("broadcast", local("group_src", root)), frame("main", 5))
-        return rank(number, *where, world=len(roots), recorder=record)
+        return rank(number, *where, world=len(roots), **({} if number in unread else {"recorder": record}))
 
     (finding,) = job(snapshot(*(made(number, root) for number, root in enumerate(roots)))).findings
     assert finding.summary.endswith(f"with different roots: {text}")

@@ -289,6 +289,16 @@ def test_a_child_that_waits_for_input_that_only_the_rank_can_give() -> None:
     assert not isinstance(wait_of(owner, zstd(MAIN), sleeps).hold, BlocksItsChild)
 
 
+def test_a_worker_of_a_pool_that_is_idle_keeps_nobody() -> None:
+    """The owner reads results, which any of its workers may send. One has nothing to do, and waits for its next task."""
+    owner = process((kernel(MAIN, "read", pipe(5, 200, 300), timed=False), (frame("collect", 12),)), pid=MAIN)
+    idle = child(300, kernel(300, "read", pipe(7, MAIN, 300), timed=False), frame("loop", 3))
+    works = child(200, kernel(200, "", cpu_ns=900_000_000, state="R"), frame("work", 5))
+    assert not isinstance(wait_of(owner, idle, works).hold, BlocksItsChild)
+    other = child(200, kernel(200, "read", pipe(8, MAIN, 200), timed=False), frame("loop", 3))
+    assert isinstance(wait_of(owner, idle, other).hold, BlocksItsChild)
+
+
 RESTS, PASSES = ("futex", frame("_feed", 231, "/multiprocessing/queues.py", library=True)), (
     "accept4", frame("_serve", 138, "/multiprocessing/resource_sharer.py", library=True)
 )  # fmt: skip

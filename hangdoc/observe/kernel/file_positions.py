@@ -45,8 +45,10 @@ def read_positions(proc: ProcFS, pid: int) -> Positions:
 
 
 def find_progress(before: Positions, after: Positions) -> Iterable[FileProgress]:
-    """The files in which a process got on between two readings."""
+    """The files in which a process got on between two readings. What it reads of a file that it writes may be its own log."""
+    written = {path for (_, path), position in after.items() if position.writes}
     for (descriptor, path), position in after.items():
         first = before.get((descriptor, path))
-        if first is not None and position.bytes > first.bytes:
+        own = not position.writes and path in written
+        if first is not None and position.bytes > first.bytes and not own:
             yield FileProgress(path=path, bytes=position.bytes - first.bytes, writes=position.writes)

@@ -32,11 +32,10 @@ class Storage:
         self._second_positions: dict[int, Positions] = {}
 
     def open(self, observation: Observation) -> None:
-        """Read every rank's and helper's counters, and the positions of those that may run."""
-        targets = [target for target in observation.alive() if target.role != "launcher"]
-        self._first |= {target.pid: _read(observation, target.pid) for target in targets}
-        restless = [target.pid for target in targets if not target.at_rest]
-        self._first_positions |= {pid: read_positions(observation.proc, pid) for pid in restless}
+        """Read every rank's and helper's counters and positions."""
+        pids = [target.pid for target in observation.alive() if target.role != "launcher"]
+        self._first |= {pid: _read(observation, pid) for pid in pids}
+        self._first_positions |= {pid: read_positions(observation.proc, pid) for pid in pids}
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
@@ -46,11 +45,13 @@ class Storage:
         self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
         counting = self.find_counting(observation) if self.find_counting is not None else frozenset[int]()
         unclear = [pid for pid, now in self._second.items() if now != self._first[pid]]
-        self._second_positions = {
+        read = {
             pid: read_positions(observation.proc, pid)
             for pid in unclear
             if counting.isdisjoint({pid, observation.targets[pid].owner or pid})
         }
+        unchanged = {pid: self._first_positions[pid] for pid in self._second if pid in self._first_positions}
+        self._second_positions = {pid: at for pid, at in unchanged.items() if pid not in unclear} | read
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""

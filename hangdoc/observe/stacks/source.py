@@ -133,7 +133,11 @@ class Sources:
         if place not in self._structure:
             try:
                 scope = self._scope(key, lines, frame)
-                enclosing = Structure() if scope is None else structure(scope, frame.line, library=frame.library)
+                functions = self._defined.get(key, ())
+                around = [f for f in functions if f.lineno <= frame.line <= (f.end_lineno or f.lineno)]
+                enclosing = (
+                    Structure() if scope is None else structure(scope, frame.line, library=frame.library, around=around)
+                )
             except _UNREADABLE:
                 enclosing = Structure()
             self._structure[place] = enclosing

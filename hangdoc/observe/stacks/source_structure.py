@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from hangdoc.parse import negated
 from hangdoc.snapshot import Exit, Loop, Transfer
 from hangdoc.torch_facts import call_names
@@ -40,12 +42,16 @@ class Structure(NamedTuple):
     caught: tuple[str, ...] | None = None
 
 
-def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
-    """The structure of a function, or of a module's own code, around a line of it. Raises what ast.unparse raises for a tree that
+def structure(scope: ast.AST, line: int, *, library: bool = False, around: Sequence[ast.AST] = ()) -> Structure:
+    """The structure of a function, or of a module's own code, around a line of it. `around`: the function with those around it,
+    if all are known. Raises what ast.unparse raises for a tree that
     is too deep (RecursionError) or has an int of more than 4,300 digits (ValueError)."""
     if sum(1 for _ in islice(statements(scope, inner=False), _MAX_STATEMENTS + 1)) > _MAX_STATEMENTS:
         return Structure()
     loops = _find_loops(scope, line)
+    if around:
+        own = frozenset(_list_own_names(around))
+        loops = tuple(replace(loop, bound_of_module=_is_name(loop.bound) and loop.bound not in own) for loop in loops)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
     conditions = _find_conditions(scope, line)
     repeated = 0 if innermost is None else sum(at > innermost for at, _ in conditions)
@@ -71,6 +77,26 @@ def _find_loops(scope: ast.AST, line: int) -> tuple[Loop, ...]:
     loops = [node for node in nodes if isinstance(node, _LOOPS)]
     near = sorted(loops, key=lambda node: (_distance(node, line), -node.lineno))[:_MAX_LOOPS]
     return tuple(_describe_loop(node, guards) for node in loops if len(loops) <= _MAX_LOOPS or node in near)
+
+
+def _is_name(bound: str | None) -> bool:
+    return bound is not None and bound.isidentifier()
+
+
+def _list_own_names(functions: Iterable[ast.AST]) -> Iterator[str]:
+    """The names that functions may have as variables of their own, or of a function inside."""
+    for node in (node for function in functions for node in ast.walk(function)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(name=name, asname=short):
+                yield short or name.partition(".")[0]
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
+            case ast.MatchMapping(rest=str(name)):
+                yield name
 
 
 def _distance(node: ast.stmt, line: int) -> int:

@@ -143,8 +143,9 @@ def find_other_data(run: Run, first: Rank, other: Rank) -> tuple[OptionDiffers, 
 
 def find_parting_variables(run: Run, values: Agreement[object, int]) -> tuple[VariableDiffers, ...]:
     """The variables that may be the script's own and part the ranks of one host as `values` do. Those of other hosts differ for
-    reasons of the hosts. Of a text that is not stored, it is only known that the variable is set."""
-    if len(run.host) != 1:
+    reasons of the hosts, and where no two ranks are alike, so do those that number the ranks or their cards. Of a text that is
+    not stored, it is only known that the variable is set."""
+    if len(run.host) != 1 or not values.has_majority:
         return ()
     environments = {rank: observed.environment(process) for rank, process in run.whole.items()}
     different = []

@@ -111,9 +111,12 @@ def for_child(waiter: Waiter) -> ThreadWait | None:
         return None
     children = writers or [helper for helper in waiter.helpers if helper.ppid == waiter.process.pid]
     untimed = waiter.kernel is not None and waiter.kernel.timed is False
-    for child in children:
-        if (blocked := _find_blocked(waiter, child)) is not None and (untimed or blocked.at == "output"):
-            return _make_blocks_its_child(child, blocked)
+    # Any of them may end the wait, so none is to blame before all are blocked.
+    blocked = {child.pid: _find_blocked(waiter, child) for child in children if child.state not in "ZX"}
+    for child in children if None not in blocked.values() else ():
+        found = blocked.get(child.pid)
+        if found is not None and (untimed or found.at == "output"):
+            return _make_blocks_its_child(child, found)
     if len(children) == 1 and untimed and _is_at_lock_alone(children[0]):
         (child,) = children
         hold = ChildAtLock(pid=child.pid, name=child.name, forked=child.argv == waiter.process.argv)

@@ -247,17 +247,15 @@ def read_float(process: Process | None, frame: Frame, name: str) -> float | None
 
 
 def _read_texts(process: Process | None, frame: Frame, name: str) -> Iterator[str]:
-    """The texts of a variable as a frame sees it: its own, then that of `__main__` if the frame has none of its own."""
-    own = [local.text for local in frame.locals if local.name == name]
-    yield from own
-    if not frame.locals or frame.function == "<module>" or (not own and _sees_main(process, frame)):
+    """The texts of a variable as a frame sees it: its own, then that of its module if the frame is the module's or has none."""
+    yield from (local.text for local in frame.locals if local.name == name)
+    if not frame.locals or frame.function == "<module>" or _is_of_main(process, frame, name):
         yield from (local.text for local in observed.module(process) if local.name == name)
 
 
-def _sees_main(process: Process | None, frame: Frame) -> bool:
-    """Whether a name that is not a frame's own is one of `__main__`: it is a function of the script that is run, and is in no
-    other function, whose variables it would see first."""
-    if process is None or "<locals>" in frame.function:
+def _is_of_main(process: Process | None, frame: Frame, name: str) -> bool:
+    """Whether a name is one of `__main__`: a function in the file of the script that is run takes it from its module."""
+    if process is None or not any(loop.bound == name and loop.bound_of_module for loop in frame.loops):
         return False
     outermost = (next((f for f in reversed(t.frames) if not f.library), None) for t in observed.python_threads(process))
     return any(f is not None and (f.function, f.file) == ("<module>", frame.file) for f in outermost)
@@ -451,9 +449,11 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
 
 
 def is_over_nothing(process: Process | None, frame: Frame, loop: Loop) -> bool:
-    """Whether a frame is at the header of a `for` over a list, or another container, that is empty: it makes no round."""
-    empty = iterators.find_length_behind(frame, loop, observed.module(process)) == 0
-    return empty and frame.line == loop.line
+    """Whether a frame is at the header of a `for` over a list, or another container, that is empty, and that no other thread of
+    Python may fill: it makes no round."""
+    if process is None or frame.line != loop.line or len(observed.python_threads(process)) != 1:
+        return False
+    return iterators.find_length_behind(frame, loop, observed.module(process)) == 0
 
 
 def _ends_by_the_clock(loop: Loop) -> bool:

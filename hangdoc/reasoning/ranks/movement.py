@@ -48,11 +48,24 @@ def describe_moved_bytes(
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
             return f"it {verb} {volume(amount)}"
-    if (read := next((file for f in tree for file in f.progress if not file.writes), None)) is not None:
-        return f"it read {volume(read.bytes)} of {read.path}"
+    if (read := describe_read_file([process])) is not None:
+        return f"it {read}"
     amount = _count_bytes(others)
     least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
     return f"it transferred {volume(amount)} on connections outside the run" if amount >= least else None
+
+
+def describe_read_file(processes: Iterable[Process]) -> str | None:
+    """The file in which one of some processes got on reading, in words: `read 66 kB of /data/a.bin`. None for none."""
+    files = (each.files for each in processes if isinstance(each.files, FileBytes))
+    read = next((file for each in files for file in each.progress if not file.writes), None)
+    return f"read {volume(read.bytes)} of {read.path}" if read is not None else None
+
+
+def has_read_files(process: Process) -> bool:
+    """Whether a process read anything from storage in the window, or got on reading a file."""
+    files = process.files
+    return isinstance(files, FileBytes) and (files.read_bytes > 0 or not all(file.writes for file in files.progress))
 
 
 def has_asked_others(connections: Iterable[Connection]) -> bool:
@@ -159,9 +172,13 @@ def keeps_waking(process: Process, kernel: KernelThread | None) -> bool:
 def rests(process: Process, kernel: KernelThread) -> bool:
     """Whether a thread did nothing in the window, and no other thread of its process worked: it was at most woken by an
     observer."""
-    if kernel.state == "R" or kernel.cpu_ns >= _PAUSE_NS or (kernel.voluntary_switches or 0) > _WAKES_BY_OBSERVERS:
-        return False
-    return isinstance(process.clocks, Clocks) and cores_used(process, transport=False) < BUSY
+    return rests_itself(kernel) and isinstance(process.clocks, Clocks) and cores_used(process, transport=False) < BUSY
+
+
+def rests_itself(kernel: KernelThread) -> bool:
+    """Whether a thread did nothing in the window: it was at most woken by an observer."""
+    quiet = kernel.cpu_ns < _PAUSE_NS and (kernel.voluntary_switches or 0) <= _WAKES_BY_OBSERVERS
+    return quiet and kernel.state != "R"
 
 
 def serves_requests(process: Process) -> bool:

@@ -117,7 +117,8 @@ def _judge_stack(
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
-    if wait is not None and read.own[:1] != (0,) and recorded.was_in_call(process, wait):
+    stood = kernel is not None and movement.rests_itself(kernel)
+    if wait is not None and stood and read.own[:1] != (0,) and recorded.was_in_call(process, wait):
         among = ()  # whatever its functions share with other threads: it has run none of their lines
     counters = counters_moved(process, among, attempts)
     same, bytes_moved = (
@@ -192,8 +193,10 @@ def _judge_standing_thread(
         return replace(
             working, state=_name_work(process, thread), why=why, work=_describe_busy_threads(process, thread)
         )
-    if children and state == "waiting-data":
-        why = "its dataloader workers are busy"
+    # A service that stores logs reads them, too: what helpers read counts only where they bring data.
+    read = movement.describe_read_file(helpers) if state == "waiting-data" else None
+    if (children or read is not None) and state == "waiting-data":
+        why = f"its dataloader workers {read or 'are busy'}"
         return replace(working, state="loading-data", why=why, work=why)
     if state == "waiting-child" and movement.children_transfer(helpers):
         why = "its child processes read or write files"
@@ -302,10 +305,11 @@ def find_work(rank: Rank) -> Hold:
     counted = comes_on(process, thread)
     what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
     beside = rank.state in _BY_TORCH or (rank.work is not None and not is_fetching(thread))
-    if not beside and goes_round(process, thread):
+    if not beside and not movement.has_read_files(process) and goes_round(process, thread):
         return Starves() if is_starving(process, thread) else Busy()
     if what is not None:
-        nothing_came = what == _LOADS and _has_read_nothing(process) and is_starving(process, thread)
+        unread = isinstance(process.files, FileBytes) and not movement.has_read_files(process)
+        nothing_came = what == _LOADS and unread and is_starving(process, thread)
         return Works(what=_LOADS_NOTHING if nothing_came else what, certain=counted)
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
     if rank.counters_moved or not seen:
@@ -314,12 +318,6 @@ def find_work(rank: Rank) -> Hold:
         return Works(what=delay)
     share = rank.training_share or 0.0
     return Works(what=f"it is working ({share:.0%} of a core)") if share >= BUSY else Busy()
-
-
-def _has_read_nothing(process: Process) -> bool:
-    """Whether a process read nothing from storage in the window, and got on in none of its open files."""
-    files = process.files
-    return isinstance(files, FileBytes) and not files.read_bytes and all(file.writes for file in files.progress)
 
 
 def _is_unclear(rank: Rank, process: Process) -> bool:

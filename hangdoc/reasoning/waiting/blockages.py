@@ -207,7 +207,7 @@ def _may_come(hold: Hold, awaited: Sequence[Class], *, alone: bool) -> bool:
             left_alone = alone and any(each.others_in_memory for each in processes)
             return not left_alone and not any(each.launcher_gone for each in processes)
         case OnNetwork(holders=servers, sends=False, timeout_seconds=limit) if servers:
-            asks_again = limit is None or limit <= SHORTEST_TIMEOUT
+            asks_again = alone or limit is None or limit <= SHORTEST_TIMEOUT
             return asks_again and all(each.waits_for_events for each in servers)
         case _:
             return False

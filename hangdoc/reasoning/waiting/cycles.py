@@ -172,12 +172,14 @@ def _had_fewer_rounds(left: Left, outside: Rank, inside: Rank, *, first_pass: bo
     ended, going = outside.loop, inside.loop
     if ended is None or going is None or ended.done is None:
         return False
+    if first_pass and going.done is not None and ended.done > going.done + 1:
+        return False
     if ended.total is not None and going.total is not None and ended.total < going.total:
         return True
     if ended.done == going.total:
         return False
     if first_pass:
-        return going.done is None or ended.done <= going.done + 1
+        return True
     return not left.skippable or bool(amounts.compare_amounts(outside, inside))
 
 

@@ -418,6 +418,11 @@ def _compare_roots(classes: list[Class], ledger: Ledger, alone: bool) -> tuple[R
             number = ledger.pending_number(group, rank)
             if alone or number is not None:
                 by_number.setdefault(number, {})[rank] = alike.first
+    if (
+        len(by_number) == 2 and None in by_number
+    ):  # of some ranks the record could not be read: they wait in the same call
+        unread = by_number.pop(None)
+        next(iter(by_number.values())).update(unread)
     for number, inside in sorted(by_number.items(), key=lambda item: (item[0] is None, item[0] or 0)):
         following = by_number.get(number + 1, {}) if number is not None else {}
         further = {n: rank for n, rank in following.items() if all(_is_further(rank, each) for each in inside.values())}
