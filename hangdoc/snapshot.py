@@ -469,6 +469,8 @@ class FileProgress(Value, frozen=True, kw_only=True):
     bytes: int
     writes: bool = False
     """Whether the file is open for writing."""
+    seconds_ago: float = 0.0
+    """Of a window before this one: when it ended."""
 
 
 class FileBytes(Reading, frozen=True, kw_only=True):
@@ -477,7 +479,8 @@ class FileBytes(Reading, frozen=True, kw_only=True):
     read_bytes: int
     written_bytes: int
     progress: tuple[FileProgress, ...] = ()
-    """The files in which it got on most in the window, from the page cache too. None of a rank that makes calls."""
+    """The files in which it got on most in the window, from the page cache too. None of a rank that makes calls, and of a process
+    with more than 1,024 open files."""
 
 
 # --- torch's flight recorder -----------------------------------------------------------------------------------------

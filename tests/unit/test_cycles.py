@@ -915,3 +915,24 @@ def test_a_rank_that_has_left_the_function_of_its_epochs(epoch: int, batch: int,
     finding = job(inside, rank(1, *c10d("barrier"), frame("main", 21))).findings[0]
     assert finding.culprits == (1,)
     assert finding.summary.startswith(f"rank 1 left the loop `{header}`")
+
+
+@pytest.mark.parametrize(("lengths", "told"), [((640, 640), True), ((480, 640), False), ((None, None), False)])
+def test_equally_long_datasets_have_other_batches(lengths: tuple[int | None, int | None], told: bool) -> None:
+    """The batch size differs. Nobody has less data."""
+    batches = Loop(line=5, end_line=8, header="for x in loader")
+
+    def at(number: int, op: str, line: int, **more: Any) -> Process:
+        own = frame("main", line, loops=(batches,))
+        loader = Loader(name="loader", function="main", file=own.file, line=line, dataset="TensorDataset",
+                        sampler="RandomSampler", dataset_length=lengths[1 - number], **more)  # fmt: skip
+        return rank(number, *c10d(op), own, loops=Loops(loaders=(loader,)))
+
+    inside = at(0, "all_reduce", 6, kind="_SingleProcessDataLoaderIter", done=21, total=27, begins=5)
+    finding = job(inside, at(1, "barrier", 10, kind="DataLoader", done=None, total=20, begins=0)).findings[0]
+    assert (finding.code, finding.culprits) == ("HD101", (1,))
+    ended = "came to the end of its dataloader" if told else "ran out of data"
+    assert finding.summary.startswith(f"rank 1 {ended} after 20 batches (rank 0 expects 27)")
+    assert ("the same batch size" in (finding.remedy or "")) is told
+    text = "its dataset is as long as that of rank 0 (640), so its dataloader makes other batches"
+    assert (text in [line.text for line in finding.evidence]) is told

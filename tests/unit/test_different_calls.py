@@ -4,8 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Finding
-from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import CallForm, Counter, Frame, Loop, Process, Progress
+from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.model.blockage import Blockage
+from hangdoc.reasoning.model.kinds import SameCall
+from hangdoc.reasoning.model.rank import Class, LoopView
+from hangdoc.reasoning.rules import hd203_conditional_collective
+from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Frame, Loop, Process, Progress
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -78,6 +82,36 @@ def test_a_decorator_between_functions_of_the_user() -> None:
     trains = rank(1, *c10d("all_reduce"), frame("main", 5, loops=(epochs, batches)))
     finding = only_finding(rank(0, *save), trains)
     assert (finding.code, finding.culprits) == ("HD203", (0,))
+
+
+def test_a_loop_over_the_layers_is_left_in_each_step() -> None:
+    """Rank 0 has made one forward more than rank 1, which has come out of its own and is in the backward of the same step."""
+    steps = Loop(line=4, end_line=9, header="for step in range(50)", counters=("step",), every=1, start=0, bound="50")
+    layers = Loop(line=20, end_line=21, header="for b in self.blocks")
+    usual = [form("all_gather", 21), form("all_gather", 21), form("reduce_scatter", 7)] * 8
+
+    def at(number: int, op: str, line: int, calls: list[CallForm], *inner: Frame) -> Process:
+        step = frame("main", line, loops=(steps,), locals=(local("step", 8),))
+        made = recorded(number, [*usual, *calls], *c10d(op), *inner, step)
+        assert isinstance(made.recorder, FlightRecorder)
+        return replace(made, recorder=replace(made.recorder, whole=True))
+
+    forward = frame("Model.forward", 21, loops=(layers,))
+    gathers = [form("all_gather", 21)] * 2
+    sample = [form("all_gather", 40)] * 2
+    _, (run,) = examine(
+        snapshot(
+            at(0, "all_gather", 5, [*sample, gathers[0]], forward),
+            at(1, "reduce_scatter", 7, [*gathers, form("reduce_scatter", 7)]),
+        )
+    )
+    blamed = Blockage(kind=SameCall(), awaited=(), culprits=(1,))
+    inside = Class(run.ranks[0], (0,))
+    assert run.ledger.have_made_as_many(1, 0)
+    assert hd203_conditional_collective._find_loop_of_skip(run, blamed, [inside]) is None
+    over_layers = LoopView(loop=layers, inside=True, done=None, total=None)
+    inside = Class(replace(run.ranks[0], loop=over_layers), (0,))  # if that were its loop over the batches
+    assert hd203_conditional_collective._find_loop_of_skip(run, blamed, [inside]) == layers
 
 
 def test_a_line_at_which_others_wait_too_explains_nothing() -> None:

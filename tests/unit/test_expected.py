@@ -1,5 +1,7 @@
 """Which side of a difference is the odd one, on simulated programs."""
 
+import random
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -89,3 +91,14 @@ def test_who_skips_a_call_of_a_known_step_is_odd(data: st.DataObject) -> None:
     odd = odd_of(group)
     assert odd is not None
     assert (odd.ranks, odd.skipped) == ((1,), True)
+
+
+def test_what_depends_on_the_data_has_no_expected_follower() -> None:
+    """All calls before together were mostly made once, and then anything follows them always."""
+    decided = 0
+    for seed in range(30):
+        coin = random.Random(seed)  # noqa: S311
+        past = [call for _ in range(100) for call in (GRADIENT, GRADIENT, LOSS if coin.random() < 0.5 else BARRIER)]
+        past += [GRADIENT, GRADIENT]
+        decided += odd_of(recorded([[*past, LOSS], [*past, BARRIER]])) is not None
+    assert decided <= 3

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_worker_that_reads_on_between_its_sleeps_does_not_poll(
     ).jobs
     assert job.verdict == verdict
     if verdict == "waiting":
-        assert "its dataloader workers read 66 kB of /d/a.bin" in job.findings[0].summary
+        assert "a process that it waits for has read 66 kB of /d/a.bin" in job.findings[0].summary
 
 
 @pytest.mark.parametrize(("progress", "verdict"), [((), "hung"), ((READS,), "waiting"), ((WRITES,), "waiting")])
@@ -129,7 +130,7 @@ def test_what_helpers_read_brings_no_data_to_a_rank_that_waits_for_a_lock() -> N
 
 
 def test_a_reader_is_seen_in_each_window_in_which_it_reads(tmp_path: Path) -> None:
-    """Also after a window in which it did not."""
+    """Also after a window in which it did not; in that, the one before is shown with its age."""
     path = tmp_path / "shard.bin"
     path.write_bytes(b"\1" * 100_000)
     program = (
@@ -152,15 +153,18 @@ def test_a_reader_is_seen_in_each_window_in_which_it_reads(tmp_path: Path) -> No
         observation = Observation(
             proc=proc, deadline=Deadline(10), window=0.1, native="never", targets={child.pid: target}
         )
-        storage, seen = Storage(), []
+        storage, seen, ago = Storage(), list[int](), list[tuple[bool, bool]]()
         storage.open(observation)
         for reads in (True, False, True, False, False, True):
             if reads:
                 read()
+            time.sleep(0.06)
             storage.close(observation)
             ((_, _, files),) = storage.evidence(observation)
             assert isinstance(files, FileBytes)
             seen.append(sum(file.bytes for file in files.progress))
+            ago.append((files.progress[0].seconds_ago > 0, reads))
             storage.start_next_window(observation)
         child.stdin.close()
-    assert seen == [512, 0, 512, 0, 0, 512]
+    assert seen == [512, 512, 512, 512, 512, 512]
+    assert all(earlier is not reads for earlier, reads in ago)

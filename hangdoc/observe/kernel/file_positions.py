@@ -7,12 +7,15 @@ position. Standard streams do not count: what a process says there is no work. N
 import contextlib
 import os
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import FileProgress
 
-_MAX_DESCRIPTORS = 256
+_MAX_DESCRIPTORS = 1_024
+"""Of a process with more, most are sockets, and it has no positions here."""
+_MAX_FILES = 64
 _STANDARD_STREAMS = frozenset({"0", "1", "2"})
 _OF_THE_KERNEL = ("/proc/", "/sys/", "/dev/")
 
@@ -33,9 +36,12 @@ def read_positions(proc: ProcFS, pid: int) -> Positions:
     """The positions in the open files of a process; none for what can't be read, or if it has very many."""
     positions: Positions = {}
     with contextlib.suppress(ProcError):
-        for descriptor, path in proc.links(f"{pid}/fd", _MAX_DESCRIPTORS).items():
-            if descriptor in _STANDARD_STREAMS or not path.startswith("/") or path.startswith(_OF_THE_KERNEL):
-                continue
+        files = (
+            (descriptor, path)
+            for descriptor, path in proc.links(f"{pid}/fd", _MAX_DESCRIPTORS).items()
+            if descriptor not in _STANDARD_STREAMS and path.startswith("/") and not path.startswith(_OF_THE_KERNEL)
+        )
+        for descriptor, path in islice(files, _MAX_FILES):
             with contextlib.suppress(ProcError, ValueError, KeyError):
                 lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
                 about = dict(line.split(":", 1) for line in lines if ":" in line)

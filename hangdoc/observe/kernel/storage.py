@@ -5,14 +5,19 @@ Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which do 
 its files where `rchar` or `wchar` show that it read or wrote anything.
 """
 
+import time
 from collections.abc import Callable, Iterable, Set
+
+import msgspec
 
 from hangdoc.observe.access.observation import Observation, ProbeResult
 from hangdoc.observe.kernel.file_positions import Positions, find_progress, read_positions
 from hangdoc.procfs import ProcError
-from hangdoc.snapshot import FileBytes, Unavailable
+from hangdoc.snapshot import FileBytes, FileProgress, Unavailable
 
 _MOST_FILES = 4
+_LATELY = 10.0
+"""Seconds. A process that sleeps for longer than a window gets on in each second one, or fewer."""
 
 _Reading = dict[str, int] | Unavailable
 """As `ProcFS.io`."""
@@ -30,6 +35,9 @@ class Storage:
         self._second: dict[int, _Reading] = {}
         self._first_positions: dict[int, Positions] = {}
         self._second_positions: dict[int, Positions] = {}
+        self._got_on: dict[int, tuple[float, tuple[FileProgress, ...]]] = {}
+        """The last window in which a process got on in a file: its end (monotonic), and the files."""
+        self._closed_at = 0.0
 
     def open(self, observation: Observation) -> None:
         """Read every rank's and helper's counters and positions."""
@@ -52,6 +60,13 @@ class Storage:
         }
         unchanged = {pid: self._first_positions[pid] for pid in self._second if pid in self._first_positions}
         self._second_positions = {pid: at for pid, at in unchanged.items() if pid not in unclear} | read
+        now = time.monotonic()
+        self._got_on = {pid: (at, files) for pid, (at, files) in self._got_on.items() if now - at <= _LATELY}
+        for pid in read:
+            progress = find_progress(self._first_positions.get(pid, {}), read[pid])
+            if files := tuple(sorted(progress, key=lambda file: -file.bytes)[:_MOST_FILES]):
+                self._got_on[pid] = now, files
+        self._closed_at = now
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
@@ -64,14 +79,15 @@ class Storage:
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
                 yield pid, "files", first if isinstance(first, Unavailable) else second
                 continue
-            progress = find_progress(self._first_positions.get(pid, {}), self._second_positions.get(pid, {}))
+            at, files = self._got_on.get(pid, (self._closed_at, ()))
+            ago = round(self._closed_at - at, 1)
             yield (
                 pid,
                 "files",
                 FileBytes(
                     read_bytes=second["read_bytes"] - first["read_bytes"],
                     written_bytes=second["write_bytes"] - first["write_bytes"],
-                    progress=tuple(sorted(progress, key=lambda file: -file.bytes)[:_MOST_FILES]),
+                    progress=tuple(msgspec.structs.replace(file, seconds_ago=ago) for file in files),
                 ),
             )
 

@@ -351,14 +351,16 @@ def _past(group: GroupCalls, number: int) -> list[Signature]:
 
 
 def _what_followed(past: Sequence[Item], candidates: set[Item]) -> Item | None:
-    """Of some calls, the one that followed the last ones of the past when they were made earlier: where the most of them are the
-    same. None if nothing like it was recorded, or if there now one and now another followed."""
+    """Of some calls, the one that nearly always followed the last ones of the past, or the later half of those that were made
+    before. None if nothing like it was recorded, or if there now one and now another followed. All that were made before were
+    mostly made once together, and anything follows them always."""
     lengths = _common_ends(past)
     longest = max((length for length, item in zip(lengths, past, strict=True) if item in candidates), default=0)
     if longest < _LEAST_CONTEXT:
         return None
+    least = max(_LEAST_CONTEXT, longest // 2)
     followers = Counter(
-        item for length, item in zip(lengths, past, strict=True) if length == longest and item in candidates
+        item for length, item in zip(lengths, past, strict=True) if length >= least and item in candidates
     )
     followed, times = followers.most_common(1)[0]
     return followed if times >= _LEAST_SHARE * followers.total() else None

@@ -128,6 +128,18 @@ def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
     return [Difference(few, other.total, evidence, weight=1.0)]
 
 
+def find_equal_length(less: Rank, more: Rank) -> int | None:
+    """The number of samples behind the dataloaders of one loop, if it is the same on both ranks, although the numbers of batches
+    differ; None if not."""
+    if more.loop is None:
+        return None
+    theirs = next((each for each in iterators.list_loaders(more.process) if each.begins == more.loop.loop.line), None)
+    mine = iterators.find_unused_like(less.process, theirs) if theirs is not None else None
+    if theirs is None or mine is None or mine.total == theirs.total:
+        return None
+    return mine.dataset_length if mine.dataset_length == theirs.dataset_length else None
+
+
 def _compare_inner_loaders(less: Rank, more: Rank) -> list[Difference]:
     """Dataloaders of loops inside the one that was left, such as those of an epoch: a rank with fewer batches in each of them has
     done its epochs sooner. Nothing, if it may have left the loop before its end."""

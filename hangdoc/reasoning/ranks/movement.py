@@ -7,7 +7,7 @@ or uses CPU anywhere is busy.
 from collections.abc import Iterable, Sequence
 
 from hangdoc.parse import was_removed
-from hangdoc.phrases import volume
+from hangdoc.phrases import duration, volume
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import Reading, lines_of
 from hangdoc.reasoning.model.rank import BUSY
@@ -59,7 +59,11 @@ def describe_read_file(processes: Iterable[Process]) -> str | None:
     """The file in which one of some processes got on reading, in words: `read 66 kB of /data/a.bin`. None for none."""
     files = (each.files for each in processes if isinstance(each.files, FileBytes))
     read = next((file for each in files for file in each.progress if not file.writes), None)
-    return f"read {volume(read.bytes)} of {read.path}" if read is not None else None
+    if read is None:
+        return None
+    return f"read {volume(read.bytes)} of {read.path}" + (
+        f", {duration(read.seconds_ago)} ago" if read.seconds_ago else ""
+    )
 
 
 def has_read_files(process: Process) -> bool:

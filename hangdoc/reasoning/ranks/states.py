@@ -193,11 +193,12 @@ def _judge_standing_thread(
         return replace(
             working, state=_name_work(process, thread), why=why, work=_describe_busy_threads(process, thread)
         )
-    # A service that stores logs reads them, too: what helpers read counts only where they bring data.
-    read = movement.describe_read_file(helpers) if state == "waiting-data" else None
-    if (children or read is not None) and state == "waiting-data":
-        why = f"its dataloader workers {read or 'are busy'}"
+    if children and state == "waiting-data":
+        why = "its dataloader workers are busy"
         return replace(working, state="loading-data", why=why, work=why)
+    if (read := movement.describe_read_file(_list_awaited_helpers(waiter, state))) is not None:
+        why = f"a process that it waits for has {read}"
+        return replace(working, state=_name_work(process, thread), why=why, work=why)
     if state == "waiting-child" and movement.children_transfer(helpers):
         why = "its child processes read or write files"
         return replace(working, state="computing", why=why, work=why)
@@ -208,6 +209,16 @@ def _judge_standing_thread(
         return replace(working, state="computing", why=work, work=work)
     state, why, hold = with_end(waiter, wait)
     return replace(base, state=state, why=why, hold=hold)
+
+
+def _list_awaited_helpers(waiter: Waiter, state: str) -> list[Process]:
+    """The helpers for which a thread may wait: its workers and child processes, or those at the other end of what it waits at. A
+    service that stores logs reads them in every hang."""
+    if state in ("waiting-data", "waiting-child"):
+        return list(waiter.helpers)
+    files = waiter.kernel.files if waiter.kernel is not None else ()
+    holders = {holder.pid for file in files for holder in waiter.other_holders(file)}
+    return [helper for helper in waiter.helpers if helper.pid in holders]
 
 
 def _find_at_rest(waiter: Waiter, wait: ThreadWait) -> AtRest | None:
@@ -304,7 +315,9 @@ def find_work(rank: Rank) -> Hold:
         return Works(what=rank.why)
     counted = comes_on(process, thread)
     what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
-    beside = rank.state in _BY_TORCH or (rank.work is not None and not is_fetching(thread))
+    # Other threads may make what a thread that fetches data goes round for.
+    beside = rank.state in _BY_TORCH or movement.threads_at_work(process, thread)
+    beside = beside or (rank.work is not None and not is_fetching(thread))
     if not beside and not movement.has_read_files(process) and goes_round(process, thread):
         return Starves() if is_starving(process, thread) else Busy()
     if what is not None:

@@ -85,6 +85,10 @@ _REMEDY = (
     "Give every rank the same amount of data. Or agree on the number of batches before the loop: all_reduce the counts with "
     "ReduceOp.MIN."
 )
+_SAME_BATCHES = (
+    "Give the dataloaders of all ranks the same batch size, sampler and drop_last. Or agree on the number of batches before the "
+    "loop: all_reduce the counts with ReduceOp.MIN."
+)
 
 
 @about(RanOut)
@@ -94,11 +98,17 @@ def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
     total = count_rounds(inside)[1] if count_rounds(short)[0] is not None else None
     unit = f" {strongest.unit}" if strongest.unit else ""
     amounts_of_both = f"{strongest.fewer}{unit} vs. {strongest.more} on rank {inside.rank}"
+    expected = f"rank {inside.rank} expects {total}" if total is not None else amounts_of_both
+    length = amounts.find_equal_length(short, inside)
+    alike = f"its dataset is as long as that of rank {inside.rank} ({length}), so its dataloader makes other batches"
     return Draft(
         confidence=0.72 + 0.25 * strongest.weight,
-        summary=_summary(left, f"rank {inside.rank} expects {total}" if total is not None else amounts_of_both),
-        evidence=sentences.loop_evidence(run, left),
-        remedy=_REMEDY,
+        summary=_summary(left, expected, equal=length is not None),
+        evidence=[
+            *([Evidence(short.rank, "loops", alike)] if length is not None else []),
+            *sentences.loop_evidence(run, left),
+        ],
+        remedy=_REMEDY if length is None else _SAME_BATCHES,
         commands=_list_directories(short, inside),
     )
 
@@ -153,10 +163,14 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
     )
 
 
-def _summary(left: LeftLoop, expected: str = "") -> str:
+def _summary(left: LeftLoop, expected: str = "", *, equal: bool = False) -> str:
+    """`equal`: all have the same data, and make other batches of it."""
     who = left.short.ranks
+    ended = (
+        f"came to the end of {words.verb(who, 'its dataloader', 'their dataloaders')}" if equal else "ran out of data"
+    )
     others = words.waiting_in([left.inside], words.them(who))
-    return f"{words.ranks(who)} ran out of data{sentences.left_after(left, expected)} and left the loop; {others}"
+    return f"{words.ranks(who)} {ended}{sentences.left_after(left, expected)} and left the loop; {others}"
 
 
 def _list_directories(short: Rank, more: Rank) -> tuple[Command, ...]:

@@ -118,14 +118,17 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
 
 
 def _find_loop_of_skip(run: Run, blockage: Blockage, makers: Sequence[Class]) -> Loop | None:
-    """The innermost loop that a culprit has left, although it has made as many calls as the ranks that wait inside it: it left
-    one out in an iteration. None for none."""
+    """The loop over the batches, if a culprit has left it, although it has made as many calls as the ranks that wait inside: it
+    left one out in an iteration. None if not."""
     culprits = [rank for number, rank in run.ranks.items() if number in blockage.culprits]
     if not culprits or not makers or set(ranks_of(makers)) & set(blockage.culprits):
         return None
     outside, inside = culprits[0], makers[0].first
-    left = left_loops(outside, inside)
-    return left[-1].loop if left and run.ledger.have_made_as_many(outside.rank, inside.rank) else None
+    batches = (
+        inside.loop.loop if inside.loop is not None else None
+    )  # each forward goes over the layers, and leaves that loop
+    left = any(each.loop == batches for each in left_loops(outside, inside))
+    return batches if left and run.ledger.have_made_as_many(outside.rank, inside.rank) else None
 
 
 def _describe_skip(

@@ -233,7 +233,8 @@ def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
 def _starting(waiting: Iterable[Process]) -> list[Evidence]:
     """The processes that may start what is missing."""
     at_work = {each.pid: each for process in waiting for each in process.others_at_work}
-    text = f"{describe_holders(at_work.values())} {verb(at_work, 'belongs', 'belong')} to the same job, but to no rank"
+    belong = verb(at_work, "belongs", "belong")
+    text = f"{describe_holders(at_work.values())} {belong} to the same job, but to no rank of this run"
     return [Evidence(None, "processes", text)] if at_work else []
 
 
