@@ -71,7 +71,8 @@ and at most 10 minutes. A request with a timeout of its own has that time, and a
 exporter that writes a file every minute), it has two of these sleeps. One that works
 there may make the file, also if it belongs to another run. The evidence shows what
 ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), other
-runs that were started after it was made do not count: they did not make it.
+runs that were started after it was made do not count: they did not make it. Where
+all threads wait for results of tasks, a callback of a library may still give one.
 
 ## References
 
