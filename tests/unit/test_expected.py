@@ -102,3 +102,11 @@ def test_what_depends_on_the_data_has_no_expected_follower() -> None:
         past += [GRADIENT, GRADIENT]
         decided += odd_of(recorded([[*past, LOSS], [*past, BARRIER]])) is not None
     assert decided <= 3
+
+
+def test_the_place_that_matches_all_must_agree() -> None:
+    """One evaluation was made, after 20 steps; the later half of these calls was made in each step since."""
+    once = [*STEP * 20, BARRIER, *STEP * 20]
+    assert odd_of(recorded([[*once, GRADIENT], [*once, BARRIER]])) is None
+    odd = odd_of(recorded([[*once, BARRIER, *STEP * 20, GRADIENT], [*once, BARRIER, *STEP * 20, BARRIER]]))
+    assert odd is not None and odd.ranks == (0,)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
@@ -13,7 +14,7 @@ from hangdoc.observe.kernel.file_positions import find_progress, read_positions
 from hangdoc.observe.kernel.storage import Storage
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import FileBytes, FileProgress, Loop
+from hangdoc.snapshot import AwaitedFile, FileBytes, FileProgress, Holder, Loop, Unavailable
 from tests.unit.builders import c10d, frame, helper, rank, snapshot, stack
 
 _READERS = {
@@ -168,3 +169,18 @@ def test_a_reader_is_seen_in_each_window_in_which_it_reads(tmp_path: Path) -> No
         child.stdin.close()
     assert seen == [512, 512, 512, 512, 512, 512]
     assert all(earlier is not reads for earlier, reads in ago)
+
+
+@pytest.mark.parametrize(("reader", "verdict"), [(7, "waiting"), (8, "waiting"), (9, "hung")])
+def test_only_what_a_thread_waits_for_brings_its_data(reader: int, verdict: str) -> None:
+    """Rank 1 reads from its child 7, which waits for its own child 8. Process 9 is a service that stores logs."""
+    files = FileBytes(read_bytes=0, written_bytes=0, progress=(READS,))
+    output = AwaitedFile(kind="pipe", name="pipe:[5]", descriptor=5, holders=(Holder(pid=7, name="tool", state="S"),))
+    waits = rank(1, frame("main", 4, source="tool.stdout.read()"), kernel={"syscall": "read", "files": (output,)})
+    helpers = [
+        helper(pid, owner, frame("run", 3), files=files if pid == reader else Unavailable(reason="-"))
+        for pid, owner in ((7, 101), (8, 7), (9, 101))
+    ]
+    helpers = [replace(each, owner=101) for each in helpers]
+    (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("main", 5)), waits, *helpers)).jobs
+    assert job.verdict == verdict

@@ -1141,3 +1141,21 @@ def test_a_module_in_the_body_of_a_loop_of_one_line_loads_no_data(header: str, s
     runs = frame("forward", 8, source=f"{header}: h = block(h, m)", loops=(loop,))
     found = job(snapshot(*(rank(number, frame("add", 3), calls, runs, cpu=0.9) for number in range(2))))
     assert found.ranks[0].state == state
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [(0.0, ("hung", "starving")), (0.02, ("waiting", "working"))])
+def test_a_thread_of_the_program_may_fill_what_a_generator_goes_round_for(
+    cpu: float, expected: tuple[str, str]
+) -> None:
+    """At the header of its `while True`, too. One that rests fills nothing."""
+    fetches = (source("cycle", 40, ENDLESS), frame("main", 10, source="next(it)", loops=(LOOP,)))
+    fills = PythonThread(tid=900, name="fills", active=False, owns_gil=False, frames=(frame("fill", 70),))
+    own = stack(*fetches)
+    assert isinstance(own, Stack)
+    both = replace(own, threads=(*own.threads, fills))
+    other = KernelThread(tid=900, name="fills", state="S", cpu_ns=int(cpu * 1e9), voluntary_switches=0,
+                         involuntary_switches=0)  # fmt: skip
+    clocks = rank(1, cpu=0.95).clocks
+    assert isinstance(clocks, Clocks)
+    clocks = replace(clocks, threads=(*clocks.threads, other))
+    assert told(job(busy(*fetches, stack=both, stack_before=both, clocks=clocks))) == expected

@@ -363,7 +363,11 @@ def _what_followed(past: Sequence[Item], candidates: set[Item]) -> Item | None:
         item for length, item in zip(lengths, past, strict=True) if length >= least and item in candidates
     )
     followed, times = followers.most_common(1)[0]
-    return followed if times >= _LEAST_SHARE * followers.total() else None
+    at_longest = Counter(
+        item for length, item in zip(lengths, past, strict=True) if length == longest and item in candidates
+    )
+    agrees = at_longest.most_common(1)[0][0] == followed
+    return followed if agrees and times >= _LEAST_SHARE * followers.total() else None
 
 
 def _what_always_followed(past: Sequence[Item]) -> Item | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from hangdoc.parse import was_removed
 from hangdoc.phrases import duration, volume
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.stack import Reading, lines_of
+from hangdoc.reasoning.evidence.stack import Reading, lines_of, user_frames
 from hangdoc.reasoning.model.rank import BUSY
 from hangdoc.snapshot import (
     Clocks,
@@ -235,6 +235,13 @@ def _is_busy(process: Process) -> bool:
 def _waits_for_busy(process: Process) -> bool:
     clocks = process.clocks
     return isinstance(clocks, Clocks) and clocks.children_cpu_ns / 1e9 >= BUSY * max(clocks.window_seconds, 0.1)
+
+
+def has_other_user_thread_run(process: Process, thread: PythonThread) -> bool:
+    """Whether another thread of a process that is in the user's code ran in the window."""
+    others = (other for other in observed.python_threads(process) if other is not thread and user_frames(other))
+    kernels = (own_kernel_thread(process, other) for other in others)
+    return any(kernel is not None and not rests_itself(kernel) for kernel in kernels)
 
 
 def threads_at_work(process: Process, thread: PythonThread) -> bool:

@@ -196,10 +196,11 @@ def _judge_standing_thread(
     if children and state == "waiting-data":
         why = "its dataloader workers are busy"
         return replace(working, state="loading-data", why=why, work=why)
-    if (read := movement.describe_read_file(_list_awaited_helpers(waiter, state))) is not None:
+    awaited = _list_awaited_helpers(waiter, state)
+    if (read := movement.describe_read_file(awaited)) is not None:
         why = f"a process that it waits for has {read}"
         return replace(working, state=_name_work(process, thread), why=why, work=why)
-    if state == "waiting-child" and movement.children_transfer(helpers):
+    if state == "waiting-child" and movement.children_transfer(awaited):
         why = "its child processes read or write files"
         return replace(working, state="computing", why=why, work=why)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
@@ -212,13 +213,16 @@ def _judge_standing_thread(
 
 
 def _list_awaited_helpers(waiter: Waiter, state: str) -> list[Process]:
-    """The helpers for which a thread may wait: its workers and child processes, or those at the other end of what it waits at. A
-    service that stores logs reads them in every hang."""
-    if state in ("waiting-data", "waiting-child"):
-        return list(waiter.helpers)
+    """The helpers for which a thread may wait: those at the other end of what it waits at with their child processes; or, if that
+    shows none, all of one that waits for data or for child processes. A service that stores logs reads them in every hang."""
     files = waiter.kernel.files if waiter.kernel is not None else ()
-    holders = {holder.pid for file in files for holder in waiter.other_holders(file)}
-    return [helper for helper in waiter.helpers if helper.pid in holders]
+    awaited = {holder.pid for file in files for holder in waiter.other_holders(file)}
+    awaited &= {helper.pid for helper in waiter.helpers}
+    if not awaited:
+        return list(waiter.helpers) if state in ("waiting-data", "waiting-child") else []
+    while below := {helper.pid for helper in waiter.helpers if helper.ppid in awaited} - awaited:
+        awaited |= below
+    return [helper for helper in waiter.helpers if helper.pid in awaited]
 
 
 def _find_at_rest(waiter: Waiter, wait: ThreadWait) -> AtRest | None:
@@ -315,9 +319,10 @@ def find_work(rank: Rank) -> Hold:
         return Works(what=rank.why)
     counted = comes_on(process, thread)
     what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
-    # Other threads may make what a thread that fetches data goes round for.
-    beside = rank.state in _BY_TORCH or movement.threads_at_work(process, thread)
-    beside = beside or (rank.work is not None and not is_fetching(thread))
+    fetches = is_fetching(thread)
+    beside = rank.state in _BY_TORCH or (rank.work is not None and not fetches)
+    # Another thread of the program may make what a thread that fetches data goes round for.
+    beside = beside or (fetches and movement.has_other_user_thread_run(process, thread))
     if not beside and not movement.has_read_files(process) and goes_round(process, thread):
         return Starves() if is_starving(process, thread) else Busy()
     if what is not None:
