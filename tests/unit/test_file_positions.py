@@ -184,3 +184,16 @@ def test_only_what_a_thread_waits_for_brings_its_data(reader: int, verdict: str)
     helpers = [replace(each, owner=101) for each in helpers]
     (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("main", 5)), waits, *helpers)).jobs
     assert job.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("sleep", "ago", "verdict"), [(2.0, 9.0, "waiting"), (2.0, 15.0, "hung"), (20.0, 35.0, "waiting")]
+)
+def test_progress_counts_for_two_sleeps(sleep: float, ago: float, verdict: str) -> None:
+    clocks = rank(1, pid=7, kernel={"syscall": "clock_nanosleep", "whole_sleep_seconds": sleep}).clocks
+    files = FileBytes(read_bytes=0, written_bytes=0, progress=(replace(READS, seconds_ago=ago),))
+    output = AwaitedFile(kind="pipe", name="pipe:[5]", descriptor=5, holders=(Holder(pid=7, name="tool", state="S"),))
+    waits = rank(1, frame("main", 4, source="tool.stdout.read()"), kernel={"syscall": "read", "files": (output,)})
+    tool = helper(7, 101, frame("run", 3), files=files, clocks=clocks)
+    (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("main", 5)), waits, tool, silence=700.0)).jobs
+    assert job.verdict == verdict

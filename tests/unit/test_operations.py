@@ -407,15 +407,25 @@ def test_a_thread_that_counts_between_its_sleeps_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "age", "wakes", "verdict"),
-    [(0, 60, 0, "hung"), (1, 60, 0, "waiting"), (0, 0, 0, "waiting"), (0, 60, 8, "waiting")],
+    ("made", "age", "wakes", "behind", "verdict"),
+    [
+        (0, 60, 0, False, "hung"),
+        (0, 60, 8, False, "hung"),
+        (0, 60, 0, True, "hung"),
+        (0, 60, 8, True, "waiting"),  # it may go from one of the calls to the next
+        (1, 60, 0, False, "waiting"),
+        (0, 0, 0, False, "waiting"),
+    ],
 )
 def test_what_threads_count_is_no_progress_of_one_in_a_recorded_call(
-    made: int, age: int, wakes: int, verdict: str
+    made: int, age: int, wakes: int, behind: bool, verdict: str
 ) -> None:
-    """A script at module level: its threads put entries into the queue that belongs to the same namespace."""
+    """`behind`: another call was made before this one was finished.
+
+    A script at module level: its threads put entries into the queue that belongs to the same namespace."""
     forms: dict[CallForm, int] = {}
-    group = history_of([(7, CallForm(op="all_reduce"), T0_US - age * 1_000_000, True)], wall_us=T0_US, forms=forms)
+    pending = [(number, CallForm(op="all_reduce"), T0_US - age * 1_000_000, True) for number in (7, 8)[: 1 + behind]]
+    group = history_of(pending, wall_us=T0_US, forms=forms)
     record = replace(recorder(group, forms=forms), entries_in_window=made)
     script = frame("<module>", 10)
     entries = Counter(name="q.unfinished_tasks", function="<module>", file=script.file, before=185_432, after=185_609)

@@ -297,6 +297,9 @@ def test_a_worker_of_a_pool_that_is_idle_keeps_nobody() -> None:
     assert not isinstance(wait_of(owner, idle, works).hold, BlocksItsChild)
     other = child(200, kernel(200, "read", pipe(8, MAIN, 200), timed=False), frame("loop", 3))
     assert isinstance(wait_of(owner, idle, other).hold, BlocksItsChild)
+    stuck = child(200, kernel(200, "write", pipe(6, MAIN, writes=True, descriptor=2)))
+    found = wait_of(owner, idle, stuck).hold  # the idle one is not the cause
+    assert isinstance(found, BlocksItsChild) and (found.pid, found.at) == (200, "output")
 
 
 RESTS, PASSES = ("futex", frame("_feed", 231, "/multiprocessing/queues.py", library=True)), (

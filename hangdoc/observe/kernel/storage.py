@@ -16,8 +16,8 @@ from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FileBytes, FileProgress, Unavailable
 
 _MOST_FILES = 4
-_LATELY = 10.0
-"""Seconds. A process that sleeps for longer than a window gets on in each second one, or fewer."""
+_KEPT_SECONDS = 300.0
+"""A process that sleeps for longer than a window gets on in each second one, or fewer."""
 
 _Reading = dict[str, int] | Unavailable
 """As `ProcFS.io`."""
@@ -44,6 +44,8 @@ class Storage:
         pids = [target.pid for target in observation.alive() if target.role != "launcher"]
         self._first |= {pid: _read(observation, pid) for pid in pids}
         self._first_positions |= {pid: read_positions(observation.proc, pid) for pid in pids}
+        for pid in pids:  # it may be that of another process before
+            self._got_on.pop(pid, None)
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
@@ -52,7 +54,9 @@ class Storage:
         """Read the counters again, and the positions of those that read or wrote anything."""
         self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
         counting = self.find_counting(observation) if self.find_counting is not None else frozenset[int]()
-        unclear = [pid for pid, now in self._second.items() if now != self._first[pid]]
+        unclear = [
+            pid for pid, now in self._second.items() if now != self._first[pid] or pid not in self._first_positions
+        ]
         read = {
             pid: read_positions(observation.proc, pid)
             for pid in unclear
@@ -61,7 +65,7 @@ class Storage:
         unchanged = {pid: self._first_positions[pid] for pid in self._second if pid in self._first_positions}
         self._second_positions = {pid: at for pid, at in unchanged.items() if pid not in unclear} | read
         now = time.monotonic()
-        self._got_on = {pid: (at, files) for pid, (at, files) in self._got_on.items() if now - at <= _LATELY}
+        self._got_on = {pid: (at, files) for pid, (at, files) in self._got_on.items() if now - at <= _KEPT_SECONDS}
         for pid in read:
             progress = find_progress(self._first_positions.get(pid, {}), read[pid])
             if files := tuple(sorted(progress, key=lambda file: -file.bytes)[:_MOST_FILES]):

@@ -113,7 +113,9 @@ def for_child(waiter: Waiter) -> ThreadWait | None:
     untimed = waiter.kernel is not None and waiter.kernel.timed is False
     # Any of them may end the wait, so none is to blame before all are blocked.
     blocked = {child.pid: _find_blocked(waiter, child) for child in children if child.state not in "ZX"}
-    for child in children if None not in blocked.values() else ():
+    # One that waits for its next task may be idle; one whose output is full is not.
+    in_order = sorted(children, key=lambda child: (found := blocked.get(child.pid)) is None or found.at == "input")
+    for child in in_order if None not in blocked.values() else ():
         found = blocked.get(child.pid)
         if found is not None and (untimed or found.at == "output"):
             return _make_blocks_its_child(child, found)

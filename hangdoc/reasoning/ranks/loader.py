@@ -42,7 +42,7 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
     returns what a thread of a process waits for, or None."""
     inside = _find_own_loading(thread)
-    workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
+    workers = sorted((helper for helper in helpers if is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     in_fork = [helper for helper in helpers if is_in_fork(helper) and helper not in dead + stopped]
@@ -122,7 +122,7 @@ def _find_own_loading(thread: PythonThread) -> Frame | None:
     return next((f for f in frames[:inner] if not f.library), None)
 
 
-def _is_worker(helper: Process) -> bool:
+def is_worker(helper: Process) -> bool:
     return helper.name == thread_names.DATALOADER_WORKER or find_worker_thread(helper) is not None
 
 

@@ -15,6 +15,7 @@ from hangdoc.snapshot import (
     Clocks,
     Connection,
     FileBytes,
+    FileProgress,
     FlightRecorder,
     KernelThread,
     Process,
@@ -34,6 +35,8 @@ _WAKES_OF_A_PAUSE = 2
 """By so many wakes two threads may differ that are read one after the other while an observer pauses them."""
 CHILDREN_BUSY = "its child processes are busy"
 _SHOWN_CHILDREN = 2
+_LATELY, _SLEEPS = 10.0, 2
+"""Seconds, or sleeps of a process, since it last got on in a file."""
 _READY, _DELAYED = 0.8, 0.5
 """A thread that is ready to run for this share of the window computes; one that waits for so much of it is kept from that."""
 
@@ -57,19 +60,26 @@ def describe_moved_bytes(
 
 def describe_read_file(processes: Iterable[Process]) -> str | None:
     """The file in which one of some processes got on reading, in words: `read 66 kB of /data/a.bin`. None for none."""
-    files = (each.files for each in processes if isinstance(each.files, FileBytes))
-    read = next((file for each in files for file in each.progress if not file.writes), None)
+    read = next((file for process in processes for file in _list_progress(process) if not file.writes), None)
     if read is None:
         return None
-    return f"read {volume(read.bytes)} of {read.path}" + (
-        f", {duration(read.seconds_ago)} ago" if read.seconds_ago else ""
-    )
+    ago = f", {duration(read.seconds_ago)} ago" if read.seconds_ago else ""
+    return f"read {volume(read.bytes)} of {read.path}{ago}"
+
+
+def _list_progress(process: Process) -> list[FileProgress]:
+    """The files in which a process got on, not longer ago than two of its sleeps take."""
+    if not isinstance(process.files, FileBytes):
+        return []
+    kernel = find_kernel_thread(process, process.pid)
+    sleep = (kernel.whole_sleep_seconds if kernel is not None else None) or 0.0
+    return [file for file in process.files.progress if file.seconds_ago <= max(_LATELY, _SLEEPS * sleep)]
 
 
 def has_read_files(process: Process) -> bool:
     """Whether a process read anything from storage in the window, or got on reading a file."""
-    files = process.files
-    return isinstance(files, FileBytes) and (files.read_bytes > 0 or not all(file.writes for file in files.progress))
+    read = isinstance(process.files, FileBytes) and process.files.read_bytes > 0
+    return read or not all(file.writes for file in _list_progress(process))
 
 
 def has_asked_others(connections: Iterable[Connection]) -> bool:
@@ -209,8 +219,9 @@ def is_at_same_lines(process: Process, thread: PythonThread, read: Reading) -> b
 
 def children_transfer(helpers: Sequence[Process]) -> bool:
     """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
-    files = (helper.files for helper in helpers if isinstance(helper.files, FileBytes))
-    return any(each.progress or each.read_bytes + each.written_bytes >= _CHILDS_BYTES for each in files)
+    files = [helper.files for helper in helpers if isinstance(helper.files, FileBytes)]
+    amounts = (each.read_bytes + each.written_bytes for each in files)
+    return any(map(_list_progress, helpers)) or any(amount >= _CHILDS_BYTES for amount in amounts)
 
 
 def children_at_work(process: Process, helpers: Sequence[Process]) -> bool:

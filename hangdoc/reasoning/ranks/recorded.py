@@ -23,13 +23,17 @@ def find_pending_call(process: Process, wait: Wait) -> Recorded | None:
     return None
 
 
-def was_in_call(process: Process, wait: Wait) -> bool:
+def was_in_call(process: Process, wait: Wait, *, stood: bool) -> bool:
     """Whether the record shows that a rank was in the collective in which its thread waits for the whole window: it is incomplete
-    and older, and the rank has made no other since. Calls of a card return before they are complete."""
+    and older, and the rank has made no other since. Calls of a card return before they are complete. `stood`: the thread did not
+    run. One that ran may have gone from one to the next of several calls that were made together."""
     entry, record, clocks = find_pending_call(process, wait), process.recorder, process.clocks
     if entry is None or entry.age_seconds is None or not isinstance(clocks, Clocks):
         return False
     on_card = any(group.on_card for group in recorded_groups(process))
+    is_newest = any(group.issued == entry.seq and entry in group.pending for group in recorded_groups(process))
+    if not stood and not is_newest:
+        return False
     made_none = isinstance(record, FlightRecorder) and record.entries_in_window == 0
     return made_none and not on_card and entry.age_seconds > clocks.window_seconds
 

@@ -13,7 +13,7 @@ from hangdoc.reasoning.model.rank import BUSY, AtRest, Rank, State
 from hangdoc.reasoning.ranks import locks, movement, operations, recorded, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
-from hangdoc.reasoning.ranks.loader import is_fetching, is_starving
+from hangdoc.reasoning.ranks.loader import is_fetching, is_starving, is_worker
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.thread_waits import find_wait
 from hangdoc.reasoning.ranks.waiter import Surroundings, ThreadWait, Waiter
@@ -118,7 +118,7 @@ def _judge_stack(
     attempts = sleeps.polls_for_files(thread, kernel)
     among = own if wait is not None and operations.is_main(thread, process.pid) else None
     stood = kernel is not None and movement.rests_itself(kernel)
-    if wait is not None and stood and read.own[:1] != (0,) and recorded.was_in_call(process, wait):
+    if wait is not None and read.own[:1] != (0,) and recorded.was_in_call(process, wait, stood=stood):
         among = ()  # whatever its functions share with other threads: it has run none of their lines
     counters = counters_moved(process, among, attempts)
     same, bytes_moved = (
@@ -218,8 +218,10 @@ def _list_awaited_helpers(waiter: Waiter, state: str) -> list[Process]:
     files = waiter.kernel.files if waiter.kernel is not None else ()
     awaited = {holder.pid for file in files for holder in waiter.other_holders(file)}
     awaited &= {helper.pid for helper in waiter.helpers}
+    if not awaited and state == "waiting-data":
+        awaited = {helper.pid for helper in waiter.helpers if is_worker(helper)}
     if not awaited:
-        return list(waiter.helpers) if state in ("waiting-data", "waiting-child") else []
+        return list(waiter.helpers) if state == "waiting-child" else []
     while below := {helper.pid for helper in waiter.helpers if helper.ppid in awaited} - awaited:
         awaited |= below
     return [helper for helper in waiter.helpers if helper.pid in awaited]

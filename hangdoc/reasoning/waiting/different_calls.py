@@ -418,10 +418,9 @@ def _compare_roots(classes: list[Class], ledger: Ledger, alone: bool) -> tuple[R
             number = ledger.pending_number(group, rank)
             if alone or number is not None:
                 by_number.setdefault(number, {})[rank] = alike.first
-    if (
-        len(by_number) == 2 and None in by_number
-    ):  # of some ranks the record could not be read: they wait in the same call
-        unread = by_number.pop(None)
+    unread = by_number.get(None, {})
+    if len(by_number) == 2 and 0 < len(unread) < sum(map(len, by_number.values())) - len(unread):
+        del by_number[None]  # most ranks are in one call, by the record: so are those of which it could not be read
         next(iter(by_number.values())).update(unread)
     for number, inside in sorted(by_number.items(), key=lambda item: (item[0] is None, item[0] or 0)):
         following = by_number.get(number + 1, {}) if number is not None else {}
