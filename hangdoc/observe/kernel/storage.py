@@ -54,16 +54,15 @@ class Storage:
         """Read the counters again, and the positions of those that read or wrote anything."""
         self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
         counting = self.find_counting(observation) if self.find_counting is not None else frozenset[int]()
-        unclear = [
+        unclear = {
             pid for pid, now in self._second.items() if now != self._first[pid] or pid not in self._first_positions
-        ]
+        }
         read = {
             pid: read_positions(observation.proc, pid)
             for pid in unclear
             if counting.isdisjoint({pid, observation.targets[pid].owner or pid})
         }
-        unchanged = {pid: self._first_positions[pid] for pid in self._second if pid in self._first_positions}
-        self._second_positions = {pid: at for pid, at in unchanged.items() if pid not in unclear} | read
+        self._second_positions = {pid: self._first_positions[pid] for pid in self._second.keys() - unclear} | read
         now = time.monotonic()
         self._got_on = {pid: (at, files) for pid, (at, files) in self._got_on.items() if now - at <= _KEPT_SECONDS}
         for pid in read:
