@@ -22,11 +22,11 @@ from hangdoc.reasoning.ranks.movement import find_kernel_thread, tid_of
 from hangdoc.reasoning.ranks.network_waits import find_peer
 from hangdoc.reasoning.ranks.waiter import (
     FULL_QUEUE,
-    PASSES_FILES,
     ThreadWait,
     Waiter,
     find_main_thread,
     name_awaited,
+    passes_files,
     rests_inside,
     runs_a_task,
 )
@@ -233,14 +233,10 @@ def _may_act_elsewhere(waiter: Waiter) -> bool:
     """Whether a Python thread of the process but the one that waits may do something. One of `multiprocessing` only passes on
     what others have given to it."""
     return any(
-        user_frames(thread) or runs_a_task(thread) or not (_passes_files(thread) or _rests_in(waiter.process, thread))
+        user_frames(thread) or runs_a_task(thread) or not (passes_files(thread) or _rests_in(waiter.process, thread))
         for thread in observed.python_threads(waiter.process)
         if tid_of(waiter.process, thread) != waiter.tid
     )
-
-
-def _passes_files(thread: PythonThread) -> bool:
-    return any(frame.file.endswith(PASSES_FILES) for frame in thread.frames)
 
 
 def _rests_in(process: Process, thread: PythonThread) -> bool:

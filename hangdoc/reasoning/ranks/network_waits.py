@@ -10,7 +10,7 @@ from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import InEventLoop, OnNetwork, Serves, Unanswered, is_held_only_by
 from hangdoc.reasoning.ranks import sleeps
 from hangdoc.reasoning.ranks.movement import tid_of
-from hangdoc.reasoning.ranks.waiter import PASSES_FILES, ThreadWait, Waiter, describe_file, runs_a_task
+from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, describe_file, passes_files, runs_a_task
 from hangdoc.snapshot import MOST_AWAITED_FILES, AwaitedFile, Connection, KernelThread, Process, PythonThread
 from hangdoc.torch_facts import thread_names
 
@@ -96,7 +96,7 @@ def may_serve_elsewhere(process: Process, thread: PythonThread) -> bool:
 def find_unix_server(waiter: Waiter) -> AwaitedFile | None:
     """The Unix socket at which a thread waits for connections; None for none. The thread by which Python's multiprocessing passes
     open files to other processes waits at one too, but nobody sends it work."""
-    if any(frame.file.endswith(PASSES_FILES) for frame in waiter.thread.frames):
+    if passes_files(waiter.thread):
         return None
     files = waiter.kernel.files if waiter.kernel is not None else ()
     return next((file for file in files if file.listens), None)

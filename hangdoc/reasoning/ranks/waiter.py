@@ -17,7 +17,7 @@ EMPTY_QUEUE = "waiting for an entry of an empty queue"
 TASK = "waiting for the result of a task"
 OWN_QUEUE = "/queue.py"
 """The queues of one process; those of several are in multiprocessing/queues.py."""
-PASSES_FILES = "/multiprocessing/resource_sharer.py"
+_PASSES_FILES = "/multiprocessing/resource_sharer.py"
 """Its thread passes open files to other processes."""
 _AWAITED = (
     (OWN_QUEUE, "put", "not_full", FULL_QUEUE),
@@ -142,6 +142,11 @@ def rests_inside(thread: KernelThread) -> bool:
 def runs_a_task(thread: PythonThread) -> bool:
     """Whether a thread of a pool runs what was submitted to it, which may be a library's function. Idle ones are in `_worker`."""
     return any(frame.function.endswith("run") and frame.file.endswith(_POOL) for frame in thread.frames)
+
+
+def passes_files(thread: PythonThread) -> bool:
+    """Whether a thread is the one by which Python's multiprocessing passes open files to other processes."""
+    return any(frame.file.endswith(_PASSES_FILES) for frame in thread.frames)
 
 
 def name_awaited(thread: PythonThread) -> str | None:
