@@ -63,7 +63,7 @@ def headless_top(*words: str) -> Iterator[HeadlessTop]:
 def be_top(looker: Looker, times: Path, **options: float) -> None:
     """Be `top` until the process is killed, and append the time of each poll and glance to a file. `options` are those of
     the app."""
-    from hangdoc_tui.app import Continued, Polled, Top
+    from hangdoc_tui.app import Confirmed, Polled, Top
     from hangdoc_tui.source import Live
 
     with times.open("a") as file:
@@ -73,8 +73,8 @@ def be_top(looker: Looker, times: Path, **options: float) -> None:
                 super().on_polled(message)
                 print(time.monotonic(), file=file, flush=True)
 
-            def on_continued(self, message: Continued) -> None:
-                super().on_continued(message)
+            def on_confirmed(self, message: Confirmed) -> None:
+                super().on_confirmed(message)
                 print(f"{time.monotonic()}{_GLANCE}", file=file, flush=True)
 
         Noted(Live(looker, "bench", 5.0), rate=1.0, **options).run(headless=True, size=(120, 40))

@@ -57,9 +57,9 @@ class Looker(Protocol):
         """One look."""
         ...
 
-    def continues(self) -> bool | None:
-        """Whether each rank has continued since the last look or the last call of this, at a small part of the cost of a look;
-        None if only a look can tell."""
+    def confirms(self) -> bool | None:
+        """Whether what the last look has shown of the ranks is still so, at a small part of its cost; None if only a look can
+        tell."""
         ...
 
 
@@ -69,7 +69,7 @@ class Looks:
     def __init__(self, look: Callable[[], Snapshot]) -> None:
         self.look = look
 
-    def continues(self) -> None:
+    def confirms(self) -> None:
         """Only a look can tell."""
 
 

@@ -149,7 +149,7 @@ class Freezing:
         at = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=number)
         return Poll(number, at, 0.01, self._snapshot, diagnosis, self._runs)
 
-    def continues(self) -> bool | None:
+    def confirms(self) -> bool | None:
         """Only a poll can tell."""
         return None
 

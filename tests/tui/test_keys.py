@@ -267,7 +267,7 @@ async def test_between_two_polls_of_many_ranks_it_is_asked_whether_they_continue
             self.polls += 1
             return replace(super().poll(number), cpu_seconds=0.01 if number < 1 else 60.0)
 
-        def continues(self) -> bool | None:
+        def confirms(self) -> bool | None:
             asked.append(self.polls)
             return (None, True, True, False)[len(asked) - 1] if len(asked) < 5 else None
 
@@ -275,7 +275,7 @@ async def test_between_two_polls_of_many_ranks_it_is_asked_whether_they_continue
     source = ContinuesThreeTimes(hung, freezes_at=1000)
     top = Top(source, rate=0.5)
     async with top.run_test(size=(120, 24)) as pilot:
-        await shows(pilot, "calls counted between (requested: 0.5 s)")
+        await shows(pilot, "short checks between (requested: 0.5 s)")
         assert source.polls == 3
         assert asked[:4] == [2, 2, 2, 2]
 

@@ -25,7 +25,7 @@ from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks.python_stacks import has_run
 from hangdoc.observe.torch import loops
-from hangdoc.procfs import ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import (
     Clocks,
     Counter,
@@ -386,11 +386,11 @@ def test_a_glance_tells_whether_each_rank_continues(
     monkeypatch.setattr("hangdoc.observe.look.glance.time.monotonic", lambda: now)
     observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)])
     glance = Glance(CountedRecorders({1: {"cpu": 7}, 2: {"cpu": 7}}, later))  # type: ignore[arg-type]
-    glance.begin(observation, 2.0)
+    glance.begin(observation, 2.0, {})
     now += 0.5
-    assert glance.continues(observation) is None  # rank 2 makes a call in a third of a second: it may not be its turn
+    assert glance.confirms(observation) is None  # rank 2 makes a call in a third of a second: it may not be its turn
     now += 0.5
-    assert glance.continues(observation) is expected
+    assert glance.confirms(observation) is expected
 
 
 def test_a_glance_says_nothing_of_a_rank_that_was_not_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,13 +398,45 @@ def test_a_glance_says_nothing_of_a_rank_that_was_not_counted_before(monkeypatch
     monkeypatch.setattr("hangdoc.observe.look.glance.time.monotonic", lambda: now)
     observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)])
     glance = Glance(CountedRecorders({1: {"cpu": 7}}, {1: {"cpu": 8}, 2: {"cpu": 8}}))  # type: ignore[arg-type]
-    glance.begin(observation, 2.0)
+    glance.begin(observation, 2.0, {})
     now += 1.0
-    assert glance.continues(observation) is None
+    assert glance.confirms(observation) is None
 
 
 def test_a_glance_says_nothing_of_a_run_in_which_a_rank_made_no_call() -> None:
     observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)])
     glance = Glance(CountedRecorders(made=0))  # type: ignore[arg-type]
-    glance.begin(observation, 2.0)
-    assert glance.continues(observation) is None
+    glance.begin(observation, 2.0, {})
+    assert glance.confirms(observation) is None
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ({"1/task/1": (500, 0, 9), "1/task/7": (20, 5, 3), "2/task/2": (800, 1, 4)}, True),
+        ({"1/task/1": (501, 0, 10), "1/task/7": (20, 5, 3), "2/task/2": (800, 1, 4)}, None),  # its main thread has run
+        (
+            {"1/task/1": (500, 0, 9), "1/task/7": (20, 5, 4), "2/task/2": (800, 1, 4)},
+            None,
+        ),  # a thread of its code has run
+        ({"1/task/1": (500, 0, 9), "1/task/7": (20, 5, 3)}, None),  # rank 2 has ended
+    ],
+)
+def test_a_glance_tells_whether_ranks_that_rested_still_rest(
+    later: dict[str, tuple[int, int, int]], expected: bool | None
+) -> None:
+    class Proc:
+        def schedstat(self, task: str) -> tuple[int, int, int]:
+            if task not in later:
+                raise ProcError(f"{task} has ended")
+            return later[task]
+
+    observation: Any = SimpleNamespace(ranks=lambda: [SimpleNamespace(pid=1), SimpleNamespace(pid=2)], proc=Proc())
+    reading = Reading(500, 9, 8, 1, "python", "S", 0)
+    resting = {
+        1: {1: reading, 7: reading._replace(cpu_ns=20, slices=3)},
+        2: {2: reading._replace(cpu_ns=800, slices=4)},
+    }
+    glance = Glance(CountedRecorders(made=0))  # type: ignore[arg-type]
+    glance.begin(observation, 2.0, resting)
+    assert glance.confirms(observation) is expected

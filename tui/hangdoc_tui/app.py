@@ -71,8 +71,8 @@ class Polled(Message):
         return isinstance(message, Polled)
 
 
-class Continued(Message):
-    """Each rank has continued since the poll on the screen. `at` is when that was asked, on the monotonic clock."""
+class Confirmed(Message):
+    """What the poll on the screen has shown of the ranks is still so. `at` is when that was asked, on the monotonic clock."""
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -118,7 +118,7 @@ class Top(Actions):
         self._ended = False
         self._observed: float | None = None
         """When it was last seen that the screen shows the present, on the monotonic clock: when its poll began, or later."""
-        self._glances, self._counts_between = 0, False
+        self._glances, self._checks_between = 0, False
         """How often that was seen since the last poll, and whether it was before."""
         self._polling: float | None = None
         """When the poll began that is under way."""
@@ -249,18 +249,18 @@ class Top(Actions):
                 self.number = min(taken + 1, self.source.length - 1)
 
     def _rest(self, until: float) -> None:
-        """Wait for the time of the next poll. If polls come less often than requested, ask between them whether each rank
-        continues. Poll at once when one does not."""
+        """Wait for the time of the next poll. If polls come less often than requested, ask between them whether the screen
+        is still true. Poll at once when it is not."""
         while not self.paused and until - time.monotonic() > self.rate:
             if self.wake.wait(self.rate):
                 return
             at, used = time.monotonic(), cpu_seconds()
-            continues = self.source.continues()
+            confirmed = self.source.confirms()
             self._credit -= cpu_seconds() - used
-            if continues is False:
+            if confirmed is False:
                 return
-            if continues:
-                self.post_message(Continued(at))
+            if confirmed:
+                self.post_message(Confirmed(at))
         self.wake.wait(max(_SHORTEST_PAUSE, until - time.monotonic()))
 
     def _every(self) -> float:
@@ -275,7 +275,7 @@ class Top(Actions):
         self._credit, self._credited = max(earned - cost, -SLOWEST * self._budget), now
         return max(0.0, -self._credit / self._budget)
 
-    def on_continued(self, message: Continued) -> None:
+    def on_confirmed(self, message: Confirmed) -> None:
         """What the screen shows of the run is still so."""
         self._observed = message.at
         self._glances += 1
@@ -291,7 +291,7 @@ class Top(Actions):
             self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
             return
         self.poll, self._before, self._observed = message.poll, self.poll, message.began
-        self._counts_between, self._glances = self._glances > 0, 0
+        self._checks_between, self._glances = self._glances > 0, 0
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()
         for job in message.poll.diagnosis.jobs:
@@ -375,8 +375,8 @@ class Top(Actions):
         every = f"every {self._every():.1f} s"
         if self._every() <= self.rate:
             return every
-        if self._counts_between:
-            every += ", calls counted between"
+        if self._checks_between:
+            every += ", short checks between"
         remedy = f"; {self._run_option}: one run" if len(poll.diagnosis.jobs) > 1 else ""
         return f"{every} (requested: {self.rate:g} s{remedy})"
 

@@ -63,8 +63,8 @@ class Source(Protocol):
         bundle raises BundleError."""
         ...
 
-    def continues(self) -> bool | None:
-        """Whether each rank of the last poll has continued since; None if only a poll can tell."""
+    def confirms(self) -> bool | None:
+        """Whether what the last poll has shown of the ranks is still so; None if only a poll can tell."""
         ...
 
 
@@ -87,9 +87,9 @@ class Live:
             return poll
         return replace(poll, no_rank=describe_no_rank(self._pids))
 
-    def continues(self) -> bool | None:
+    def confirms(self) -> bool | None:
         """As the looker says."""
-        return self._looker.continues()
+        return self._looker.confirms()
 
 
 class Recorded:
@@ -107,7 +107,7 @@ class Recorded:
         """The poll of this number. The last four are kept."""
         return self._read(number)
 
-    def continues(self) -> None:
+    def confirms(self) -> None:
         """A recording has only polls."""
 
     def _load(self, number: int) -> Poll:

@@ -1,10 +1,14 @@
-"""Between two polls of many ranks: whether each of them continues to make calls. That costs some bytes of the memory of each."""
+"""Between two polls of many ranks: whether each of them continues to make calls, or whether all still rest. The first costs some
+bytes of the memory of each rank, the second a line of the kernel for each thread that matters."""
 
 import time
+from collections.abc import Mapping
 
 from hangdoc.observe.access.observation import Observation
+from hangdoc.observe.kernel.clocks import Threads
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.observe.torch.recorded_progress import has_counted
+from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FlightRecorder
 
 _FEWEST_CALLS = 2.0
@@ -21,9 +25,12 @@ class Glance:
         self._counts: dict[int, dict[str, int]] = {}
         self._counted_at = 0.0
         """Monotonic time."""
+        self._resting: Mapping[int, Threads] = {}
 
-    def begin(self, observation: Observation, window_seconds: float) -> None:
-        """Start from a poll whose window took so long."""
+    def begin(self, observation: Observation, window_seconds: float, resting: Mapping[int, Threads]) -> None:
+        """Start from a poll whose window took so long. `resting`: if no rank ran in that window, the relevant threads of each, by
+        pid; otherwise empty."""
+        self._resting = resting
         ranks = observation.ranks()
         records = {pid: record for pid, _, record in self._recorders.evidence(observation)}
         made = [_made_in_window(records.get(target.pid)) for target in ranks]
@@ -31,9 +38,12 @@ class Glance:
         if self._calls_per_second:
             self._count(observation)
 
-    def continues(self, observation: Observation) -> bool | None:
-        """Whether each rank has made a call since the last poll or glance that told it. None if that can't be told: a rank made
-        no call in the window of the poll, or so few that there may be none in a time as short as this."""
+    def confirms(self, observation: Observation) -> bool | None:
+        """Whether what the last poll has shown is still so: each rank has made a call since then, or since the last glance that
+        told it; or none has run. None if that can't be told: a rank made no call in the window of the poll, or so few that there
+        may be none in a time as short as this; or one that rested has run."""
+        if self._resting:
+            return self._rest(observation) or None
         if self._calls_per_second * (time.monotonic() - self._counted_at) < _FEWEST_CALLS:
             return None
         before = self._counts
@@ -42,6 +52,17 @@ class Glance:
         if any(pid not in before for pid in ranks):
             return None
         return all(pid in self._counts and self._counts[pid] != before[pid] for pid in ranks)
+
+    def _rest(self, observation: Observation) -> bool:
+        """Whether none of the threads has run. By their clocks alone: the kernel counts there how often it has scheduled each."""
+        try:
+            return all(
+                (reading.cpu_ns, reading.slices) == observation.proc.schedstat(f"{pid}/task/{tid}")[::2]
+                for pid, threads in self._resting.items()
+                for tid, reading in threads.items()
+            )
+        except ProcError:  # it has ended
+            return False
 
     def _count(self, observation: Observation) -> None:
         self._counts = self._recorders.count_calls(observation, observation.ranks())

@@ -35,7 +35,13 @@ from hangdoc.observe.look.observe import Options, each_process, machine_id, mono
 from hangdoc.observe.look.probes import Guard, evidence_of, in_closing_order, make_polled_probes, probe_of
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
-from hangdoc.observe.stacks.python_stacks import has_run, helpers_of, no_stack_reason, waits_for_a_child
+from hangdoc.observe.stacks.python_stacks import (
+    find_relevant_threads,
+    has_run,
+    helpers_of,
+    no_stack_reason,
+    waits_for_a_child,
+)
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.observe.torch.loops import TrainingLoops
@@ -157,16 +163,17 @@ class Polling:
         ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
         gathered.setdefault(None, {})["ras"] = ras or ()
         snapshot = self._make_snapshot(taken_at, began, gathered)
+        resting = self._find_resting(observation.ranks())
         for probe in self._probes:
             probe.start_next_window(observation)
-        self._glance.begin(observation, self._ended - began)
+        self._glance.begin(observation, self._ended - began, resting)
         return snapshot
 
-    def continues(self) -> bool | None:
-        """Whether each rank has made a call since the last look, or since this was asked last; None if that can't be told
-        without a look. It costs a small part of one."""
+    def confirms(self) -> bool | None:
+        """Whether what the last look has shown of the ranks is still so: each has made a call since then, or since this was asked
+        last, or none has run. None if that can't be told without a look. It costs a small part of one."""
         self._observation.deadline = Deadline(self._options.timeout)
-        return self._guarded("calls", self._glance.continues, self._observation)
+        return self._guarded("a glance", self._glance.confirms, self._observation)
 
     def close(self) -> None:
         """End the polling: release its sockets and the kernel log, and end its threads and the child that asks for the cards."""
@@ -300,6 +307,17 @@ class Polling:
         if readings is None:  # by its main thread alone; the reading of its stack tests the other threads
             return not has_run(pid, _NOT_NEEDED, first, second)
         return readings.was_off_cpu(first, second)
+
+    def _find_resting(self, ranks: list[Target]) -> dict[int, Threads]:
+        """If no rank ran in the window: the relevant threads of each, by pid. Otherwise empty."""
+        if not all(target.pid in self._deep.readings and self._was_off_cpu(target.pid) for target in ranks):
+            return {}
+        resting = {}
+        for target in ranks:
+            threads = self._clocks.readings(target.pid)[1]
+            relevant = find_relevant_threads(target.pid, self._deep.readings[target.pid].stack, threads)
+            resting[target.pid] = {tid: threads[tid] for tid in relevant}
+        return resting
 
     def _is_due(self, pid: int) -> bool:
         readings = self._deep.readings.get(pid)

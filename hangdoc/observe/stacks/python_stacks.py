@@ -222,23 +222,27 @@ def _may_have_run(
 
 
 def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:
-    """Whether a relevant thread has run between two readings of a process's clocks. Relevant are the main thread, and threads
-    that run the user's code, wait in torch.distributed, or have the GIL. Other Python threads run all the time (progress bars,
-    monitors), and threads of torch's backends have no Python stack. Also True if the threads can't be compared."""
+    """Whether a relevant thread has run between two readings of a process's clocks. Also if they can't be compared."""
     if not before or not now.keys() <= before.keys():
         return True
-    wanted = {pid}
-    for thread in stack.threads if isinstance(stack, Stack) else ():
-        matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
-        if matters and thread.name != "MainThread":
-            wanted |= {thread.tid} if thread.tid is not None else now.keys()
     return any(
         tid not in now
         or tid not in before
         or now[tid].ran != before[tid].ran
         or "R" in (now[tid].state, before[tid].state)
-        for tid in wanted
+        for tid in find_relevant_threads(pid, stack, now)
     )
+
+
+def find_relevant_threads(pid: int, stack: Stack | Unavailable, now: Threads) -> set[int]:
+    """The main thread of a process, and the threads that run the user's code, wait in torch.distributed, or have the GIL. Other
+    Python threads run all the time (progress bars, monitors), and threads of torch's backends have no Python stack."""
+    relevant = {pid}
+    for thread in stack.threads if isinstance(stack, Stack) else ():
+        matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
+        if matters and thread.name != "MainThread":
+            relevant |= {thread.tid} if thread.tid is not None else now.keys()
+    return relevant
 
 
 def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
