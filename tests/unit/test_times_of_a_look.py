@@ -15,6 +15,7 @@ from hangdoc.observe.look.observe import Options, observe
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Clocks
 from tests.unit.test_observe_parts import TORCH
 from tests.unit.test_page import PATIENCE, waiting
 
@@ -67,6 +68,26 @@ def test_it_takes_at_least_as_long_as_it_observes(
         assert host.elapsed_seconds >= host.window_seconds >= 300.0
     finally:
         polling.close()
+
+
+@pytest.mark.parametrize(("sleep", "expected"), [(0.0, False), (1.2, True)])
+def test_the_first_poll_lasts_until_a_rank_has_slept(sleep: float, expected: bool) -> None:
+    """A rank that copies a file at a limited rate looked frozen for the first second of `top`, which said so with a bell."""
+    code = f"import time\nprint('ready', flush=True)\nwhile True: time.sleep({sleep} or 3600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, **TORCH})
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        polling = Polling(Options(pids=(process.pid,), window=1.0))
+        (host,) = polling.look().hosts
+        polling.close()
+        (observed,) = (seen for seen in host.processes if seen.pid == process.pid)
+        assert isinstance(observed.clocks, Clocks)
+        (main,) = observed.clocks.threads
+        assert bool(main.voluntary_switches) is expected
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_look_is_at_the_end_of_its_window_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

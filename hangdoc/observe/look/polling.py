@@ -29,6 +29,7 @@ from hangdoc.observe.kernel.clocks import CpuClocks, Threads
 from hangdoc.observe.kernel.machine import machine, swapped
 from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.kernel.storage import Storage
+from hangdoc.observe.look import settling
 from hangdoc.observe.look.deep_reader import DeepReader
 from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options, each_process, machine_id, monotonic_at, not_read, process
@@ -126,18 +127,20 @@ class Polling:
 
     def look(self) -> Snapshot:
         """One poll. Never raises: the snapshot has reasons for what can't be read. Waits until `Options.window` seconds have
-        passed since the last poll: in a shorter window, a working rank would look frozen. The first poll comes earlier."""
+        passed since the last poll: in a shorter window, a working rank would look frozen. The first poll comes earlier,
+        if no rank sleeps: a loop with a sleep in it makes progress only after that."""
         observation = self._observation
         observation.deadline = deadline = Deadline(self._options.timeout)
         observation.problems, observation.late = [], []
         first = self._ended is None
         ago = time.monotonic() - self._ended if self._ended is not None else 0.0
         self._after_gap = ago > max(_LONGEST_WINDOW, 2 * self._options.window)
+        window = min(self._options.window, _FIRST_WINDOW) if first else self._options.window
         if self._ended is None or self._after_gap:
             self._start_window(deadline)
+            window = max(window, settling.seconds_until_settled(observation))
         assert self._ended is not None  # noqa: S101
         began = self._ended
-        window = min(self._options.window, _FIRST_WINDOW) if first else self._options.window
         time.sleep(max(0.0, began + window - time.monotonic()))
         new = self._update_targets(deadline)
         taken_at = datetime.datetime.now(datetime.timezone.utc)
