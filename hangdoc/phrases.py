@@ -86,6 +86,16 @@ def minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
 
 
+def least_minutes(seconds: float) -> str:
+    """As `minutes`, rounded down: a time that surely remains."""
+    return minutes(seconds // 60 * 60 if 120 <= seconds < 7200 else seconds // 1)
+
+
+def timeout(seconds: float) -> str:
+    """As `duration`, without a part that is zero: `30 min`, `2 min 40 s`, `2 h`."""
+    return duration(seconds).replace(" min 0 s", " min").replace(" h 0 min", " h")
+
+
 def volume(size: int) -> str:
     """`512 bytes`, `66 kB`, `1.2 MB`."""
     if size < 1000:

@@ -1,6 +1,8 @@
 """Texts of limited length, and values with their ranks."""
 
-from hangdoc.phrases import shorten_values, values_by_rank
+import pytest
+
+from hangdoc.phrases import least_minutes, shorten_values, timeout, values_by_rank
 
 _FOLDER = "/tmp/torchelastic_8x2k1n3q/none_5v7y0wqe/attempt_0/{}/error.json"
 
@@ -20,3 +22,21 @@ def test_a_difference_far_from_the_end_is_shown_with_an_ellipsis_on_both_sides()
 def test_values_are_given_with_their_ranks() -> None:
     assert values_by_rank([("0", (0, 1)), (None, (2,))]) == "0 on ranks 0-1; not set on rank 2"
     assert values_by_rank([("x" * 61, (0,))]) == "x" * 59 + "… on rank 0"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "as_timeout"),
+    [
+        (151.5, "2 min", "2 min 32 s"),
+        (1776.2, "29 min", "29 min 36 s"),
+        (119.9, "1 min 59 s", "2 min"),
+        (8.9, "8.0 s", "8.9 s"),
+        (1800.0, "30 min", "30 min"),
+        (160.0, "2 min", "2 min 40 s"),
+        (7200.0, "2 h 0 min", "2 h"),
+    ],
+)
+def test_a_time_that_surely_remains_is_rounded_down_and_a_timeout_is_exact(
+    seconds: float, least: str, as_timeout: str
+) -> None:
+    assert (least_minutes(seconds), timeout(seconds)) == (least, as_timeout)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
-from hangdoc.phrases import duration, minutes
+from hangdoc.phrases import duration, timeout
 from hangdoc.snapshot import AwaitedFile, Holder, Process, PythonThread
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
             return "waiting on the network"
         who = " on ".join(part for part in (describe_holders(self.holders or ()), self.peer) if part)
         if self.timeout_seconds is not None and self.timeout_seconds >= 1:
-            who = f"{who} (timeout {minutes(self.timeout_seconds)})"
+            who = f"{who} (timeout {timeout(self.timeout_seconds)})"
         if self.sends:
             return f"sending data to {who}"
         if self.serves:

@@ -59,7 +59,7 @@ work: it may copy data, and then start the missing ranks. Other hosts are not ob
 from collections.abc import Iterable, Iterator
 from textwrap import shorten
 
-from hangdoc.phrases import also, amount, do, minutes, numbers, verb
+from hangdoc.phrases import also, amount, do, minutes, numbers, timeout, verb
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import meeting_call_of
 from hangdoc.reasoning.model.holds import describe_holders
@@ -216,7 +216,7 @@ def _own_limit(agents: Iterable[Process]) -> list[Evidence]:
         return []
     left, limit = min(limits)
     when = f"in about {minutes(left)}" if left > 0 else "any moment now"
-    return [Evidence(None, "processes", f"torchrun gives up by itself {when} (join_timeout {minutes(limit)})")]
+    return [Evidence(None, "processes", f"torchrun gives up by itself {when} (join_timeout {timeout(limit)})")]
 
 
 def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:

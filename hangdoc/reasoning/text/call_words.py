@@ -5,7 +5,7 @@ have recorded, and what the cards do.
 from collections.abc import Collection, Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.phrases import also, duration, milliseconds, minutes
+from hangdoc.phrases import also, duration, least_minutes, milliseconds, timeout
 from hangdoc.phrases import ranks as ranks_text
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.compare import (
@@ -197,7 +197,7 @@ def _timeout(run: Run) -> list[Evidence]:
     limit = next_timeout(unfinished_calls(run))
     if limit is None:
         return []
-    text = f"torch ends this run in {minutes(limit.seconds)} at the earliest (timeout {minutes(limit.timeout_seconds)})"
+    text = f"torch ends this run in {least_minutes(limit.seconds)} at the earliest (timeout {timeout(limit.timeout_seconds)})"
     if limit.seconds < _SOON_SECONDS:
         text += "; its evidence ends with it, so save it now (hangdoc snapshot -o FILE)"
     return [Evidence(None, PROBE, text)]
@@ -214,7 +214,7 @@ def _passed_timeout(run: Run) -> list[Evidence]:
     }
     if not late:
         return []
-    text = f"torch wrote its dump after the timeout of this call ({minutes(min(late.values()))})"
+    text = f"torch wrote its dump after the timeout of this call ({timeout(min(late.values()))})"
     return [Evidence(min(late), PROBE, text + also(late))]
 
 
