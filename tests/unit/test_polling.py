@@ -23,13 +23,14 @@ from hangdoc.observe.look.deep_reader import Readings
 from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
-from hangdoc.observe.stacks.python_stacks import has_run
+from hangdoc.observe.stacks.python_stacks import has_run, waits_for_a_child
 from hangdoc.observe.torch import loops
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import (
     Clocks,
     Counter,
     FlightRecorder,
+    Frame,
     Interpreter,
     KernelThread,
     Local,
@@ -440,3 +441,26 @@ def test_a_glance_tells_whether_ranks_that_rested_still_rest(
     glance = Glance(CountedRecorders(made=0))  # type: ignore[arg-type]
     glance.begin(observation, 2.0, resting)
     assert glance.confirms(observation) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "expected"),
+    [
+        ("MainThread", frame("_try_get_data", 1131, "/torch/utils/data/dataloader.py", library=True), True),
+        ("loads", frame("load", 7, "/w/train.py"), True),
+        ("QueueFeederThread", frame("wait", 327, "/threading.py", library=True), False),
+        (
+            "Thread-3 (_pin_memory_loop)",
+            frame("_try_get_data", 1131, "/torch/utils/data/dataloader.py", library=True),
+            False,
+        ),
+    ],
+)
+def test_a_thread_that_runs_the_users_code_may_wait_for_a_child(name: str, place: Frame, expected: bool) -> None:
+    """Each rank with data workers has a thread of the library that waits for them. So top read the workers of a frozen run
+    whenever their timeouts woke them, paused them for it, and polled every ten seconds instead of each."""
+    waits = frame("_feed", 231, "/lib/python3.11/multiprocessing/queues.py", library=True)
+    thread = PythonThread(tid=7, name=name, active=False, owns_gil=False, frames=(place, waits))
+    observation: Any = SimpleNamespace(proc=ProcFS(Path("/nowhere")))
+    rank: Any = SimpleNamespace(pid=1)
+    assert waits_for_a_child(observation, rank, Stack(at_seconds=0.0, threads=(thread,))) is expected

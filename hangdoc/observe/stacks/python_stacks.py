@@ -246,12 +246,16 @@ def find_relevant_threads(pid: int, stack: Stack | Unavailable, now: Threads) ->
 
 
 def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
-    """Whether a thread of a rank may wait for a helper process: by the files of its code, or by the system call of
-    its main thread."""
+    """Whether a thread of a rank that runs the user's code may wait for a helper process: by the files of its frames, or by the
+    system call of the main thread. Other threads of the library (a queue's feeder, one that pins memory) always wait for one."""
     if not isinstance(stack, Stack):
         return False
     by_name = any(
-        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in _WAITS_FOR_A_CHILD
+        name in frame.file
+        for thread in stack.threads
+        if thread.name == "MainThread" or any(not frame.library for frame in thread.frames)
+        for frame in thread.frames[:8]
+        for name in _WAITS_FOR_A_CHILD
     )
     return by_name or _waits_for_other(observation.proc, rank.pid)
 
