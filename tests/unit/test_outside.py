@@ -16,7 +16,19 @@ import pytest
 from hangdoc.observe.kernel import file_holders, process_table, shared_memory, system_calls
 from hangdoc.observe.outside import awaited_processes, lock_files, peers, processes_at_work, ray_tasks, receivers
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, Loop, PythonThread, Stack
+from hangdoc.snapshot import (
+    AwaitedFile,
+    Clocks,
+    FlightRecorder,
+    Frame,
+    Holder,
+    KernelThread,
+    Loop,
+    PythonThread,
+    Recorded,
+    RecordedGroup,
+    Stack,
+)
 from tests.unit.builders import frame, local, stack
 from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
 
@@ -412,6 +424,19 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
     with daemon as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
         found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
     assert [one.pid for one in found if one.works] == ([farm.pid] if same else [])
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("pending", [True, False])
+def test_who_waits_in_a_backward_with_a_recorded_call_waits_for_nobody_outside(pending: bool, tmp_path: Path) -> None:
+    """The host was searched for it at each poll, which was half of what a poll of a frozen run cost."""
+    call = Recorded(seq=2, op="all_reduce", age_seconds=9.0)
+    group = RecordedGroup(name="0", issued=2, pending=(call,) if pending else ())
+    record = FlightRecorder(source="memory", age_seconds=0.0, groups=(group,))
+    waits = stack(frame("_engine_run_backward", 979, "/lib/torch/autograd/graph.py", library=True))
+    with child("while True: pass", cwd=tmp_path) as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+        found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), waits, frozenset(), None, record)
+    assert [one.pid for one in found if one.works] == ([] if pending else [farm.pid])
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -374,7 +374,7 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         module = process.interpreter.globals if isinstance(process.interpreter, Interpreter) else ()
         polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks, module)
         fields["polled_lock"] = awaited_processes.with_lock(proc, pid, polled, of_runs)
-        others = awaited_processes.beside(proc, pid, clocks, stack, of_runs, polled)
+        others = awaited_processes.beside(proc, pid, clocks, stack, of_runs, polled, process.recorder)
         fields["others_at_work"] = tuple(other for other in others if other.works)
         fields["others_asleep"] = tuple(other for other in others if other.sleeps)
         fields["others_stopped"] = tuple(other for other in others if other.state == "T" and not other.works)

@@ -5,9 +5,21 @@ import msgspec
 
 from hangdoc.observe.kernel import file_holders, shared_memory
 from hangdoc.observe.outside import peers, processes_at_work, ray_tasks
+from hangdoc.observe.torch.recorded_progress import has_pending
 from hangdoc.procfs import ProcFS
 from hangdoc.program import around, tests_files
-from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, RayTask, Stack
+from hangdoc.snapshot import (
+    AwaitedFile,
+    Clocks,
+    FlightRecorder,
+    Frame,
+    Holder,
+    KernelThread,
+    PythonThread,
+    RayTask,
+    Stack,
+    Unavailable,
+)
 from hangdoc.torch_facts import call_names, file_names
 from hangdoc.torch_facts.frameworks import TASK_LOOPS
 
@@ -70,16 +82,24 @@ def with_lock(proc: ProcFS, pid: int, file: AwaitedFile | None, observed: frozen
 
 
 def beside(
-    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int], polled: AwaitedFile | None = None
+    proc: ProcFS,
+    pid: int,
+    clocks: Clocks,
+    stack: Stack,
+    observed: frozenset[int],
+    polled: AwaitedFile | None = None,
+    recorder: FlightRecorder | Unavailable | None = None,
 ) -> tuple[Holder, ...]:
-    """The processes that may end the wait of rank `pid`, if it is idle and its main thread does not show for which process it
-    waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
-    make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank sleeps, and else those
-    that are connected with it and stopped. Another run that is younger than a path which is in the way did not make it, and does
-    not remove it."""
+    """The processes that may end the wait of rank `pid`, if it is idle and neither its main thread nor torch's record shows for
+    which process it waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and
+    another process may make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank
+    sleeps, and else those that are connected with it and stopped. Another run that is younger than a path which is in the way
+    did not make it, and does not remove it."""
     main = _find_main_thread(stack, pid)
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
+        return ()
+    if _is_in_backward(main) and has_pending(recorder):
         return ()
     idle = sum(thread.cpu_ns for thread in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
     if not idle or any(file.kind == "file" or file.holders for file in kernel.files):
@@ -122,6 +142,11 @@ def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[in
     if main is None or not any(_in_rendezvous(frame) for frame in main.frames):
         return ()
     return processes_at_work.starting(proc, pid, observed)
+
+
+def _is_in_backward(thread: PythonThread) -> bool:
+    """Whether a thread waits in autograd's engine, whose hooks make the calls of DDP."""
+    return any(file_names.BACKWARD.is_at(frame.file, frame.function) for frame in thread.frames[:1])
 
 
 def _find_main_thread(stack: Stack, pid: int) -> PythonThread | None:

@@ -24,6 +24,11 @@ def has_counted(fields: Mapping[str, Any]) -> bool:
     return not any(age is None or age > _HANGS_SECONDS for age in pending)
 
 
+def has_pending(record: object) -> bool:
+    """Whether a rank has made a call that is not finished."""
+    return isinstance(record, FlightRecorder) and any(group.pending for group in record.groups)
+
+
 def rests_on_card(fields: Mapping[str, Any], seconds: float) -> bool:
     """Whether a card has not finished a call of a rank that was made before the window, and in the window, which takes
     `seconds`, none was made and none was finished. Its thread then spins, runs ahead or is elsewhere."""
