@@ -54,6 +54,8 @@ class _Section:
     table: html_ranks.Table
     bars: tuple[_Bar, ...]
     bars_left_out: int
+    batch_notes: tuple[str, ...]
+    """What is counted, and who is not."""
     stacks: html_stacks.Stacks | None
     timeline: html_timeline.Strip | None
     began: str
@@ -159,6 +161,7 @@ def _make_section(job: Job, name: str, detail: Detail | None, timeline: Timeline
             for batches in counted[:_BARS_SHOWN]
         ),
         bars_left_out=sum(len(batches.ranks) for batches in counted[_BARS_SHOWN:]),
+        batch_notes=tuple(filter(None, (words.loops_of_batches(job), words.name_uncounted(job)))),
         stacks=html_stacks.stacks(detail.stacks, culprits) if detail is not None else None,
         timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
         if timeline is not None and timeline.rows

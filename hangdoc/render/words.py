@@ -298,17 +298,27 @@ def loops_of_batches(job: Job) -> str:
     for rank in job.ranks:
         if rank.batches_done is not None and (loop := rank.batches_loop) is not None:
             loops.setdefault((loop.file, loop.line), (loop, []))[1].append(rank.rank)
-    silent = any(rank.batches_done is None and rank.label != "dead" for rank in job.ranks)
+    others = any(
+        rank.label != "dead" and (rank.batches_done is None or rank.batches_loop is None) for rank in job.ranks
+    )
     over_data = not any(" in range(" in (loop.source or "") for loop, _ in loops.values())
-    if not loops or (len(loops) == 1 and over_data and not silent):
+    if not loops or (len(loops) == 1 and over_data and not others):
         return ""
     parts = []
     for loop, which in loops.values():
         header = f" `{clean(loop.source.removesuffix(':'))}`" if loop.source else ""
-        who = f"{ranks(which)}: " if silent or len(loops) > 1 else ""
+        who = f"{ranks(which)}: " if others or len(loops) > 1 else ""
         parts.append(f"{who}rounds of{header or ' the loop'} at {clean(f'{loop.file}:{loop.line}')}")
     more = len(parts) - _LOOPS_SHOWN
     return "; ".join([*parts[:_LOOPS_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+
+
+def name_uncounted(job: Job) -> str:
+    """`rank 2: no loop over batches is seen`, where other ranks have a count; empty otherwise."""
+    uncounted = [rank.rank for rank in job.ranks if rank.batches_done is None and rank.label != "dead"]
+    if not uncounted or len(uncounted) == sum(rank.label != "dead" for rank in job.ranks):
+        return ""
+    return f"{ranks(uncounted)}: no loop over batches is seen"
 
 
 def name_end_of_batches(done: int, total: int | None) -> str:

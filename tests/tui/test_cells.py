@@ -285,6 +285,7 @@ def test_an_old_number_of_batches_is_dim_with_its_age_and_is_not_compared() -> N
     shown = ranks._show_batches([old], most, lambda _: 0.0, of_pass=False)
     assert (shown.plain, shown.style) == ("33 5s ago", "dim")
     assert show_batches([first, old], most) == "54/100"
+    assert show_batches([first, view(2, batches_done=None)], most) == "-…54/100"  # one of the row shows none
     # A newer one is not behind an old one that is larger.
     assert behind.find_first([view(0, batches_done=90, batches_seconds_ago=5.0), first]) == first
     assert [each.text for each in amounts(job(first, old))] == ["54 of 100", "33, 5.0 s ago"]
@@ -317,6 +318,16 @@ def test_batches_are_counted_through_all_epochs() -> None:
     assert list(track.batches) == [(0.0, 30), (0.5, 30), (2.0, 31), (3.0, 35)]
 
 
+def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:
+    """A rank at 67 of 100 was plotted at 100, because its accumulation loop was at 0 of 2 then; and the batches of a validation
+    gave one of two ranks in lock step a rate of 9.1 beside 8.3."""
+    track = Track()
+    for second, (done, total) in enumerate([(57, 100), (67, 100), (0, 2), (2, 8), (68, 100), (78, 100), (3, 8)]):
+        track.count(float(second), view(0, batches_done=done, batches_total=total))
+    assert list(track.batches) == [(0.0, 57), (1.0, 67), (4.0, 68), (5.0, 78)]
+    assert track.batches_per_second() == 21 / 5
+
+
 def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() -> None:
     """An epoch has 6 batches of 3 calls each. A rank makes 5 batches a second, and each poll may find a new epoch."""
 
@@ -334,7 +345,7 @@ def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() ->
     track = Track()
     read(track, 0)
     read(track, 1)  # in the same epoch
-    assert track.batches_per_second() == 5
+    assert track.batches_per_second() is None  # one batch more or less would be a fifth of it
     for second in (2, 3, 7, 8):
         read(track, second)
     assert [number for _, number in track.batches] == [0, 5, 10, 15, 35, 40]

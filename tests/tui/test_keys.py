@@ -373,7 +373,7 @@ async def test_the_stack_with_and_without(tmp_path: Path) -> None:
         assert model is not None
         same = [line.plain for line in stack.lines(replace(model, before=model.run))]
         assert "no difference at the last poll" in same and not any(line.startswith("+") for line in same)
-        assert "stack read in this poll" in text(top) and "no progress since" not in text(top)
+        assert "stack of this poll" in text(top) and "no progress since" not in text(top)
         await press(pilot, "d")
         assert stack.compared_to == "another rank"
         assert "+ only here" in text(top)

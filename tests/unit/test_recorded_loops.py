@@ -80,6 +80,25 @@ def test_batches_that_a_next_asks_for(source: str, line: int, done: int) -> None
     assert job.ranks[0].batches_done == done
 
 
+def test_the_data_is_counted_and_not_the_rounds_of_a_loop_over_numbers() -> None:
+    """`0/2` of an accumulation loop stood beside `83/100` of the ranks that were not in theirs."""
+    accumulation = Loop(line=10, end_line=14, header="for k in range(2)", counters=("k",), every=1, start=0)
+    at = replace(FRAME, source="loss.backward()", loops=(accumulation,))
+    numbers = Loader(
+        kind="range_iterator", done=1, total=2, begins=10, function="train", file="/w/train.py", asked=False
+    )
+    fetched = replace(ITERATOR, function="fit", line=30, begins=0)
+    (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=(numbers, fetched))))).jobs
+    assert (job.ranks[0].batches_done, job.ranks[0].batches_total) == (7, 40)
+
+
+def test_a_rank_without_source_is_taken_to_be_in_the_batch_that_it_received_last() -> None:
+    for source, done in ((None, 7), ("barrier()", 8)):
+        at = replace(FRAME, source=source, loops=())
+        (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=(replace(ITERATOR, begins=0),))))).jobs
+        assert job.ranks[0].batches_done == done
+
+
 def test_a_rank_that_left_the_epochs_shows_its_step() -> None:
     epochs = Loop(line=30, end_line=32, header="for epoch in range(2)", counters=("epoch",), every=1, start=0)
     fits = Frame(function="fit", file="/w/train.py", line=31, loops=(epochs,))

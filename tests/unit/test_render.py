@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.rank import Wait
 from hangdoc.reasoning.text import words as sentence_words
 from hangdoc.render import html_ranks, words
 from hangdoc.render.text import report
-from hangdoc.render.words import loops_of_batches
+from hangdoc.render.words import loops_of_batches, name_uncounted
 from hangdoc.snapshot import FileBytes, Process, Snapshot, Stack, Unavailable
 from hangdoc.torch_facts import call_names, file_names
 from tests.rules import fires
@@ -229,17 +229,24 @@ def test_the_loop_whose_rounds_are_shown_as_batches_is_named_where_it_is_not_one
     """`0/4` of a loop over micro-batches, and the batches of a validation that only rank 0 does."""
     data, micro = "for batch in loader", "for m in range(4)"
 
-    def named(*headers: str | None) -> str:
+    def views_of(*headers: str | None) -> tuple[RankView, ...]:
         loops = [Where(file="t.py", line=len(header or ""), function="f", source=header) for header in headers]
-        views = (
+        return tuple(
             replace(view, batches_done=3, batches_loop=loop) if loop.source else replace(view, batches_done=None)
             for view, loop in zip(diagnose(many(len(headers))).jobs[0].ranks, loops, strict=True)
         )
-        return loops_of_batches(replace(diagnose(many(len(headers))).jobs[0], ranks=tuple(views)))
+
+    def named(*headers: str | None) -> str:
+        return loops_of_batches(replace(diagnose(many(len(headers))).jobs[0], ranks=views_of(*headers)))
 
     assert named(data, data) == ""
     assert named(micro, micro) == "rounds of `for m in range(4)` at t.py:17"
     assert named(data, None) == "rank 0: rounds of `for batch in loader` at t.py:19"
+    unseen = replace(diagnose(many(3)).jobs[0], ranks=views_of(data, None, data))
+    assert name_uncounted(unseen) == "rank 1: no loop over batches is seen"
+    loop = Where(file="t.py", line=17, function="f", source=micro)
+    some = [replace(view, batches_done=3, batches_loop=loop if view.rank == 0 else None) for view in unseen.ranks]
+    assert loops_of_batches(replace(unseen, ranks=tuple(some))) == "rank 0: rounds of `for m in range(4)` at t.py:17"
     assert named(data, micro, data) == (
         "ranks 0, 2: rounds of `for batch in loader` at t.py:19; rank 1: rounds of `for m in range(4)` at t.py:17"
     )

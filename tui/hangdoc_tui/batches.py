@@ -120,9 +120,9 @@ class Batches(Vertical):
         """What is counted, if that is not clear, and what the plot shows; how to get a count if there is none."""
         if not counts:
             return [_NO_COUNT]
-        loops = words.loops_of_batches(model.job)
+        loops, uncounted = words.loops_of_batches(model.job), words.name_uncounted(model.job)
         plotted = f"batches done over time, epochs counted through: {len(lines)} of {len(model.history.tracks)} ranks"
-        return [f" {part}" for part in (loops, plotted if lines else "") if part]
+        return [f" {part}" for part in (loops, uncounted, plotted if lines else "") if part]
 
     def _draw(self, lines: list[int], model: ViewModel) -> None:
         if self._plot is None:

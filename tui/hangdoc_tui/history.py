@@ -2,7 +2,7 @@
 
 import datetime
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Job, RankView
@@ -12,6 +12,10 @@ from hangdoc.timeline import Past, Recorder
 _KEPT_POLLS = 240
 _RATE_SECONDS = 10.0
 """Batches per second are those of this time at least, if the rank was observed for so long."""
+_RATE_BATCHES = 10
+"""And of at least so many, if it has done them."""
+_MOST_SERIES = 8
+"""Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
 
 
@@ -25,14 +29,44 @@ class Event:
     serious: bool = False
 
 
-@dataclass
 class Track:
     """One rank over time. A restarted rank keeps its track."""
 
+    def __init__(self) -> None:
+        self.last: RankView | None = None
+        self._series: dict[int | None, _Series] = {}
+        """By the number of batches of a pass: a validation has a series of its own."""
+
+    @property
+    def batches(self) -> Sequence[tuple[float, int]]:
+        """(seconds since the first poll, batches done): the first and the last reading of each period with the same number, of
+        the loop in which the rank has done the most. They are counted through all epochs since that of the first poll, so the
+        number never falls."""
+        longest = self._find_longest()
+        return longest.batches if longest is not None else ()
+
+    def count(self, seconds: float, view: RankView) -> None:
+        """Add what one poll says of the rank's batches."""
+        if view.batches_done is None:
+            return
+        if view.batches_total not in self._series and len(self._series) == _MOST_SERIES:
+            del self._series[min(self._series, key=lambda total: self._series[total].batches[-1])]
+        self._series.setdefault(view.batches_total, _Series()).add(seconds - (view.batches_seconds_ago or 0.0), view)
+
+    def batches_per_second(self) -> float | None:
+        """Over the last seconds; None until that is known to about a tenth."""
+        longest = self._find_longest()
+        return longest.find_rate() if longest is not None else None
+
+    def _find_longest(self) -> "_Series | None":
+        return max(self._series.values(), key=lambda series: series.batches[-1][1], default=None)
+
+
+@dataclass
+class _Series:
+    """The batches of one loop of a rank."""
+
     batches: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
-    """(seconds since the first poll, batches done): the first and the last reading of each period with the same number. The
-    batches are counted through all epochs since that of the first poll, so the number never falls."""
-    last: RankView | None = None
     _counted: RankView | None = None
     """The view of the newest reading."""
     _passed: int = 0
@@ -42,11 +76,8 @@ class Track:
     _learned: tuple[int, int] = (0, 0)
     """(calls, batches) between readings in the same epoch."""
 
-    def count(self, seconds: float, view: RankView) -> None:
-        """Add what one poll says of the rank's batches."""
-        if view.batches_done is None:
-            return
-        read_at = seconds - (view.batches_seconds_ago or 0.0)
+    def add(self, read_at: float, view: RankView) -> None:
+        """Add a reading."""
         if self.batches and read_at <= self.batches[-1][0]:
             return  # it was not read again
         if self._counted is not None:
@@ -56,19 +87,22 @@ class Track:
                 passed = _find_least_passed(self._counted, view)
             self._passed += passed
         self._counted = view
-        done = max(self._passed + view.batches_done, self.batches[-1][1] if self.batches else 0)
+        done = max(self._passed + (view.batches_done or 0), self.batches[-1][1] if self.batches else 0)
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
         self.batches.append((read_at, done))
 
-    def batches_per_second(self) -> float | None:
-        """Over the last seconds; None as long as there are not two readings between which all epochs were counted."""
+    def find_rate(self) -> float | None:
+        """Batches per second, between two readings between which all epochs were counted. None before so many batches, or so
+        many seconds, that one batch more or less matters little."""
         counted = [(at, number) for at, number in self.batches if at >= self._known_from]
         if len(counted) < 2:
             return None
         last, done = counted[-1]
-        earlier = ((at, number) for at, number in reversed(counted) if last - at >= _RATE_SECONDS)
+        earlier = ((at, n) for at, n in reversed(counted) if last - at >= _RATE_SECONDS and done - n >= _RATE_BATCHES)
         first, before = next(earlier, counted[0])
+        if last - first < _RATE_SECONDS and done - before < _RATE_BATCHES:
+            return None
         return (done - before) / (last - first)
 
     def _find_passed(self, before: RankView, view: RankView) -> int | None:

@@ -346,6 +346,7 @@ def _show_batches(views: Sequence[RankView], first: RankView | None, rate: behin
     least, total = min(done), shown[0].batches_total
     text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
     text = f"{text}/{total}" if total is not None else text
+    text = f"-…{text}" if len(counted) < len(views) else text
     text += words.name_pass(shown[0].batches_pass_number) if of_pass and not words.in_other_passes(shown) else ""
     if not now:
         return Text(f"{text} {max(batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right")

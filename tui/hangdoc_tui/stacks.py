@@ -128,11 +128,9 @@ class StackView(VerticalScroll):
             if view.stack_seconds_ago is not None and rank.thread is not None:
                 since = "; the rank has made no progress since" if stands_still(view) else ""
                 old = view.stack_seconds_ago >= _JUST_READ
-                read = f"{duration(view.stack_seconds_ago)} ago{since}" if old else "in this poll"
-                yield Text(
-                    f"stack read {read}",
-                    "bold yellow" if stack_age(view) is not None else "dim",
-                )
+                # A rank that has not run since has the same stack, and was not read again.
+                text = f"stack read {duration(view.stack_seconds_ago)} ago{since}" if old else "stack of this poll"
+                yield Text(text, "bold yellow" if stack_age(view) is not None else "dim")
         native = rank.process.native if rank.process is not None else None
         if self.native and isinstance(native, Unavailable):
             yield Text(f"no native frames: {native.reason}", style="dim")

@@ -306,7 +306,10 @@ def _count_batches(rank: Rank) -> BatchCount:
             total = count.total if count.total is not None or iterator is None else iterator.total
             pass_id = iterator.pass_id if iterator is not None else None
             return BatchCount(count.done, total, "loader", pass_id, pass_number=count.pass_number)
-        if (view := rank.loop) is not None and view.of_batches and view.by_iterator:
+        view = rank.loop
+        if view is not None and iterator is not None and view.by_iterator and not is_over_data(view.loop):
+            view = None  # the data itself is counted: `for step in range(n): batch = next(batches)`
+        if view is not None and view.of_batches and view.by_iterator:
             number = _number_pass(rank, view.loop) if _is_stack_as_new(rank.process) else None
             return BatchCount(view.done, view.total, "loader", view.pass_id, _find_place(rank, view.loop), number)
         in_loop = view is None or view.inside  # else a running iterator is that of another loop
@@ -318,7 +321,7 @@ def _count_batches(rank: Rank) -> BatchCount:
             )
             completed = max(0, iterator.done - _is_in_batch(rank, iterator))
             return BatchCount(completed, iterator.total, "loader", iterator.pass_id, place)
-        if rank.loop is not None and not rank.loop.of_batches:
+        if view is not None and not view.of_batches:
             return BatchCount()
     done, total = count_rounds(rank)
     if done is None and total is None:
@@ -367,7 +370,7 @@ def _is_in_batch(rank: Rank, iterator: Loader) -> bool:
     place = (iterator.file, iterator.function)
     for thread in observed.python_threads(rank.process) if rank.process is not None else ():
         for at, frame in enumerate(thread.frames):
-            if (frame.file, frame.function.rpartition(".")[2]) == place:
+            if (frame.file, frame.function.rpartition(".")[2]) == place and frame.source is not None:
                 asks = any(_ASKS.search(each.source or "") for each in thread.frames[: at + 1])
                 return bool(around(frame)) and not asks
     return True
