@@ -13,7 +13,7 @@ _KEPT_POLLS = 240
 _RATE_SECONDS = 10.0
 """Batches per second are those of this time at least, if the rank was observed for so long."""
 _RATE_BATCHES = 10
-"""And of at least so many, if it has done them."""
+"""Until then, they are known after so many."""
 _MOST_SERIES = 8
 """Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
@@ -36,6 +36,8 @@ class Track:
         self.last: RankView | None = None
         self._series: dict[int | None, _Series] = {}
         """By the number of batches of a pass: a validation has a series of its own."""
+        self._newest: tuple[int | None, float] = None, 0.0
+        """Which of them has the newest reading, and when it was read."""
 
     @property
     def batches(self) -> Sequence[tuple[float, int]]:
@@ -49,14 +51,20 @@ class Track:
         """Add what one poll says of the rank's batches."""
         if view.batches_done is None:
             return
-        if view.batches_total not in self._series and len(self._series) == _MOST_SERIES:
+        total, read_at = view.batches_total, seconds - (view.batches_seconds_ago or 0.0)
+        if total is None:
+            total = self._newest[0]
+        elif total not in self._series and None in self._series:  # its number was not known until now
+            self._series[total] = self._series.pop(None)
+        elif total not in self._series and len(self._series) == _MOST_SERIES:
             del self._series[min(self._series, key=lambda total: self._series[total].batches[-1])]
-        self._series.setdefault(view.batches_total, _Series()).add(seconds - (view.batches_seconds_ago or 0.0), view)
+        self._newest = total, max(read_at, self._newest[1])
+        self._series.setdefault(total, _Series()).add(read_at, view)
 
     def batches_per_second(self) -> float | None:
         """Over the last seconds; None until that is known to about a tenth."""
         longest = self._find_longest()
-        return longest.find_rate() if longest is not None else None
+        return longest.find_rate(self._newest[1]) if longest is not None else None
 
     def _find_longest(self) -> "_Series | None":
         return max(self._series.values(), key=lambda series: series.batches[-1][1], default=None)
@@ -92,14 +100,14 @@ class _Series:
             self.batches.pop()
         self.batches.append((read_at, done))
 
-    def find_rate(self) -> float | None:
-        """Batches per second, between two readings between which all epochs were counted. None before so many batches, or so
-        many seconds, that one batch more or less matters little."""
+    def find_rate(self, now: float) -> float | None:
+        """Batches per second until `now`, the time of a reading of the rank, since a reading after which all epochs were counted.
+        None before so many batches, or so many seconds, that one batch more or less matters little."""
         counted = [(at, number) for at, number in self.batches if at >= self._known_from]
         if len(counted) < 2:
             return None
-        last, done = counted[-1]
-        earlier = ((at, n) for at, n in reversed(counted) if last - at >= _RATE_SECONDS and done - n >= _RATE_BATCHES)
+        last, done = now, counted[-1][1]
+        earlier = ((at, number) for at, number in reversed(counted) if last - at >= _RATE_SECONDS)
         first, before = next(earlier, counted[0])
         if last - first < _RATE_SECONDS and done - before < _RATE_BATCHES:
             return None
