@@ -128,6 +128,9 @@ class Frame(Value, frozen=True, kw_only=True):
     conditions: tuple[str, ...] = ()
     """Conditions that are true at the line, outermost first: tests of the `if`s around it (negated in an else branch or after a
     guard that returns), and the `except` around it."""
+    reassigned: tuple[str, ...] = ()
+    """For each of `conditions`, those of its names that the function may have assigned between the test and the line, as source:
+    `self.best, val`. Their values are not those of the test. Empty if there are none at all."""
     repeated: int = 0
     """How many of `conditions`, the last ones, are inside the innermost loop around the line: each iteration tests them again."""
     contexts: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ FIELDS: dict[type, dict[str, Kind]] = {
     Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
     Frame: {
         "function": "function", "file": "path", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
-        "caught": "code",
+        "caught": "code", "reassigned": "code",
     },
     PythonThread: {"name": "thread"},
     Holder: {"name": "program", "state": "name"},

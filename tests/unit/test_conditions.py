@@ -66,6 +66,26 @@ def test_values_that_differ_go_before_a_name_that_is_like_a_rank() -> None:
     assert condition is not None and condition.test == "loss > 10"
 
 
+def test_a_value_that_was_assigned_after_the_test_is_not_shown_as_the_tested_one() -> None:
+    """`if val < self.best: self.best = val; barrier()`."""
+    now = (local("val", 2), local("self.best", 2))
+    here = frame("fit", 9, locals=now, conditions=("val < self.best",), reassigned=("self.best",))
+    there = frame("fit", 4, locals=(local("val", 4), local("self.best", 3)))
+    _, (run,) = examine(snapshot(rank(0, *c10d("barrier"), here), rank(1, *c10d("all_reduce"), there)))
+    condition = find_condition(run.ranks[0], run.ranks[1])
+    assert condition is not None and (condition.differing, condition.decided_by_these) == (("val",), False)
+    assert condition.text.endswith(": `val` is 2 on rank 0, 4 on rank 1; `self.best` was assigned after the test")
+
+
+def test_an_equal_value_that_was_assigned_after_the_test_is_no_excuse() -> None:
+    """`if not self.ready: self.ready = True; barrier()`: now it is True on both."""
+    values = (local("self.ready", True),)
+    here = frame("fit", 9, locals=values, conditions=("not self.ready",), reassigned=("self.ready",))
+    there = frame("fit", 12, locals=values)
+    _, (run,) = examine(snapshot(rank(0, *c10d("barrier"), here), rank(1, *c10d("all_reduce"), there)))
+    assert find_own_condition(run.ranks[0], [run.ranks[1]]) == "not self.ready"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -463,6 +463,43 @@ def test_guards_and_handlers_are_conditions(tmp_path: Path, line: int, expected:
     assert annotated(tmp_path, line, text=GUARDED, function="step").conditions == expected
 
 
+REASSIGNED = """
+def fit(self, val, rank, stop):
+    if stop:
+        return
+    if val < self.best and rank == 0:
+        seen = [rank for rank in range(4)]
+        if seen:
+            self.best = val
+        else:
+            rank = 3
+            barrier()
+        barrier()
+        for each in range(2):
+            barrier()
+            with open(each) as val:
+                pass
+    else:
+        val = 2
+        barrier()
+        stop = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (11, ("", "rank", "")),  # in the other arm, `self.best` keeps its value
+        (12, ("", "self.best, rank")),
+        (14, ("", "val, self.best, rank")),  # of an earlier round
+        (18, ()),
+        (19, ("", "val")),
+    ],
+)
+def test_names_that_are_assigned_after_the_test_are_told(tmp_path: Path, line: int, expected: tuple[str, ...]) -> None:
+    assert annotated(tmp_path, line, text=REASSIGNED, function="fit").reassigned == expected
+
+
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:
     assert annotated(tmp_path, 8, newer=True).source is None
 

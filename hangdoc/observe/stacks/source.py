@@ -120,6 +120,7 @@ class Sources:
             else None,
             loops=enclosing.loops,
             conditions=enclosing.conditions,
+            reassigned=enclosing.reassigned,
             repeated=enclosing.repeated,
             contexts=enclosing.contexts,
             transfers=enclosing.transfers,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.parse import negated
+from hangdoc.parse import names_in, negated
 from hangdoc.snapshot import Exit, Loop, Transfer
 from hangdoc.torch_facts import call_names
 
@@ -34,6 +34,7 @@ class Structure(NamedTuple):
 
     loops: tuple[Loop, ...] = ()
     conditions: tuple[str, ...] = ()
+    reassigned: tuple[str, ...] = ()
     repeated: int = 0
     contexts: tuple[str, ...] = ()
     transfers: tuple[Transfer, ...] = ()
@@ -54,14 +55,16 @@ def structure(scope: ast.AST, line: int, *, library: bool = False, around: Seque
         loops = tuple(replace(loop, bound_of_module=_is_name(loop.bound) and loop.bound not in own) for loop in loops)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
     conditions = _find_conditions(scope, line)
-    repeated = 0 if innermost is None else sum(at > innermost for at, _ in conditions)
+    repeated = 0 if innermost is None else sum(each.line > innermost for each in conditions)
+    reassigned = _find_reassigned(conditions, line)
     begun = (
         n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and n.lineno <= line < n.body[0].lineno
     )
     block_end = next((node.end_lineno for node in begun), None)
     return Structure(
         loops,
-        tuple(text[:200] for _, text in conditions),
+        tuple(each.text[:200] for each in conditions),
+        reassigned if any(reassigned) else (),
         repeated,
         _find_contexts(scope, line),
         () if library else _find_transfers(scope, line),
@@ -104,27 +107,100 @@ def _distance(node: ast.stmt, line: int) -> int:
     return max(node.lineno - line, line - (node.end_lineno or node.lineno), 0)
 
 
-def _find_conditions(scope: ast.AST, line: int) -> list[tuple[int, str]]:
-    """The conditions that are true at a line, each with its own line, outermost first: the tests of the `if`s around it, the
-    negated tests of earlier `if`s that leave its block (`if rank != 0: return`), and the `except` around it."""
-    tests: list[tuple[ast.If | ast.ExceptHandler, bool]] = []
-    """Each with whether it is negated."""
+class _Condition(NamedTuple):
+    """A condition that is true at a line."""
+
+    line: int
+    """Where it is tested."""
+    text: str
+    block: Sequence[ast.stmt]
+    """The statements that run after the test, with those around the line."""
+
+
+def _find_conditions(scope: ast.AST, line: int) -> list[_Condition]:
+    """The conditions that are true at a line, outermost first: the tests of the `if`s around it, the negated tests of earlier
+    `if`s that leave its block (`if rank != 0: return`), and the `except` around it."""
+    tests: list[tuple[ast.If | ast.ExceptHandler, bool, Sequence[ast.stmt]]] = []
+    """Each with whether it is negated, and its `_Condition.block`."""
     for node in _own_nodes(scope):
         if isinstance(node, ast.If):
-            tests += [(node, False)] * _contains(node.body, line) + [(node, True)] * _contains(node.orelse, line)
+            arms = ((node.body, False), (node.orelse, True))
+            tests += [(node, negate, arm) for arm, negate in arms if _contains(arm, line)]
         elif isinstance(node, ast.ExceptHandler) and _contains(node.body, line):
-            tests.append((node, False))
+            tests.append((node, False, node.body))
     for node in (scope, *_own_nodes(scope)):
         for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
             if isinstance(block, list) and _contains(block, line):
                 tests += [
-                    (guard, True)
-                    for guard in block
+                    (guard, True, block[at:])
+                    for at, guard in enumerate(block, 1)
                     if isinstance(guard, ast.If) and not guard.orelse and (guard.end_lineno or 0) < line
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
     tests.sort(key=lambda test: test[0].lineno)
-    return sorted((node.lineno, _condition(node, negate=negate)) for node, negate in tests[-_MAX_CONDITIONS:])
+    found = [
+        _Condition(node.lineno, _condition(node, negate=no), block) for node, no, block in tests[-_MAX_CONDITIONS:]
+    ]
+    return sorted(found, key=lambda each: each[:2])
+
+
+def _find_reassigned(conditions: Iterable[_Condition], line: int) -> tuple[str, ...]:
+    """As `Frame.reassigned`."""
+    assigned: dict[ast.AST, frozenset[str]] = {}
+    found = []
+    for condition in conditions:
+        changed: set[str] = set()
+        for node in _find_passed(condition.block, line):
+            if node not in assigned:
+                assigned[node] = frozenset(_find_assigned(node))
+            changed |= assigned[node]
+        names = dict.fromkeys(names_in(condition.text))
+        found.append(", ".join(name for name in names if any(part in changed for part in _list_owners(name)))[:200])
+    return tuple(found)
+
+
+def _find_passed(block: Sequence[ast.stmt], line: int) -> Iterator[ast.AST]:
+    """The statements that may have run since the beginning of a block that is at a line: not the other arm of an `if` around the
+    line, but all of a loop around it."""
+    for node in block:
+        if node.lineno > line:
+            return
+        if (node.end_lineno or 0) < line or isinstance(node, _LOOPS):
+            yield node
+            yield from statements(node, inner=False)
+            continue
+        arms: list[list[ast.stmt]] = []
+        match node:
+            case ast.If():
+                arms = [node.body, node.orelse]
+            case ast.Match():
+                arms = [case.body for case in node.cases]
+            case ast.With() | ast.AsyncWith():
+                yield node
+                arms = [node.body]
+            case ast.Try():
+                handlers = [part for handler in node.handlers for part in handler.body]
+                arms = [[*node.body, *handlers, *node.orelse, *node.finalbody]]
+        for arm in arms:
+            if _contains(arm, line):
+                yield from _find_passed(arm, line)
+
+
+def _find_assigned(node: ast.AST) -> Iterator[str]:
+    """The variables and attributes that a statement assigns or deletes, without the statements in it."""
+    parts = list(_expressions(node))
+    inside = (inner for part in parts if isinstance(part, ast.comprehension) for inner in ast.walk(part.target))
+    of_comprehensions = {id(part) for part in inside}
+    for part in parts:
+        stores = isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load)
+        if stores and id(part) not in of_comprehensions:
+            yield ast.unparse(part)
+
+
+def _list_owners(name: str) -> list[str]:
+    """`self.best.mean` with what it is of: `self`, `self.best`."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _condition(node: ast.If | ast.ExceptHandler, *, negate: bool) -> str:
@@ -152,7 +228,7 @@ def _find_transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
     first = sorted(calls, key=lambda call: call[0])[:_MAX_TRANSFERS]
     conditions = {at: _find_conditions(scope, at) for at, _ in first}
     return tuple(
-        Transfer(line=at, call=call, conditions=tuple(text[:200] for when, text in conditions[at] if when > begin))
+        Transfer(line=at, call=call, conditions=tuple(each.text[:200] for each in conditions[at] if each.line > begin))
         for at, call in first
     )
 

@@ -4,7 +4,7 @@ branch, and which sends and receives a rank may have left out."""
 import ast
 import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, rounded, unparsed, was_removed
@@ -75,8 +75,10 @@ def singled_out(rank: Rank, other: Rank) -> bool:
 
 def _singles_out(test: str, frame: Frame, rank: Rank, other: Rank) -> bool:
     """Whether a condition is about the rank, and may not hold on `other`."""
+    later = _list_later(test, rank)
     return any(
-        (_is_about_rank(part) or _compares_rank(part, frame, rank, other)) and not _holds_on_both(part, rank, other)
+        (_is_about_rank(part) or _compares_rank(part, frame, rank, other))
+        and not _holds_on_both(part, rank, other, later)
         for part in _split_into_operands(test)
     )
 
@@ -101,7 +103,7 @@ def _choose_cause(tests: Sequence[str], rank: Rank, others: Sequence[Rank]) -> s
 
 def _has_other_values(test: str, rank: Rank, other: Rank) -> bool:
     """Whether a variable of a condition was read on both ranks, and differs. Counters of loops differ by how far a rank is."""
-    counters, values = counters_in(rank.own), _values_of(test, rank, other)
+    counters, values = counters_in(rank.own), _values_of(test, rank, other, _list_later(test, rank))
     return any(None not in pair and pair[0] != pair[1] for name, pair in values.items() if name not in counters)
 
 
@@ -117,19 +119,20 @@ def names_some_ranks(test: str) -> bool:
 
 def tells_apart(test: str, rank: Rank, other: Rank) -> bool:
     """Whether a condition around the call of `rank` is not around that of `other`, and may not hold there."""
+    later = _list_later(test, rank)
     return test not in list_conditions(other) and not all(
-        _holds_on_both(part, rank, other) for part in _split_into_operands(test)
+        _holds_on_both(part, rank, other, later) for part in _split_into_operands(test)
     )
 
 
-def _holds_on_both(part: str, rank: Rank, other: Rank) -> bool:
+def _holds_on_both(part: str, rank: Rank, other: Rank, later: Container[str]) -> bool:
     """Whether a condition that is true on `rank` is true on `other` too: by its values there, because its variables have the same
-    values, or because it only asks whether the run is distributed."""
+    values, or because it only asks whether the run is distributed. `later` as in `_values_of`."""
     if part.isidentifier() and _read_value(other, part):
         return True
     if (node := parsed_expression(part)) is not None and _find_truth(node, other):
         return True
-    values = _values_of(part, rank, other).values()
+    values = _values_of(part, rank, other, later).values()
     if any(None not in pair and pair[0] != pair[1] for pair in values):
         return False
     return not any(None in pair for pair in values) or _ABOUT_ALL.fullmatch(part) is not None
@@ -175,10 +178,25 @@ def _find_value(node: ast.expr, rank: Rank, depth: int = 0) -> tuple[Any] | None
     return (ast.literal_eval(text),) if text is not None else None
 
 
-def _values_of(test: str, rank: Rank, other: Rank) -> dict[str, tuple[str | None, str | None]]:
-    """What each name of a condition is on the two ranks; None where it could not be read."""
+def _values_of(test: str, rank: Rank, other: Rank, later: Container[str]) -> dict[str, tuple[str | None, str | None]]:
+    """What each name of a condition is on the two ranks; None where it could not be read, and on `rank`, which has tested it, for
+    the names in `later`, which it has assigned since."""
     names = (name for name in names_in(_STRING.sub("", test)) if name not in _WORDS)
-    return {name: (read_text(rank, name), read_text(other, name)) for name in dict.fromkeys(names)}
+    return {
+        name: (None if name in later else read_text(rank, name), read_text(other, name))
+        for name in dict.fromkeys(names)
+    }
+
+
+def _list_later(test: str, rank: Rank) -> frozenset[str]:
+    """The names of a condition around the call of a rank that it may have assigned since the test (`Frame.reassigned`)."""
+    return frozenset(
+        name
+        for frame in rank.program
+        for each, names in zip(frame.conditions, frame.reassigned, strict=False)
+        if each == test
+        for name in names_in(names)
+    )
 
 
 def may_change(test: str) -> bool:
@@ -280,18 +298,20 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
     test = _choose_cause(apart, rank, [other])
     if test is None:
         return None
-    counters, values = counters_in(rank.own), _values_of(test, rank, other)
+    later = _list_later(test, rank)
+    counters, values = counters_in(rank.own), _values_of(test, rank, other, later)
     differ = {
         name: f"`{name}` is {here} on rank {rank.rank}, {there} on rank {other.rank}"
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
     }
     parts = [part for part in _split_into_operands(test) if differ.keys() & set(names_in(_STRING.sub("", part)))]
-    read = (pair for part in parts for pair in _values_of(part, rank, other).values())
+    read = (pair for part in parts for pair in _values_of(part, rank, other, later).values())
     handles, changes = test.startswith("except"), may_change(test)
+    assigned = [f"`{name}` was assigned after the test" for name in values if name in later - counters]
     addition = ""
-    if differ:
-        addition = f": {'; '.join(differ.values())}"
+    if differ or assigned:
+        addition = f": {'; '.join([*differ.values(), *assigned])}"
     elif changes and not handles and any(None in pair for pair in values.values()):
         addition = f", whose value on rank {other.rank} could not be read"
     counts = bool(values) and counters >= values.keys()

@@ -48,11 +48,11 @@ packages, only those on the rank count (`one_rank_only`). A condition that holds
 both sides (`if args.distributed:`) is no reason. A rank that has left the loop of the
 call with as many calls as the others left one out in some iteration. Then their
 condition is no proof. If the evidence names a condition,
-its variables differ, or it reports that they could not be read. Without a
-record (Gloo before torch 2.11), only a condition on the rank (`if rank == 0:`)
-is enough for this finding; otherwise it is HD201. In new_group, the members of the
-group that it makes must call it: if fewer of them are elsewhere than in the call,
-these are missing.
+its variables differ, or it reports that they could not be read, or were assigned
+after the test. Without a record (Gloo before torch 2.11), only a condition on the
+rank (`if rank == 0:`) is enough for this finding; otherwise it is HD201. In
+new_group, the members of the group that it makes must call it: if fewer of them are
+elsewhere than in the call, these are missing.
 
 ## When it can be wrong
 
