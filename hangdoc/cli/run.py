@@ -103,7 +103,7 @@ def command(
 
     Exit code: that of the command; 86 if --on-hang stop ended it, 127 if it was not found, 126 if it could not be executed.
     """
-    targets = targets_of("" if on_hang in _ACTIONS else on_hang, webhook, webhook_format, _ACTIONS)
+    targets = targets_of(None if on_hang in _ACTIONS else on_hang, webhook, webhook_format, _ACTIONS)
     output = Path(os.path.realpath(output))  # the command may change the working directory
     make_directory(output)
     settings = _Settings(

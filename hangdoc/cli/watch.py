@@ -106,7 +106,7 @@ def command(
     from hangdoc.watch.state import Ledger, StateError
 
     give_back_memory()
-    targets = targets_of(on_hang or "", webhook, webhook_format)
+    targets = targets_of(on_hang, webhook, webhook_format)
     make_directory(output)
     look = looker(options, fleet).look
     try:
@@ -123,14 +123,14 @@ def command(
     return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
 
-def targets_of(on_hang: str, webhook: str | None, form: "Format", names: Sequence[str] = ()) -> "Targets":
-    """The targets of messages about a hang. `names`: what --on-hang takes besides a command. Raises CommandError for an invalid
-    command or URL."""
+def targets_of(on_hang: str | None, webhook: str | None, form: "Format", names: Sequence[str] = ()) -> "Targets":
+    """The targets of messages about a hang. `on_hang`: the command, if there is one. `names`: what --on-hang takes besides a
+    command. Raises CommandError for an invalid command or URL."""
     from hangdoc.watch.act import Targets
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise CommandError(f"--webhook {webhook!r} is not a URL. It must begin with http:// or https://.", USAGE)
-    return Targets(command_words(on_hang, "--on-hang", names) if on_hang else (), webhook, form)
+    return Targets(command_words(on_hang, "--on-hang", names) if on_hang is not None else (), webhook, form)
 
 
 def make_directory(folder: Path) -> None:

@@ -319,3 +319,13 @@ def test_a_command_that_does_not_exist_is_refused_before_the_hang() -> None:
     one_sentence(result)
     assert result.returncode == 2
     assert "there is no program 'stopp'. Did you mean stop?" in result.stderr
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+@pytest.mark.parametrize("arguments", [("watch",), ("run", "--", "true")], ids=lambda arguments: arguments[0])
+def test_an_empty_command_is_refused_before_the_hang(arguments: tuple[str, ...], empty: str) -> None:
+    """`--on-hang "$PAGER"` without the variable would page nobody."""
+    name, *more = arguments
+    result = run(name, "--on-hang", empty, *more)
+    one_sentence(result)
+    assert (result.returncode, "--on-hang is empty" in result.stderr) == (2, True)
