@@ -25,8 +25,8 @@ USED_VARIABLES = {
 }
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
 
-TENSORS = frozenset({"Tensor", "Parameter", "Buffer", "torch.Tensor", "torch.nn.parameter.Parameter"})
-"""Names of the types of tensors. Those of C have their module in them."""
+TENSORS = frozenset({"Tensor", "Parameter", "Buffer", "DTensor", "torch.Tensor", "torch.nn.parameter.Parameter"})
+"""Names of the types of tensors. Those of C have their module in them. A DTensor (FSDP2) has the sizes of the whole tensor."""
 DTYPE = "torch.dtype"
 WORKER_INFO = "torch._C._distributed_rpc.WorkerInfo"
 """The type of a worker's name in RPC."""

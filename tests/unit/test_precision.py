@@ -28,6 +28,10 @@ trainer.model, plain.steps = net, 3
 entered, off, never = (torch.autocast("cpu", dtype=torch.float16, enabled=on) for on in (True, False, True))
 with entered, off: pass
 dtype, relu = torch.float16, torch.nn.ReLU()
+unread = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LazyLinear(2))
+large = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(13)))
+tied = torch.nn.Sequential(*(torch.nn.Linear(2, 2, bias=False) for _ in range(2)))
+tied[1].weight = tied[0].weight
 print(flush=True); sys.stdin.read()
 """
 
@@ -36,12 +40,47 @@ def test_models_and_autocasts_are_read_from_memory() -> None:
     with variables_of(PROGRAM) as (memory, main):
         found = {
             name: [(one.name, one.text) for one in precisions(memory, name, main[name])]
-            for name in ("net", "trainer", "plain", "entered", "off", "never", "dtype", "relu")
+            for name in (
+                "net",
+                "trainer",
+                "plain",
+                "entered",
+                "off",
+                "never",
+                "dtype",
+                "relu",
+                "unread",
+                "large",
+                "tied",
+            )
         }
     assert found == {
-        "net": [("net.parameters()", "bfloat16[72]")], "trainer": [("trainer.model.parameters()", "bfloat16[72]")],
+        "net": [("net.parameters()", "bfloat16[72], float32[16]")],
+        "trainer": [("trainer.model.parameters()", "bfloat16[72], float32[16]")], "unread": [],
+        "large": [("large.parameters()", "float32")], "tied": [("tied.parameters()", "float32[4]")],
         "plain": [], "entered": [("entered", "autocast(cpu, float16)")], "off": [], "never": [], "dtype": [], "relu": [],
     }  # fmt: skip
+
+
+SHARDED = """
+import os, sys, torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+net = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Linear(6, 1))
+mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+for part in (net[0], net):
+    fully_shard(part, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+net.unshard()
+print(flush=True); sys.stdin.read()
+"""
+
+
+def test_sharded_and_gathered_parameters_are_all_counted() -> None:
+    """Those of one layer are gathered in bfloat16, those of the other are half shards (FSDP2)."""
+    with variables_of(SHARDED) as (memory, main):
+        found = [(each.name, each.text) for each in precisions(memory, "net", main["net"])]
+    assert found == [("net.parameters()", "float32[42], bfloat16[7]")]
 
 
 def test_the_contexts_of_a_line_are_read_from_its_source(tmp_path: Path) -> None:
@@ -107,6 +146,10 @@ def layer(function: str, text: str) -> Frame:
         ((train(12, locals=(local("ema.parameters()", "bfloat16[72]"), local("model.parameters()", "float32[72]"))),), None),
         ((train(12, locals=(local("norm.parameters()", "float32[9]"), local("model.parameters()", "bfloat16[72]"))),),
          "72 elements of model.parameters() are bfloat16"),
+        # Of a large model, only the first parameters are read.
+        ((train(12, locals=(local("norm.parameters()", "float32[9]"), local("model.parameters()", "bfloat16"))),),
+         "most of the first elements of model.parameters() are bfloat16"),
+        ((train(12, locals=(local("model.parameters()", "float32"), local("ema.parameters()", "bfloat16"))),), None),
     ],
 )  # fmt: skip
 def test_what_counts_as_use(frames: tuple[Frame, ...], evidence: str | None) -> None:

@@ -17,6 +17,8 @@ _TENSOR = regex(r"(\w+)\[([\d, ]*)\]")
 _MAX_MODULES = 64
 _MAX_PARAMETERS = 24
 """Limit per model: a sample of this size takes 2 to 3 ms. The parameters of one layer are always read together."""
+_MAX_ENTRIES = 4096
+"""Parameters or modules directly in one module."""
 _MAX_NAME = 100
 _FLOATS = ("float", "bfloat")
 
@@ -24,8 +26,9 @@ _FLOATS = ("float", "bfloat")
 def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
     """The floating-point types of an object and, up to `depth`, of its attributes.
 
-    A torch.nn.Module gives `name.parameters()` as `bfloat16[65792]`: the dtype of most elements of its first parameters, and
-    the number of these elements. A torch.autocast that is entered and enabled gives `autocast(cpu, bfloat16)`.
+    A torch.nn.Module gives `name.parameters()` as `bfloat16[65792], float32[128]`: how many elements of its parameters have which
+    dtype, most first. Of a large model it is `bfloat16`: the dtype of most of its first parameters. A torch.autocast that is
+    entered and enabled gives `autocast(cpu, bfloat16)`.
     """
     try:
         named = islice(memory.attributes(instance), 256)
@@ -51,24 +54,37 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
 
 
 def _floats(memory: Memory, module: int) -> str | None:
-    """The dtype of most elements of a model, and their number; None for a model without elements."""
+    """The dtypes of a model's parameters with their numbers of elements; only the first dtype if the model has more parameters
+    than are read; None for a model without floating-point parameters, or if any that should be read can't be."""
     elements = Counter[str]()
-    seen, todo, parameters = {module}, [module], 0
-    while todo and len(seen) < _MAX_MODULES and parameters < _MAX_PARAMETERS:
-        with contextlib.suppress(Unreadable, KeyError):  # it has changed during the read, or is no plain object
+    seen, todo, read = {module}, [module], set[int]()
+    try:
+        while todo and len(seen) < _MAX_MODULES and len(read) < _MAX_PARAMETERS:
             attributes = dict(memory.attributes(todo.pop()))
-            for _, parameter in memory.named_items(attributes["_parameters"]):
+            own = [each for each in _list_present(memory, attributes["_parameters"]) if each not in read]
+            for parameter in own:
                 match = _TENSOR.fullmatch(torch_value(memory, parameter) or "")
-                if match is not None and match[1].startswith(_FLOATS):
-                    parameters += 1
-                    elements[match[1]] += math.prod(int(size) for size in match[2].split(", ") if size)
-            below = [child for _, child in memory.named_items(attributes["_modules"]) if child not in seen]
+                if match is None:
+                    return None
+                elements[match[1]] += math.prod(int(size) for size in match[2].split(", ") if size)
+            read.update(own)  # modules may share a parameter
+            below = [each for each in _list_present(memory, attributes["_modules"]) if each not in seen]
             seen.update(below)
             todo += below
-    if not elements:
+    except (Unreadable, KeyError):  # it has changed during the read, or is no plain object
         return None
-    dtype, count = elements.most_common(1)[0]
-    return f"{dtype}[{count}]"
+    by_count = sorted(elements.items(), key=lambda item: (not item[0].startswith(_FLOATS), -item[1]))
+    if not by_count or not by_count[0][0].startswith(_FLOATS):
+        return None
+    return by_count[0][0] if todo else ", ".join(f"{dtype}[{count}]" for dtype, count in by_count)
+
+
+def _list_present(memory: Memory, entries: int) -> list[int]:
+    """The values of a dict that are not None, each once. Raises Unreadable for a dict that is too large."""
+    values = [value for _, value in islice(memory.items(entries), _MAX_ENTRIES + 1)]
+    if len(values) > _MAX_ENTRIES:
+        raise Unreadable("too many entries")
+    return [value for value in dict.fromkeys(values) if memory.kind(value)[0] != "NoneType"]
 
 
 def _autocast(memory: Memory, name: str, attributes: dict[str, int]) -> Iterator[Variable]:

@@ -2,6 +2,8 @@
 tensors of a torch layer. A variable or an option that only names a dtype is no evidence."""
 
 import ast
+import math
+import re
 from collections.abc import Iterator
 
 from hangdoc.parse import parsed_expression, unparsed
@@ -12,7 +14,8 @@ from hangdoc.snapshot import Frame
 from hangdoc.torch_facts import file_names
 
 _HALF = ("bfloat16", "float16")
-_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
+_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)(\[(?P<count>\d{1,18})\](, \w+\[\d+\])*)?")
+"""Without `count`, it has more parameters than were read."""
 _TENSOR = regex(r"(bfloat16|float16)\[[\d, ]*\]")
 _AUTOCAST = regex(r"autocast\(cpu, (bfloat16|float16)\)")
 _DEFAULT = "bfloat16"
@@ -29,9 +32,10 @@ def _list_uses(rank: Rank) -> Iterator[tuple[str, str]]:
     models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
     # The largest model is the trained one, not a layer that stays in float32 or a small copy in 16 bit. Of equal ones (a copy of
     # the whole model) the trained one is unknown, so 32 bit comes first and nothing is reported.
-    for match, local in sorted(models, key=lambda model: (-int(model[0]["count"]), model[0]["dtype"] in _HALF))[:1]:
+    for match, local in sorted(models, key=lambda model: (-_count(model[0]), model[0]["dtype"] in _HALF))[:1]:
         if match["dtype"] in _HALF:
-            yield match["dtype"], f"{int(match['count']):,} elements of {local.name} are {match['dtype']}"
+            most = f"{int(match['count']):,}" if match["count"] is not None else "most of the first"
+            yield match["dtype"], f"{most} elements of {local.name} are {match['dtype']}"
     for local in variables:
         if (match := _AUTOCAST.fullmatch(local.text)) is not None:
             yield match[1], f"`{local.name}` is an active autocast to {match[1]}"
@@ -43,6 +47,10 @@ def _list_uses(rank: Rank) -> Iterator[tuple[str, str]]:
     for frame in rank.thread.frames if rank.thread is not None else ():
         if file_names.LAYERS in frame.file and frame.function.endswith(".forward"):
             yield from _list_half_tensors(frame)
+
+
+def _count(parameters: re.Match[str]) -> float:
+    return math.inf if parameters["count"] is None else int(parameters["count"])
 
 
 def _list_half_tensors(layer: Frame) -> Iterator[tuple[str, str]]:
