@@ -117,10 +117,12 @@ class Frame(Value, frozen=True, kw_only=True):
 
     function: str
     file: str
-    """Full path as the interpreter has it; for a native frame the name of the shared object."""
+    """The path as the interpreter has it, which is relative for some code (`runpy`); for a native frame the name of the shared
+    object."""
     line: int
     source: str | None = None
-    """The source line, stripped; None if the file could not be read or is newer than the process."""
+    """The source line, stripped; None if the file could not be read or is newer than the process. A relative path is that of the
+    process's working directory."""
     context: str | None = None
     """Source lines around the innermost user frame, for rules that read calls (`work = dist.all_reduce(...)`)."""
     locals: tuple[Local, ...] = ()

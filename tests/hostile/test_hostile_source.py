@@ -1,5 +1,7 @@
 """Source that was written to be read: it spoils the source of its own frames, and nobody else's."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -44,7 +46,8 @@ def annotated(sources: Sources, *places: tuple[str, str, int], budget: Budget | 
         for file, function, line in places
     )
     thread = PythonThread(tid=1, name="x", active=False, owns_gil=False, frames=frames)
-    return sources._thread(None, 0.0, thread, budget or Budget()).frames  # type: ignore[arg-type]
+    files = SimpleNamespace(directory="/")
+    return sources._thread(files, 0.0, thread, budget or Budget()).frames  # type: ignore[arg-type]
 
 
 def size_of(frames: tuple[Frame, ...]) -> int:

@@ -500,6 +500,25 @@ def test_names_that_are_assigned_after_the_test_are_told(tmp_path: Path, line: i
     assert annotated(tmp_path, line, text=REASSIGNED, function="fit").reassigned == expected
 
 
+def test_a_relative_name_of_code_is_that_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `runpy.run_path("train.py")` gives it."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "train.py"
+    file.write_text("def train():\n    step()\n")
+    os.utime(file, (0, 0))
+    found = Sources(ProcFS()).annotate(
+        os.getpid(),
+        ProcFS().stat("self").start_ticks,
+        stack(frame("train", 2, "train.py"), frame("run", 2, "<string>")),
+    )
+    assert [(each.file, each.source) for each in found.threads[0].frames] == [
+        ("train.py", "step()"),
+        ("<string>", None),
+    ]
+
+
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:
     assert annotated(tmp_path, 8, newer=True).source is None
 

@@ -172,8 +172,10 @@ class Root:
 class ProcessFiles:
     """The files that one process sees, for its owner."""
 
-    def __init__(self, root: int, view: View) -> None:
+    def __init__(self, root: int, view: View, directory: str) -> None:
         self._root, self.view = root, view
+        self.directory = directory
+        """The working directory of the process."""
 
     def read(self, path: str, most: int, seconds: float = SECONDS) -> Content:
         """As `Root.read`."""
@@ -225,7 +227,8 @@ def files_of(proc: ProcFS, pid: int, start_ticks: int) -> Iterator[ProcessFiles]
             raise Gone(f"{proc.root}/{pid}: the process has ended")
         root = os.open("root", _PLACE | os.O_DIRECTORY, dir_fd=process)
         about = os.fstat(root)
-        yield ProcessFiles(root, View(_HERE.link(f"{task}/ns/mnt"), about.st_dev, about.st_ino, rights_of(_HERE, task)))
+        view = View(_HERE.link(f"{task}/ns/mnt"), about.st_dev, about.st_ino, rights_of(_HERE, task))
+        yield ProcessFiles(root, view, _HERE.link(f"{task}/cwd"))
     finally:
         os.close(process)
         if root >= 0:

@@ -7,6 +7,7 @@ whole, each process has a `Budget`, and whatever the parser or a visitor of the 
 """
 
 import ast
+import posixpath
 import re
 import time
 from functools import lru_cache
@@ -102,9 +103,10 @@ class Sources:
         self, files: ProcessFiles, started: float, frame: Frame, *, context: bool, loops: bool, leaving: bool
     ) -> Frame:
         """`leaving`: it calls the `__exit__` of a context manager."""
-        if frame.native or not frame.file.startswith("/"):
+        if frame.native or frame.file.startswith("<"):
             return frame
-        key, lines = self._files.lines(files, started, frame.file, library=frame.library)
+        path = posixpath.join(files.directory, frame.file)  # `runpy` and `compile` take relative names
+        key, lines = self._files.lines(files, started, path, library=frame.library)
         if not 0 < frame.line <= len(lines):
             return frame
         source = shorten(redact.source(lines[frame.line - 1].strip()[:_MAX_LINE]), _MAX_SHOWN)
