@@ -523,6 +523,22 @@ def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:
     assert annotated(tmp_path, 8, newer=True).source is None
 
 
+def test_source_that_is_missing_is_a_problem(tmp_path: Path) -> None:
+    """Without it, hangdoc cannot know under which condition a call is. Of packages, nobody misses it."""
+    young, gone = tmp_path / "young.py", tmp_path / "gone.py"
+    young.write_text("step()\n")
+    os.utime(young, (time.time() + 3600,) * 2)
+    sources = Sources(ProcFS())
+    frames = (frame("f", 1, f"{tmp_path}/site-packages/gone.py"), frame("g", 1, str(young)), frame("h", 1, str(gone)))
+    sources.annotate(os.getpid(), ProcFS().stat("self").start_ticks, stack(*frames))
+    assert sources.problems() == [
+        f"the source of {young}, with its conditions and loops: it is newer than its process",
+        f"the source of {gone}, with its conditions and loops: it could not be read",
+    ]
+    sources.renew()
+    assert sources.problems() == []
+
+
 def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     over = threading.Event()

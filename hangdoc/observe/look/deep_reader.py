@@ -245,8 +245,8 @@ class DeepReader:
             before = now
 
     def problems(self) -> list[str]:
-        """Interpreters that are not supported, one sentence each."""
-        return self._interpreters.problems()
+        """Interpreters that are not supported, and source that is missing, one sentence each."""
+        return [*self._interpreters.problems(), *(self._sources.problems() if self._sources is not None else ())]
 
 
 def _find_start(observation: Observation, pid: int) -> int | None:

@@ -172,6 +172,7 @@ class Stacks:
                 first, second = second, first  # one reading is useful, but must not count as two
             before[pid], after[pid] = first, second
         after |= annotate_each(observation, sources, after)
+        observation.problems += sources.problems()
         for pid in before:
             yield pid, "stack_before", before[pid]
             yield pid, "stack", after[pid]

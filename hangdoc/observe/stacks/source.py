@@ -37,6 +37,7 @@ _MAX_CACHED_TOKENS = 5_000
 """Of a text whose tree is kept between polls."""
 _MAX_CHARACTERS = 600_000
 _MAX_FUNCTION_LINES = 5_000
+_MAX_PROBLEMS = 8
 _TOKEN = regex(r"\w+|[^\w\s]")
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What ast.parse, ast.unparse and visitors raise: MemoryError if the parser's stack is full, ValueError for an int of more than
@@ -57,6 +58,8 @@ class Sources:
         self._tokens = 0
         """Of the texts of all `_trees`."""
         self._structure: dict[tuple[Key, str, int], Structure] = {}
+        self._problems: dict[str, None] = {}
+        """As `problems`, in order."""
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
             0.0,
@@ -66,7 +69,12 @@ class Sources:
         """Processes have started, and their source files may have changed since: see SourceFiles.renew."""
         self._files.renew()
         self._structure = {}
+        self._problems = {}
         self._forget_trees()
+
+    def problems(self) -> list[str]:
+        """The first files of programs whose source is missing, one sentence each. Without it, loops are unknown."""
+        return list(self._problems)
 
     def annotate(self, pid: int, start_ticks: int, stack: Stack, budget: Budget | None = None) -> Stack:
         """The stack with source lines in all Python frames, loops in the program's frames, and context in the user's code. It is
@@ -107,6 +115,9 @@ class Sources:
             return frame
         path = posixpath.join(files.directory, frame.file)  # `runpy` and `compile` take relative names
         key, lines = self._files.lines(files, started, path, library=frame.library)
+        if not lines and loops and not frame.library and path.endswith(".py") and len(self._problems) < _MAX_PROBLEMS:
+            text = f"the source of {shorten(path, _MAX_SHOWN)}, with its conditions and loops: {self._files.describe_gap(key)}"
+            self._problems[text] = None
         if not 0 < frame.line <= len(lines):
             return frame
         source = shorten(redact.source(lines[frame.line - 1].strip()[:_MAX_LINE]), _MAX_SHOWN)

@@ -83,6 +83,10 @@ class SourceFiles:
             return key, Lines()
         return key, source_file.lines
 
+    def describe_gap(self, key: Key) -> str:
+        """Why a file that `lines` was asked for has no lines, as a clause."""
+        return "it could not be read" if self._files.get(key) is None else "it is newer than its process"
+
     def is_filtered(self, key: Key) -> bool:
         """Whether the whole file was filtered. Some lines of another one may begin inside of a literal."""
         source_file = self._files.get(key)
