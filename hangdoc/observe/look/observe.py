@@ -245,9 +245,14 @@ def _run(
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:
-    """Do meanwhile what would take time afterwards. What is kept of variables is remembered by their names, and the table of
-    settings takes 20 ms to compile."""
+    """Do meanwhile what would take time afterwards."""
     meanwhile()
+    prepare_redaction(observation)
+
+
+def prepare_redaction(observation: Observation) -> None:
+    """Do in the window what would take time after it: what is kept of variables is remembered by their names, and the table of
+    settings takes 20 ms to compile."""
     environments = (target.environment for target in observation.targets.values())
     for name in {name for variables in environments if isinstance(variables, dict) for name in variables}:
         redact.variable(name, "x")

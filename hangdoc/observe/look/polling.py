@@ -32,7 +32,15 @@ from hangdoc.observe.kernel.storage import Storage
 from hangdoc.observe.look import settling
 from hangdoc.observe.look.deep_reader import DeepReader
 from hangdoc.observe.look.glance import Glance
-from hangdoc.observe.look.observe import Options, each_process, machine_id, monotonic_at, not_read, process
+from hangdoc.observe.look.observe import (
+    Options,
+    each_process,
+    machine_id,
+    monotonic_at,
+    not_read,
+    prepare_redaction,
+    process,
+)
 from hangdoc.observe.look.probes import Guard, evidence_of, in_closing_order, make_polled_probes, probe_of
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
@@ -139,6 +147,8 @@ class Polling:
         if self._ended is None or self._after_gap:
             self._start_window(deadline)
             window = max(window, settling.seconds_until_settled(observation))
+            if first:
+                prepare_redaction(observation)
         assert self._ended is not None  # noqa: S101
         began = self._ended
         time.sleep(max(0.0, began + window - time.monotonic()))
