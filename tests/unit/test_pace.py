@@ -225,7 +225,7 @@ def test_who_is_behind_in_numbers() -> None:
         (2, "has made 26 calls in the default group and is in number 27, a barrier (train.py:16)"),
         (0, "has made 26 calls in the default group and is in number 27, an all_reduce of float32[] (train.py:25) "
             "(also ranks 1, 3)"),
-        (None, "torch ends this run in 29 min at the earliest (timeout 30 min)"),
+        (None, "torch ends this run in 28 min at the earliest (timeout 30 min)"),
     ]  # fmt: skip
 
 
