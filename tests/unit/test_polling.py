@@ -443,24 +443,35 @@ def test_a_glance_tells_whether_ranks_that_rested_still_rest(
     assert glance.confirms(observation) is expected
 
 
+_IN_QUEUE = frame("get", 180, "/lib/python3.11/queue.py", library=True)
+_IN_BACKWARD = frame("_engine_run_backward", 979, "/torch/autograd/graph.py", library=True)
+
+
 @pytest.mark.parametrize(
-    ("name", "place", "expected"),
+    ("main", "name", "place", "expected"),
     [
-        ("MainThread", frame("_try_get_data", 1131, "/torch/utils/data/dataloader.py", library=True), True),
-        ("loads", frame("load", 7, "/w/train.py"), True),
-        ("QueueFeederThread", frame("wait", 327, "/threading.py", library=True), False),
         (
-            "Thread-3 (_pin_memory_loop)",
-            frame("_try_get_data", 1131, "/torch/utils/data/dataloader.py", library=True),
-            False,
+            _IN_QUEUE,
+            "Prefetcher",
+            frame("recv", 250, "/lib/python3.11/multiprocessing/connection.py", library=True),
+            True,
         ),
+        (_IN_BACKWARD, "loads", frame("load", 7, "/w/train.py"), True),
+        (_IN_BACKWARD, "QueueFeederThread", frame("wait", 327, "/threading.py", library=True), False),
+        (_IN_BACKWARD, "pins", frame("_try_get_data", 1131, "/torch/utils/data/dataloader.py", library=True), False),
     ],
 )
-def test_a_thread_that_runs_the_users_code_may_wait_for_a_child(name: str, place: Frame, expected: bool) -> None:
+def test_who_is_in_a_collective_waits_for_a_helper_only_in_its_own_code(
+    main: Frame, name: str, place: Frame, expected: bool
+) -> None:
     """Each rank with data workers has a thread of the library that waits for them. So top read the workers of a frozen run
-    whenever their timeouts woke them, paused them for it, and polled every ten seconds instead of each."""
+    whenever their timeouts woke them, paused them for it, and polled every ten seconds instead of each. But who waits for a
+    queue may wait for what such a thread takes from a worker."""
     waits = frame("_feed", 231, "/lib/python3.11/multiprocessing/queues.py", library=True)
-    thread = PythonThread(tid=7, name=name, active=False, owns_gil=False, frames=(place, waits))
+    threads = (
+        PythonThread(tid=1, name="MainThread", active=False, owns_gil=False, frames=(main,)),
+        PythonThread(tid=7, name=name, active=False, owns_gil=False, frames=(place, waits)),
+    )
     observation: Any = SimpleNamespace(proc=ProcFS(Path("/nowhere")))
     rank: Any = SimpleNamespace(pid=1)
-    assert waits_for_a_child(observation, rank, Stack(at_seconds=0.0, threads=(thread,))) is expected
+    assert waits_for_a_child(observation, rank, Stack(at_seconds=0.0, threads=threads)) is expected

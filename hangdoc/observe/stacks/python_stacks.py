@@ -247,18 +247,28 @@ def find_relevant_threads(pid: int, stack: Stack | Unavailable, now: Threads) ->
 
 
 def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
-    """Whether a thread of a rank that runs the user's code may wait for a helper process: by the files of its frames, or by the
-    system call of the main thread. Other threads of the library (a queue's feeder, one that pins memory) always wait for one."""
+    """Whether a thread of a rank may wait for a helper process: by the files of its frames, or by the system call of the main
+    thread. While the main thread is in a collective, only threads that run the user's code count: a queue's feeder and one that
+    pins memory always wait for a helper."""
     if not isinstance(stack, Stack):
         return False
+    in_call = any(thread.name == "MainThread" and _is_in_collective(thread) for thread in stack.threads)
     by_name = any(
         name in frame.file
         for thread in stack.threads
-        if thread.name == "MainThread" or any(not frame.library for frame in thread.frames)
+        if not in_call or thread.name == "MainThread" or any(not frame.library for frame in thread.frames)
         for frame in thread.frames[:8]
         for name in _WAITS_FOR_A_CHILD
     )
     return by_name or _waits_for_other(observation.proc, rank.pid)
+
+
+def _is_in_collective(thread: PythonThread) -> bool:
+    """Whether a thread is in torch.distributed, or in a backward, in which DDP makes its calls."""
+    return any(
+        file_names.DISTRIBUTED in frame.file or file_names.BACKWARD.is_at(frame.file, frame.function)
+        for frame in thread.frames
+    )
 
 
 def _waits_for_other(proc: ProcFS, pid: int) -> bool:
