@@ -88,11 +88,13 @@ def minutes(seconds: float) -> str:
 
 def least_minutes(seconds: float) -> str:
     """As `minutes`, rounded down: a time that surely remains."""
-    return minutes(seconds // 60 * 60 if 120 <= seconds < 7200 else seconds // 1)
+    return minutes(
+        seconds // 1 if seconds < 120 else seconds // 60 * 60 if seconds < 2 * 86_400 else seconds // 3600 * 3600
+    )
 
 
 def timeout(seconds: float) -> str:
-    """As `duration`, without a part that is zero: `30 min`, `2 min 40 s`, `2 h`."""
+    """As `duration`, without a last part that is zero: `30 min`, `2 min 40 s`, `2 h`."""
     return duration(seconds).replace(" min 0 s", " min").replace(" h 0 min", " h")
 
 

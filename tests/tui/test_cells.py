@@ -326,6 +326,14 @@ def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:
         track.count(float(second), view(0, batches_done=done, batches_total=total))
     assert list(track.batches) == [(0.0, 57), (1.0, 67), (4.0, 68), (5.0, 78)]
     assert track.batches_per_second() == 21 / 6  # in the last of these seconds, it did none
+    endless = Track()
+    for second, (done, total) in enumerate([(50, None), (60, None), (3, 10), (70, None), (4, 10), (80, None)]):
+        endless.count(float(second), view(0, batches_done=done, batches_total=total))
+    assert [done for _, done in endless.batches] == [50, 60, 70, 80]
+    found = Track()
+    for second, total in enumerate([None, 100, 100]):
+        found.count(float(second), view(0, batches_done=50 + second, batches_total=total))
+    assert [done for _, done in found.batches] == [50, 51, 52]
 
 
 def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() -> None:

@@ -106,7 +106,7 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
             observation = Observation(
                 proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}
             )
-            wait_until_settled(observation, 10.0)
+            wait_until_settled(observation)
             return time.monotonic() - began
 
         try:

@@ -508,15 +508,26 @@ def test_a_relative_name_of_code_is_that_of_the_working_directory(
     file = tmp_path / "train.py"
     file.write_text("def train():\n    step()\n")
     os.utime(file, (0, 0))
-    found = Sources(ProcFS()).annotate(
+    sources = Sources(ProcFS())
+    found = sources.annotate(
         os.getpid(),
         ProcFS().stat("self").start_ticks,
-        stack(frame("train", 2, "train.py"), frame("run", 2, "<string>")),
+        stack(
+            frame("train", 2, "train.py"),
+            frame("train.<locals>.<lambda>", 2, "train.py"),
+            frame("run", 2, "<string>"),
+            frame("fit", 2, "train.py"),  # of a file in the directory in which it was before
+            frame("<module>", 2, "train.py"),
+        ),
     )
     assert [(each.file, each.source) for each in found.threads[0].frames] == [
         ("train.py", "step()"),
+        ("train.py", "step()"),
         ("<string>", None),
+        ("train.py", None),
+        ("train.py", None),
     ]
+    assert sources.problems() == [f"the source of {file}, with its conditions and loops: the file there is another one"]
 
 
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:

@@ -436,7 +436,11 @@ def test_who_waits_in_a_backward_with_a_recorded_call_waits_for_nobody_outside(p
     waits = stack(frame("_engine_run_backward", 979, "/lib/torch/autograd/graph.py", library=True))
     with child("while True: pass", cwd=tmp_path) as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
         found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), waits, frozenset(), None, record)
+        hooks = PythonThread(tid=7, name="Dummy-1", active=False, owns_gil=False, frames=(frame("hook", 3),))
+        hooked = Stack(at_seconds=0.0, threads=(*waits.threads, hooks))  # a thread of autograd runs Python code
+        also = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), hooked, frozenset(), None, record)
     assert [one.pid for one in found if one.works] == ([] if pending else [farm.pid])
+    assert [one.pid for one in also if one.works] == [farm.pid]
 
 
 @pytest.mark.usefixtures("no_cache")

@@ -34,6 +34,7 @@ def test_values_are_given_with_their_ranks() -> None:
         (1800.0, "30 min", "30 min"),
         (160.0, "2 min", "2 min 40 s"),
         (7200.0, "2 h 0 min", "2 h"),
+        (258840.0, "2 d 23 h", "3 d"),
     ],
 )
 def test_a_time_that_surely_remains_is_rounded_down_and_a_timeout_is_exact(

@@ -5,12 +5,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from hangdoc.cli import pages
 from hangdoc.observe.look import polling as polling_module
+from hangdoc.observe.look.deep_reader import DeepReader
 from hangdoc.observe.look.observe import Options, observe
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks import native_stacks
@@ -71,8 +73,18 @@ def test_it_takes_at_least_as_long_as_it_observes(
 
 
 @pytest.mark.parametrize(("sleep", "expected"), [(0.0, False), (1.2, True)])
-def test_the_first_poll_lasts_until_a_rank_has_slept(sleep: float, expected: bool) -> None:
-    """A rank that copies a file at a limited rate looked frozen for the first second of `top`, which said so with a bell."""
+def test_the_first_poll_lasts_until_a_rank_has_slept(
+    sleep: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that copies a file at a limited rate looked frozen for the first second of `top`, which said so with a bell. The
+    sleep counts from the end of the first readings, which take long on a busy machine."""
+    read = DeepReader.read
+
+    def slowly(self: DeepReader, *arguments: Any) -> None:
+        time.sleep(0.5)
+        read(self, *arguments)
+
+    monkeypatch.setattr(DeepReader, "read", slowly)
     code = f"import time\nprint('ready', flush=True)\nwhile True: time.sleep({sleep} or 3600)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, **TORCH})
     try:

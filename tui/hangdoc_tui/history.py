@@ -52,9 +52,8 @@ class Track:
         if view.batches_done is None:
             return
         total, read_at = view.batches_total, seconds - (view.batches_seconds_ago or 0.0)
-        if total is None:
-            total = self._newest[0]
-        elif total not in self._series and None in self._series:  # its number was not known until now
+        unknown = self._series.get(None)
+        if total is not None and total not in self._series and unknown is not None and unknown.may_continue(view):
             self._series[total] = self._series.pop(None)
         elif total not in self._series and len(self._series) == _MOST_SERIES:
             del self._series[min(self._series, key=lambda total: self._series[total].batches[-1])]
@@ -99,6 +98,10 @@ class _Series:
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
         self.batches.append((read_at, done))
+
+    def may_continue(self, view: RankView) -> bool:
+        """Whether a view may be the next one of this series, whose number of batches was not known until now."""
+        return self._counted is not None and (view.batches_done or 0) >= (self._counted.batches_done or 0)
 
     def find_rate(self, now: float) -> float | None:
         """Batches per second until `now`, the time of a reading of the rank, since a reading after which all epochs were counted.

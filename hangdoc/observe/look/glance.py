@@ -28,8 +28,8 @@ class Glance:
         self._resting: Mapping[int, Threads] = {}
 
     def begin(self, observation: Observation, window_seconds: float, resting: Mapping[int, Threads]) -> None:
-        """Start from a poll whose window took so long. `resting`: if no rank ran in that window, the relevant threads of each, by
-        pid; otherwise empty."""
+        """Start from a poll whose window took so long. `resting`: if neither ranks nor helpers ran in that window, the relevant
+        threads of each, by pid; otherwise empty."""
         self._resting = resting
         ranks = observation.ranks()
         records = {pid: record for pid, _, record in self._recorders.evidence(observation)}

@@ -54,7 +54,6 @@ _TURNS_SHARE, _TURNS_SECONDS = 0.5, 0.4
 _SHORTEST_WINDOW = 0.1
 _RECORD_SECONDS = 1.0
 _MAX_LOAD = 3.0
-_SETTLING_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
 _CLOSE_BEFORE = 0.7
 """The probes must close before this share of the time limit has passed."""
@@ -206,7 +205,7 @@ def _run(
     time.sleep(max(0.0, pause))
     paused_until = time.monotonic()
     wait([running[recorders.name]], _RECORD_SECONDS)  # it tells since when a rank is in its call
-    settling.wait_until_settled(observation, observation.deadline.remaining() * _SETTLING_SHARE)
+    settling.wait_until_settled(observation)
     extra = time.monotonic() - paused_until
     grace = Deadline(_grace_seconds(observation))
     for name, job in running.items():

@@ -146,7 +146,8 @@ class Polling:
         window = min(self._options.window, _FIRST_WINDOW) if first else self._options.window
         if self._ended is None or self._after_gap:
             self._start_window(deadline)
-            window = max(window, settling.seconds_until_settled(observation))
+            if settled := settling.seconds_until_settled(observation):
+                window = max(window, time.monotonic() - (self._ended or 0.0) + settled)
             if first:
                 prepare_redaction(observation)
         assert self._ended is not None  # noqa: S101
@@ -176,7 +177,7 @@ class Polling:
         ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
         gathered.setdefault(None, {})["ras"] = ras or ()
         snapshot = self._make_snapshot(taken_at, began, gathered)
-        resting = self._find_resting(observation.ranks())
+        resting = self._find_resting(observation)
         for probe in self._probes:
             probe.start_next_window(observation)
         self._glance.begin(observation, self._ended - began, resting)
@@ -321,15 +322,18 @@ class Polling:
             return not has_run(pid, _NOT_NEEDED, first, second)
         return readings.was_off_cpu(first, second)
 
-    def _find_resting(self, ranks: list[Target]) -> dict[int, Threads]:
-        """If no rank ran in the window: the relevant threads of each, by pid. Otherwise empty."""
-        if not all(target.pid in self._deep.readings and self._was_off_cpu(target.pid) for target in ranks):
-            return {}
+    def _find_resting(self, observation: Observation) -> dict[int, Threads]:
+        """If neither a rank nor one of their helpers ran in the window: the relevant threads of each, by pid. Otherwise empty."""
         resting = {}
-        for target in ranks:
+        for target in observation.alive():
+            if target.role not in ("rank", "helper"):
+                continue
+            readings = self._deep.readings.get(target.pid)
+            if not self._was_off_cpu(target.pid) or (readings is None and target.role == "rank"):
+                return {}
             threads = self._clocks.readings(target.pid)[1]
-            relevant = find_relevant_threads(target.pid, self._deep.readings[target.pid].stack, threads)
-            resting[target.pid] = {tid: threads[tid] for tid in relevant}
+            stack = readings.stack if readings is not None else _NOT_NEEDED
+            resting[target.pid] = {tid: threads[tid] for tid in find_relevant_threads(target.pid, stack, threads)}
         return resting
 
     def _is_due(self, pid: int) -> bool:

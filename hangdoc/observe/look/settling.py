@@ -19,13 +19,15 @@ _STOP_SECONDS = 6.0
 _WORK_SECONDS = 0.2
 """Time for the work after the sleep."""
 _CHECK_SECONDS = 0.1
+_LARGEST_SHARE = 0.25
+"""Of the time that a look has left."""
 
 
-def wait_until_settled(observation: Observation, most: float) -> None:
+def wait_until_settled(observation: Observation) -> None:
     """Wait until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
     been stopped for 6 seconds. If all ranks of one parent process wait for something else, wait until one of them runs again or
-    all have waited for 5 seconds. `most`: wait for at most so many seconds."""
-    limit = Deadline(most)
+    all have waited for 5 seconds."""
+    limit = Deadline(observation.deadline.remaining() * _LARGEST_SHARE)
     waiting = _find_waiting(observation)
     time.sleep(limit.remaining(seconds_until_settled(observation)))
     moved = False
@@ -43,7 +45,7 @@ def wait_until_settled(observation: Observation, most: float) -> None:
 
 def seconds_until_settled(observation: Observation) -> float:
     """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
-    been stopped for 6 seconds; 0 if none sleeps or is stopped."""
+    been stopped for 6 seconds; 0 if none sleeps or is stopped. Not more than a share of the time that the look has left."""
     sleeps = (
         (system_calls.sleep_of_thread(observation.proc, target.pid, str(target.pid)) or (0.0, True))[0]
         for target in observation.alive()
@@ -52,7 +54,8 @@ def seconds_until_settled(observation: Observation) -> float:
     longest = max((seconds for seconds in sleeps if seconds <= _LONGEST_STEP_SECONDS), default=0.0)
     now = time.monotonic()
     stops = [rank.last_run - now + _STOP_SECONDS for rank in observation.ranks() if rank.state == "T" and rank.last_run]
-    return max([longest + _WORK_SECONDS if longest else 0.0, *stops])
+    seconds = max([longest + _WORK_SECONDS if longest else 0.0, *stops])
+    return min(seconds, observation.deadline.remaining() * _LARGEST_SHARE)
 
 
 class _Waiting(NamedTuple):

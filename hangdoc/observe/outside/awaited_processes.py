@@ -99,7 +99,7 @@ def beside(
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
         return ()
-    if _is_in_backward(main) and has_pending(recorder):
+    if _is_in_backward(main, stack) and has_pending(recorder):
         return ()
     idle = sum(thread.cpu_ns for thread in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
     if not idle or any(file.kind == "file" or file.holders for file in kernel.files):
@@ -144,9 +144,12 @@ def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[in
     return processes_at_work.starting(proc, pid, observed)
 
 
-def _is_in_backward(thread: PythonThread) -> bool:
-    """Whether a thread waits in autograd's engine, whose hooks make the calls of DDP."""
-    return any(file_names.BACKWARD.is_at(frame.file, frame.function) for frame in thread.frames[:1])
+def _is_in_backward(main: PythonThread, stack: Stack) -> bool:
+    """Whether the main thread waits in autograd's engine, whose hooks make the calls of DDP, and no thread of that engine runs
+    Python code: all others were started by Python."""
+    others = (thread.frames[-1] for thread in stack.threads if thread is not main and thread.frames)
+    in_engine = any(file_names.BACKWARD.is_at(frame.file, frame.function) for frame in main.frames[:1])
+    return in_engine and all(file_names.bare_name(frame.function) == "_bootstrap" for frame in others)
 
 
 def _find_main_thread(stack: Stack, pid: int) -> PythonThread | None:

@@ -113,11 +113,14 @@ class Sources:
         """`leaving`: it calls the `__exit__` of a context manager."""
         if frame.native or frame.file.startswith("<"):
             return frame
-        path = posixpath.join(files.directory, frame.file)  # `runpy` and `compile` take relative names
+        relative = not frame.library and not posixpath.isabs(frame.file)  # `runpy` and `compile` take relative names
+        path = posixpath.join(files.directory, frame.file) if relative else frame.file
         key, lines = self._files.lines(files, started, path, library=frame.library)
+        other = relative and bool(lines) and not self._has_function(key, lines, frame)
+        lines = Lines() if other else lines  # the process may have changed its directory since it read its file
         if not lines and loops and not frame.library and path.endswith(".py") and len(self._problems) < _MAX_PROBLEMS:
-            text = f"the source of {shorten(path, _MAX_SHOWN)}, with its conditions and loops: {self._files.describe_gap(key)}"
-            self._problems[text] = None
+            why = "the file there is another one" if other else self._files.describe_gap(key)
+            self._problems[f"the source of {shorten(path, _MAX_SHOWN)}, with its conditions and loops: {why}"] = None
         if not 0 < frame.line <= len(lines):
             return frame
         source = shorten(redact.source(lines[frame.line - 1].strip()[:_MAX_LINE]), _MAX_SHOWN)
@@ -156,6 +159,17 @@ class Sources:
                 enclosing = Structure()
             self._structure[place] = enclosing
         return self._structure[place]
+
+    def _has_function(self, key: Key, lines: Lines, frame: Frame) -> bool:
+        """Whether the frame's line is in a function of its name, or in none if it is the module's."""
+        try:
+            self._scope(key, lines, frame)
+        except _UNREADABLE:
+            return False
+        functions = self._defined.get(key, ())
+        around = [f.name for f in functions if f.lineno <= frame.line <= (f.end_lineno or f.lineno)]
+        named = [part for part in frame.function.split(".") if not part.startswith("<")]
+        return named[-1] in around if named else not around
 
     def _scope(self, key: Key, lines: Lines, frame: Frame) -> ast.AST | None:
         """The frame's function or module; None if it is too large to be parsed. Raises _UNREADABLE."""

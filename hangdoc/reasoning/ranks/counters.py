@@ -307,8 +307,8 @@ def _count_batches(rank: Rank) -> BatchCount:
             pass_id = iterator.pass_id if iterator is not None else None
             return BatchCount(count.done, total, "loader", pass_id, pass_number=count.pass_number)
         view = rank.loop
-        if view is not None and iterator is not None and view.by_iterator and not is_over_data(view.loop):
-            view = None  # the data itself is counted: `for step in range(n): batch = next(batches)`
+        if view is not None and iterator is not None and _is_within_batch(view, iterator):
+            view = None
         if view is not None and view.of_batches and view.by_iterator:
             number = _number_pass(rank, view.loop) if _is_stack_as_new(rank.process) else None
             return BatchCount(view.done, view.total, "loader", view.pass_id, _find_place(rank, view.loop), number)
@@ -333,6 +333,12 @@ def _count_batches(rank: Rank) -> BatchCount:
     # A counter that the loop does not set may count on from pass to pass.
     number = _number_pass(rank, loop) if loop.start is not None else None
     return BatchCount(done, total, "inferred", loop=_find_place(rank, loop), pass_number=number)
+
+
+def _is_within_batch(view: LoopView, iterator: Loader) -> bool:
+    """Whether a loop over numbers has fewer rounds than the data has batches: it accumulates, or goes over parts of a batch."""
+    over_numbers = view.by_iterator and not is_over_data(view.loop)
+    return over_numbers and view.total is not None and iterator.total is not None and view.total < iterator.total
 
 
 def _is_stack_as_new(process: Process | None) -> bool:
