@@ -197,3 +197,17 @@ def test_progress_counts_for_two_sleeps(sleep: float, ago: float, verdict: str) 
     tool = helper(7, 101, frame("run", 3), files=files, clocks=clocks)
     (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), frame("main", 5)), waits, tool, silence=700.0)).jobs
     assert job.verdict == verdict
+
+
+@pytest.mark.parametrize(("written", "verdict"), [(200, "hung"), (65_536, "waiting")])
+def test_a_rank_that_writes_on_between_its_sleeps_copies(written: int, verdict: str) -> None:
+    """From a source without a position, at a limited rate. A line of a log says that it still waits."""
+    loop = Loop(line=8, end_line=9, header="while (chunk := source.read(65536))")
+    own = frame("copy", 9, source="target.write(chunk); time.sleep(1.5)", loops=(loop,))
+    files = FileBytes(
+        read_bytes=0, written_bytes=written, progress=(FileProgress(path="/d/b.bin", bytes=written, writes=True),)
+    )
+    sleeps = {"syscall": "clock_nanosleep", "sleep_seconds": 1.0, "voluntary_switches": 2}
+    copies = rank(1, own, frame("main", 4), kernel=sleeps, files=files)
+    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 7)), copies)).jobs
+    assert job.verdict == verdict

@@ -27,7 +27,8 @@ from hangdoc.torch_facts import nccl, thread_names
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
 _POLLED_BYTES = 1 << 16
-_CHILDS_BYTES = 16 * 1024
+_FILE_BYTES = 16 * 1024
+"""Who says in a log that it still waits writes less, also while a child does what it waits for."""
 _PAUSE_NS = 1_000_000
 _WAKES_BY_OBSERVERS = 4
 """What a thread uses at most that an observer stops and continues."""
@@ -53,6 +54,8 @@ def describe_moved_bytes(
             return f"it {verb} {volume(amount)}"
     if (read := describe_read_file([process])) is not None:
         return f"it {read}"
+    if (written := _find_written(process)) is not None:
+        return f"it wrote {volume(written.bytes)} of {written.path}"
     amount = _count_bytes(others)
     least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
     return f"it transferred {volume(amount)} on connections outside the run" if amount >= least else None
@@ -65,6 +68,11 @@ def describe_read_file(processes: Iterable[Process]) -> str | None:
         return None
     ago = f", {duration(read.seconds_ago)} ago" if read.seconds_ago else ""
     return f"read {volume(read.bytes)} of {read.path}{ago}"
+
+
+def _find_written(process: Process) -> FileProgress | None:
+    """A file in which a process got on writing, by more than a line of a log."""
+    return next((file for file in _list_progress(process) if file.writes and file.bytes >= _FILE_BYTES), None)
 
 
 def _list_progress(process: Process) -> list[FileProgress]:
@@ -221,7 +229,7 @@ def children_transfer(helpers: Sequence[Process]) -> bool:
     """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
     files = [helper.files for helper in helpers if isinstance(helper.files, FileBytes)]
     amounts = (each.read_bytes + each.written_bytes for each in files)
-    return any(map(_list_progress, helpers)) or any(amount >= _CHILDS_BYTES for amount in amounts)
+    return any(map(_list_progress, helpers)) or any(amount >= _FILE_BYTES for amount in amounts)
 
 
 def children_at_work(process: Process, helpers: Sequence[Process]) -> bool:
