@@ -44,6 +44,22 @@ def test_the_users_own_condition_goes_before_that_of_the_framework_around_it() -
     assert finding.summary.startswith("only rank 0 called barrier (inside `if int(os.environ['RANK']) == 0`)")
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_condition_of_a_framework_counts_only_where_the_stacks_part(inside: bool) -> None:
+    """Rank 0 evaluates, and so it comes to a metric, which tests what is the same on all ranks. In a loop, all ranks test what
+    decides on that."""
+    test = ("self.flag",)
+    evaluate = frame("on_advance_end", 406, PACKAGE, conditions=() if inside else test)
+    metric = frame("Metric.compute", 248, PACKAGE, conditions=test if inside else ())
+    evaluates = (metric, frame("evaluate", 30, PACKAGE), evaluate, frame("loop", 154, PACKAGE), frame("main", 17))
+    trains = (*c10d("broadcast"), frame("advance", 300, PACKAGE), frame("loop", 153, PACKAGE), frame("main", 17))
+    usual = [form("broadcast", 17)] * 9
+    theirs = recorded(1, [*usual, form("broadcast", 17)], *trains)
+    finding = only_finding(recorded(0, [*usual, form("barrier", 17)], *c10d("barrier"), *evaluates), theirs)
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+    assert ["`self.flag`" in text for text in (finding.summary, finding.remedy)] == [not inside] * 2
+
+
 def test_a_smaller_group_is_a_way_out_only_for_who_passes_one() -> None:
     """The user's own line makes the call, or a metric of a library does."""
     own, theirs = frame("main", 5, conditions=("rank == 0",)), rank(1, *c10d("all_reduce"), frame("main", 9))

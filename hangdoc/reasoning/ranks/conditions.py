@@ -208,15 +208,31 @@ def may_change(test: str) -> bool:
 def find_occasional(rank: Rank, other: Rank) -> tuple[str, Frame] | None:
     """The condition of a framework under which `rank` makes its call, and `other` is not, with the frame that tests it:
     it saves, evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it
-    differs between the ranks. None for none, and if a condition of the user's own code inside it tells the ranks apart."""
+    differs between the ranks. Only in functions that `other` calls as well: what is tested further inside decided nothing. None
+    for none, and if a condition of the user's own code inside it tells the ranks apart."""
     theirs = [test for frame in other.program for test in frame.conditions]
-    own_tests = ((test, frame) for frame in rank.program for test in frame.conditions if test not in theirs)
-    for test, frame in own_tests:
-        if frame.library and test.startswith("self.") and " " not in test:
+    own_tests = ((at, test) for at, frame in enumerate(rank.program) for test in frame.conditions if test not in theirs)
+    innermost = _find_innermost_shared(rank, other)
+    for at, test in own_tests:
+        frame = rank.program[at]
+        if at >= innermost and frame.library and test.startswith("self.") and " " not in test:
             return test, frame
         if not frame.library and (_singles_out(test, frame, rank, other) or _has_other_values(test, rank, other)):
             return None
     return None
+
+
+def _find_innermost_shared(rank: Rank, other: Rank) -> int:
+    """The position, in the frames of `rank`, of the innermost function that `other` calls as well: it is called where the stacks
+    part. Each function inside it may be called under a condition."""
+    shared = 0
+    for mine, theirs in zip(reversed(rank.program), reversed(other.program), strict=False):
+        if (mine.file, mine.function) != (theirs.file, theirs.function):
+            break
+        shared += 1
+        if mine.line != theirs.line:
+            break
+    return max(len(rank.program) - shared - 1, 0)
 
 
 def _split_into_operands(test: str) -> list[str]:

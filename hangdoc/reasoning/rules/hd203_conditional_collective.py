@@ -44,7 +44,8 @@ torch's record of each rank's calls shows that the ranks made different calls of
 one number. The fewer ranks are odd; of two sides of one size, the one whose call
 is not what followed the same calls before. The source around the two lines then
 shows a condition, or that one line comes after the other. Of the conditions of
-packages, only those on the rank count (`one_rank_only`). A condition that holds on
+packages, only those on the rank count (`one_rank_only`), and those where the stacks
+of the ranks part (`self.control.should_save`). A condition that holds on
 both sides (`if args.distributed:`) is no reason. A rank that has left the loop of the
 call with as many calls as the others left one out in some iteration. Then their
 condition is no proof. If the evidence names a condition,
