@@ -9,7 +9,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import SameCall
 from hangdoc.reasoning.model.rank import Class, LoopView
 from hangdoc.reasoning.rules import hd203_conditional_collective
-from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Frame, Loop, Process, Progress
+from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Frame, Group, Interpreter, Loop, Process, Progress
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -291,3 +291,40 @@ def test_as_many_calls_in_nearly_as_many_rounds_show_no_number_per_round() -> No
     for round_of_rank_1 in (19, 1, 0):
         finding = _reduces_in(round_of_rank_1)
         assert (finding.code, finding.culprits) == ("HD203", (1,))
+
+
+@pytest.mark.parametrize(("round_of_0", "code"), [(8, "HD203"), (7, "HD205")])
+def test_a_rank_in_a_later_round_left_out_a_call_of_another_group(round_of_0: int, code: str) -> None:
+    """In each round, all ranks make two broadcasts, then ranks 0 and 1 reduce in their group. Rank 0 has not reduced in round 7.
+    In the same round, it may have taken the groups in another order."""
+    steps = Loop(line=3, end_line=9, header="for it in range(99)", counters=("it",), every=1, start=0, bound="99")
+    pair = Group(address=7, name="1", ranks=(0, 1), default=False, backend="gloo")
+    every = Group(address=8, name="2", ranks=(0, 1, 2), default=False, backend="gloo")
+
+    def waits_at(line: int, number: int, round_now: int, lines: list[int]) -> Process:
+        """A rank in the last one of its calls at these lines, one a second."""
+        forms: dict[CallForm, int] = {}
+        calls = [(second, at, form("all_reduce" if at == 8 else "broadcast", at)) for second, at in enumerate(lines)]
+        records = []
+        for group, of_group in ((pair, [8]), (every, [4, 5])):
+            those = [(second, call) for second, at, call in calls if at in of_group]
+            entries = [
+                (n, call, T0_US + second * 1_000_000, second == len(lines) - 1)
+                for n, (second, call) in enumerate(those, 1)
+            ]
+            if entries:
+                wall_us = T0_US + 100_000_000
+                records.append(history_of(entries, name=group.name, wall_us=wall_us, forms=forms, ranks=group.ranks))
+        given = local("group", "<ProcessGroup>", address=(pair if line == 8 else every).address)
+        main = frame("main", line, loops=(steps,), locals=(local("it", round_now),))
+        groups = (pair, every) if number < 2 else (every,)
+        inside = Interpreter(environment={}, globals=(), groups=groups)
+        calls_it = c10d("all_reduce" if line == 8 else "broadcast", given)
+        return rank(number, *calls_it, main, world=3, interpreter=inside, recorder=recorder(*records, forms=forms))
+
+    skips = waits_at(4, 0, round_of_0, [*[4, 5, 8] * 7, 4, 5, 4])
+    reduces = waits_at(8, 1, 7, [4, 5, 8] * 8)
+    finding = only_finding(skips, reduces, waits_at(5, 2, 8, [4, 5] * 9))
+    assert (finding.code, finding.culprits) == (code, (0,))
+    if code == "HD203":
+        assert finding.summary.startswith("rank 0 did not call the all_reduce that rank 1 is waiting in")

@@ -177,6 +177,8 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
     if _opposite_order(parts):
         reason, departed = _explain_departed(run, everyone)
+        if (passed := _find_passed(run, parts, departed, ends)) is not None:
+            return passed, departed
         return GroupOrder(parts=parts, reason=reason, ends=ends), departed or everyone
     if (absent := _find_absent_members(parts, ends)) is not None:
         return absent
@@ -192,6 +194,21 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
         return _explain_odd_side(smallest.ranks, smallest, others[0], parts, ends), smallest.ranks
     reason, departed = _explain_departed(run, everyone)
     return Mismatch(parts=parts, reason=reason, ends=ends), departed or everyone
+
+
+def _find_passed(run: Run, parts: Parts, departed: tuple[int, ...], ends: Ends) -> Subset | None:
+    """The call in which others wait, if `departed` ranks have come further in the program without it: they left it out, and took
+    the groups in no other order. None if the record or the program does not show that."""
+    others = tuple(part for part in parts if set(part.ranks) & set(departed))
+    for group, answer in _compare_groups(run, parts):
+        if not departed or not isinstance(answer, Behind) or not set(departed) <= set(answer.ranks):
+            continue
+        waiting = {n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == answer.number}
+        theirs = next((part for part in parts if part not in others and waiting.intersection(part.ranks)), None)
+        if theirs is not None and all(is_ahead(run.ranks[rank], theirs.first) for rank in departed):
+            reason = f"{ranks(departed)} did not call {_name_awaited_call(theirs)}"
+            return Subset(parts=parts, reason=reason, others=others, ends=ends)
+    return None
 
 
 def _find_absent_members(parts: Parts, ends: Ends) -> KindWithCulprits | None:
