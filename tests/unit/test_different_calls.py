@@ -328,3 +328,19 @@ def test_a_rank_in_a_later_round_left_out_a_call_of_another_group(round_of_0: in
     assert (finding.code, finding.culprits) == (code, (0,))
     if code == "HD203":
         assert finding.summary.startswith("rank 0 did not call the all_reduce that rank 1 is waiting in")
+
+
+@pytest.mark.parametrize("agreed_before", [True, False])
+def test_an_earlier_call_at_another_line_is_the_first_difference(agreed_before: bool) -> None:
+    """A callback of rank 1 has made a barrier that met another one of rank 0. Where ranks make one call at two lines, no
+    difference is the first."""
+    usual = [form("all_reduce", 5)] * 8
+    other = usual if agreed_before else [*usual[:2], form("all_reduce", 6), *usual[3:]]
+    both = (frame("fit", 67), frame("main", 20))
+    first = recorded(0, [*usual, form("barrier", 67), form("all_reduce", 67)], *c10d("all_reduce"), *both)
+    finding = only_finding(
+        first, recorded(1, [*other, form("barrier", 13), form("barrier", 67)], *c10d("barrier"), *both)
+    )
+    text = "first differ in number 9: a barrier (train.py:67) on rank 0; a barrier (train.py:13) on rank 1"
+    shown = [line.text for line in finding.evidence if "first differ" in line.text]
+    assert shown == [f"the calls of the default group {text}"] * agreed_before

@@ -200,6 +200,8 @@ _LEAST_TIMES = 2
 """What followed once may have been an exception."""
 _LEAST_SHARE = 0.9
 """A call under a condition follows the same calls now and then. A loop makes the usual one nearly always."""
+_LEAST_AGREED = 5
+"""Calls that agreed before a first difference."""
 Item = TypeVar("Item")
 
 
@@ -255,9 +257,7 @@ def _find_first_departed(group: GroupCalls, comparison: Differs | SizesDiffer) -
     met by chance, being equal in operation and size, so the past after it tells nothing. None if they parted only at the number
     compared, or if each side, or none, did what followed before: ranks may make one call at two lines."""
     sides = [[group.ranks[rank].by_number() for rank in side.ranks] for side in comparison.sides]
-    number = comparison.number
-    while all(number - 1 in made for side in sides for made in side) and _are_apart(sides, number - 1):
-        number -= 1
+    number = _find_first_apart(sides, comparison.number)
     if number == comparison.number:
         return None
     firsts = [side[0] for side in sides]
@@ -271,6 +271,26 @@ def _find_first_departed(group: GroupCalls, comparison: Differs | SizesDiffer) -
     odd = [side.ranks for side, kept in zip(comparison.sides, follows, strict=True) if not kept]
     called = {rank: group.ranks[rank].by_number()[number] for side in comparison.sides for rank in side.ranks}
     return _make_odd(group, number, tuple(sorted(rank for ranks in odd for rank in ranks)), called, by_past=True)
+
+
+def find_earlier_difference(group: GroupCalls, comparison: Differs | SizesDiffer) -> tuple[int, dict[int, Call]] | None:
+    """The number, before the one compared, since which the first ranks of the sides each made their calls at other lines,
+    and their calls of it by rank. None if there is none, or if their records do not show that all calls before were the same:
+    ranks may make one call at two lines."""
+    made = {side.ranks[0]: group.ranks[side.ranks[0]].by_number() for side in comparison.sides}
+    number = _find_first_apart([[calls] for calls in made.values()], comparison.number)
+    before = [at for at in set.intersection(*map(set, made.values())) if at < number]
+    agreed = all(len({signature(calls[at]) for calls in made.values()}) == 1 for at in before)
+    if number == comparison.number or len(before) < _LEAST_AGREED or not agreed:
+        return None
+    return number, {rank: calls[number] for rank, calls in made.items()}
+
+
+def _find_first_apart(sides: Sequence[Sequence[Mapping[int, Call]]], number: int) -> int:
+    """The number since which sides are apart in each call, up to `number`, at which they are."""
+    while all(number - 1 in made for side in sides for made in side) and _are_apart(sides, number - 1):
+        number -= 1
+    return number
 
 
 def _are_apart(sides: Sequence[Sequence[Mapping[int, Call]]], number: int) -> bool:

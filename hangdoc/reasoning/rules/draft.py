@@ -129,7 +129,9 @@ def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:
     ranks = {*blockage.victims, *blockage.blamed}
     by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
     doubt = call_words.doubt(run, ranks) if by_lines else None
-    calls = (*call_words.evidence(run, ranks), *([doubt] if doubt is not None else ()))
+    earlier = call_words.describe_earlier_difference(run, ranks) if by_lines else None
+    about_calls = (earlier, *call_words.evidence(run, ranks), doubt)
+    calls = [line for line in about_calls if line is not None]
     culprits = blockage.blamed if draft.culprits is None else draft.culprits
     return replace(
         draft,

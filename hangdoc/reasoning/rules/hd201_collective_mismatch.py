@@ -41,8 +41,10 @@ on all ranks of the group.
 
 It reads the operation and the line of every rank, the `src` or `dst` argument
 of its call, the conditions in the source around the calls, and the stacks of
-the other threads. Python calls the handler of a signal with its number and the
-frame that it interrupted, so hangdoc sees which frame is one.
+the other threads. If torch's record shows that each side made its last calls at
+lines of its own, the evidence names the first of these calls. Python calls the
+handler of a signal with its number and the frame that it interrupted, so hangdoc
+sees which frame is one.
 
 ## When it can be wrong
 

@@ -15,6 +15,7 @@ from hangdoc.reasoning.ledger.compare import (
     SizesDiffer,
     Unfinished,
     compare,
+    find_earlier_difference,
     next_timeout,
     unfinished_calls,
 )
@@ -127,6 +128,21 @@ def doubt(run: Run, ranks: Collection[int]) -> Evidence | None:
         "skipped or added a call before it begins"
     )
     return Evidence(None, PROBE, text)
+
+
+def describe_earlier_difference(run: Run, ranks: Collection[int]) -> Evidence | None:
+    """Where the calls of the group in which some ranks wait first differed, if that was in a call that is complete; None if no
+    record shows that."""
+    group = stuck_group(run, ranks)
+    comparison = compare(group) if group is not None else None
+    if group is None or not isinstance(comparison, Differs | SizesDiffer):
+        return None
+    earlier = find_earlier_difference(group, comparison)
+    if earlier is None:
+        return None
+    number, calls = earlier
+    made = "; ".join(f"{name_call(call)} on rank {rank}" for rank, call in sorted(calls.items()))
+    return Evidence(None, PROBE, f"the calls of {group_name(group)} first differ in number {number}: {made}")
 
 
 def _behind(group: GroupCalls, comparison: Behind) -> Iterator[Evidence]:
