@@ -8,6 +8,7 @@ import msgspec
 
 from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
+from hangdoc.observe.find.rank_search import find_rank_of_worker
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.look.observe import Options, observe
 from hangdoc.observe.memory.maps import is_python, maps_torch
@@ -109,9 +110,15 @@ def _refuse_pids(options: Options) -> None:
 
 
 def check_pids(options: Options) -> None:
-    """Raises CommandError for a named process that does not exist."""
+    """Raises CommandError for a named process that does not exist, and for a dataloader worker."""
     for pid in (*options.pids, *((options.run_of,) if options.run_of is not None else ())):
         _may_signal(pid)
+        if (rank := find_rank_of_worker(ProcFS(), pid)) is not None:
+            raise CommandError(
+                f"pid {pid} is no rank: it is a dataloader worker, or another process that a rank forked. Name its rank "
+                f"instead, pid {rank}.",
+                NO_RANK,
+            )
 
 
 def _may_signal(pid: int) -> bool:

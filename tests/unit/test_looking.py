@@ -72,3 +72,50 @@ def test_a_child_that_failed_and_is_not_collected(child: str, says: str, tmp_pat
             process.kill()
     assert says in text
     assert (f"of pid {process.pid} is dead" in text) is (child == "false")
+
+
+_FORKS = """
+import os, sys, threading, time
+def call_itself(task, name):
+    with open(f"/proc/self/task/{task}/comm", "w") as comm:
+        comm.write(name)
+def serve():
+    call_itself(threading.get_native_id(), "pt_gloo_runloop")
+    named.set()
+    time.sleep(600)
+named = threading.Event()
+threading.Thread(target=serve, daemon=True).start()
+named.wait()
+child = os.fork()
+if child == 0:
+    name, backend = sys.argv[1:]
+    if name:
+        call_itself(os.getpid(), name)
+    if backend:
+        call_itself(threading.get_native_id(), backend)
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+sys.stdin.read()
+os.kill(child, 9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "is_worker"), [("pt_data_worker", "", True), ("", "", True), ("", "pt_gloo", False)]
+)
+def test_a_worker_that_a_rank_forked_is_not_taken_for_it(
+    name: str, backend: str, is_worker: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A thread with the name of one of a backend stands for a process group. The rank that another one forked has its own."""
+    words = [sys.executable, "-c", _FORKS, name, backend]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        worker = int(process.stdout.readline())
+        try:
+            assert run(["diagnose", "--pid", str(worker), "--window", "0.1"]) == NO_RANK
+        finally:
+            process.stdin.close()
+            process.wait()
+    said = " ".join(capsys.readouterr().err.split())
+    assert (f"pid {worker} is no rank: it is a dataloader worker" in said) is is_worker
+    assert (f"Name its rank instead, pid {process.pid}." in said) is is_worker

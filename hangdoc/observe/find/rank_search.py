@@ -18,7 +18,7 @@ from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.run_identity import Names
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
-from hangdoc.torch_facts.thread_names import has_process_group
+from hangdoc.torch_facts.thread_names import DATALOADER_WORKER, has_process_group
 
 BY_ORDER = "order of start"
 """The source of an identity."""
@@ -140,6 +140,21 @@ def _communicates(proc: ProcFS, pid: int) -> bool:
         return any(map(has_process_group, proc.thread_names(pid)))
     except ProcError:
         return False
+
+
+def find_rank_of_worker(proc: ProcFS, pid: int) -> int | None:
+    """The process with a process group that made a dataloader worker, or forked a process; None for any other process. torch
+    names its workers. Those of an older torch are forks: they have the command line and the variables of the rank, and, as
+    fork(2) copies no threads, none of a backend. So searched alone, they look like the rank."""
+    table = process_table.read_ancestry(proc, pid)
+    if pid not in table or _communicates(proc, pid):
+        return None
+    above = next((ancestor for ancestor in table.ancestors(pid) if _communicates(proc, ancestor)), None)
+    if above is None or above not in table:
+        return None
+    worker, rank = table[pid], table[above]
+    forked = worker.argv == rank.argv and isinstance(rank.environment, dict) and worker.environment == rank.environment
+    return above if forked or worker.stat.name == DATALOADER_WORKER else None
 
 
 def _find_in_memory(search: Search, deadline: Deadline) -> None:
