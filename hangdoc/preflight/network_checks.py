@@ -143,9 +143,17 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             who = (
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )
-            yield Check(name="master port", status="fail", nodes=(report.node,),
-                        text=f"{holder.port}{origin} on {report.node} belongs to {who} (HD402)",
-                        remedy="End that process if it belongs to an earlier run, or use another --master-port.")  # fmt: skip
+            remedy = "End that process if it belongs to an earlier run, or use another --master-port."
+            if report.holder_role is not None:
+                who += f", {'a rank' if report.holder_role == 'rank' else 'the launcher'} of another run"
+                remedy = "In use: use another --master-port, or end that run if it is no longer needed."
+            yield Check(
+                name="master port",
+                status="fail",
+                nodes=(report.node,),
+                text=f"{holder.port}{origin} on {report.node} belongs to {who} (HD402)",
+                remedy=remedy,
+            )
             return
         if report.port_error is not None:
             yield Check(name="master port", status="fail", nodes=(report.node,),

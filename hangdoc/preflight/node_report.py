@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from hangdoc.observe.access.process_files import own_root
 from hangdoc.observe.find.discover import discover
 from hangdoc.observe.kernel.data_directories import list_shards, named_folders, names_data
 from hangdoc.observe.kernel.machine import machine, resolve
-from hangdoc.observe.kernel.sockets import describe_listener
+from hangdoc.observe.kernel.sockets import describe_listener, find_first_holder
 from hangdoc.observe.look.abilities import check_all
 from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
@@ -63,6 +64,7 @@ def gather(plan: Plan) -> NodeReport:
         resolved=resolved,
         is_master=is_master,
         holder=holder,
+        holder_role=_find_role(running, holder.pid) if holder is not None else None,
         port_error=_find_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
@@ -153,9 +155,19 @@ def _find_port_holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            listener = describe_listener(ProcFS(), port, "", c.pid)
+            # psutil names any of the processes that hold a socket.
+            pid = find_first_holder(ProcFS(), c.pid, c.fd) if c.pid is not None else None
+            listener = describe_listener(ProcFS(), port, "", pid)
             return replace(listener, argv=redact.command(listener.argv))
     return None
+
+
+def _find_role(running: Mapping[int, Target], pid: int | None) -> Literal["rank", "launcher"] | None:
+    """What a process is of a run whose launcher is alive; None if it is neither its rank nor its launcher."""
+    ranks = {number: each for number, each in running.items() if each.role == "rank" and not each.launcher_gone}
+    if pid in ranks:
+        return "rank"
+    return "launcher" if pid is not None and any(each.owner == pid for each in ranks.values()) else None
 
 
 def _find_port_error(plan: Plan) -> str | None:

@@ -1,5 +1,7 @@
 """The planned launch, and the report of each node, as plain values that nodes send to each other."""
 
+from typing import Literal
+
 import msgspec
 
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable, Value
@@ -86,6 +88,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     """Whether this node has the master's address."""
     holder: Listener | None
     """The process that listens on the master port; only on the master."""
+    holder_role: Literal["rank", "launcher"] | None = None
+    """What that process is of another run; None if it is neither its rank nor its launcher, or its launcher is gone."""
     port_error: str | None = None
     """Why the master port can't be bound, if no process seems to listen on it."""
     environment: dict[str, str]

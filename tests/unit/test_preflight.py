@@ -21,6 +21,7 @@ from hangdoc.commands.preflight import checked, data_type, parameters, planned
 from hangdoc.launch.launchers import launch_of
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find.discover import Discovered
+from hangdoc.observe.kernel import sockets
 from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
@@ -315,7 +316,22 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
     assert found["other runs"].remedy == "In use: this launch shares cores and memory with them."
     held = Listener(port=29500, namespace="", pid=7, name="python", argv=("python",), orphan=False)
     taken = failing([node(1, running=("ranks 0-1, pids 7, 8",), holder=held), node(2)])
-    assert "another --master-port" in taken["master port"].remedy
+    assert taken["master port"].remedy.startswith("End that process if it belongs to an earlier run")
+    of_run = failing([node(1, holder=held, holder_role="rank"), node(2)])["master port"]
+    assert of_run.text.endswith("belongs to pid 7 (python), a rank of another run (HD402)")
+    assert of_run.remedy == "In use: use another --master-port, or end that run if it is no longer needed."
+
+
+def test_the_holder_of_a_port_is_a_rank_or_a_launcher_of_a_run() -> None:
+    rank = Target(pid=7, ppid=6, role="rank", name="python", argv=(), state="S", start_ticks=0, owner=6)
+    running = {7: rank, 9: replace(rank, pid=9, ppid=1, owner=8, launcher_gone=True)}
+    assert [node_report._find_role(running, pid) for pid in (7, 6, 9, 8, None)] == [
+        "rank",
+        "launcher",
+        None,
+        None,
+        None,
+    ]
 
 
 def test_the_runs_that_are_not_listed_are_counted() -> None:
@@ -471,6 +487,18 @@ def test_the_environment_names_the_master_and_a_held_port_fails(address: str, li
     assert "MASTER_ADDR and MASTER_PORT of the environment" in checks["master port"].text
     assert (f"pid {os.getpid()}" in checks["master port"].text) == listens
     assert preflight(MASTER_ADDR=address, MASTER_PORT=port)[1]["master port"].status == "pass"
+
+
+def test_a_process_that_inherited_the_port_does_not_hold_it() -> None:
+    """As a dataloader worker, which is forked long after its rank has bound the port."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as held,
+        subprocess.Popen(["sleep", "60"], pass_fds=[held.fileno()]) as worker,
+    ):
+        try:
+            assert sockets.find_first_holder(ProcFS(), worker.pid, held.fileno()) == os.getpid()
+        finally:
+            worker.kill()
 
 
 def test_a_master_that_was_not_looked_at_does_not_pass() -> None:

@@ -230,6 +230,23 @@ def listeners(observation: Observation, sockets: dict[_Key, TcpSocket]) -> list[
     )
 
 
+def find_first_holder(proc: ProcFS, pid: int, fd: int) -> int:
+    """Of the processes that hold the socket with this descriptor of a process, the one that started first: it has made the
+    socket, and those that it forked have inherited it."""
+    try:
+        socket = proc.link(f"{pid}/fd/{fd}")
+    except ProcError:
+        return pid
+    holders: dict[int, int] = {}
+    for each in proc.pids():
+        try:
+            if socket in proc.links(f"{each}/fd").values():
+                holders[each] = proc.stat(str(each)).start_ticks
+        except ProcError:
+            continue
+    return min(holders, key=lambda each: (holders[each], each), default=pid)
+
+
 def describe_listener(proc: ProcFS, port: int, namespace: str, pid: int | None) -> Listener:
     """Describe the process that listens on `port`, as far as it can be read. `pid` is None if it was not found."""
     table = read_ancestry(proc, pid or 0)
