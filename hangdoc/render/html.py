@@ -162,7 +162,9 @@ def _make_section(job: Job, name: str, detail: Detail | None, timeline: Timeline
         ),
         bars_left_out=sum(len(batches.ranks) for batches in counted[_BARS_SHOWN:]),
         batch_notes=tuple(filter(None, (words.loops_of_batches(job), words.name_uncounted(job)))),
-        stacks=html_stacks.stacks(detail.stacks, culprits) if detail is not None else None,
+        stacks=html_stacks.stacks(detail.stacks, culprits, {rank.rank for rank in job.ranks if words.moves(rank)})
+        if detail is not None
+        else None,
         timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
         if timeline is not None and timeline.rows
         else None,

@@ -1,6 +1,6 @@
 """The page's merged stacks: the tree that `hangdoc.reasoning.views.detail` builds, cut to what fits on a page."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -41,7 +41,9 @@ class Stacks:
     forks: tuple[Fork, ...]
     left_out: int
     without: tuple[int, ...]
-    """Ranks that have no stack."""
+    """Ranks that have no stack, and do not move."""
+    moving: tuple[int, ...]
+    """Ranks whose stacks were not read, since they move."""
 
 
 class _Room:
@@ -51,13 +53,14 @@ class _Room:
         self.branches, self.frames = _MOST_BRANCHES, _MOST_FRAMES
 
 
-def stacks(tree: Branch, culprits: frozenset[int]) -> Stacks:
-    """The tree, branches with culprits first."""
+def stacks(tree: Branch, culprits: frozenset[int], moving: Collection[int]) -> Stacks:
+    """The tree, branches with culprits first. `moving`: ranks that make progress."""
     shown = {rank for branch in tree.branches for rank in branch.ranks}
     room = _Room()
     forks = tuple(_make_forks(tree.branches, culprits, room, 0))
-    without = tuple(rank for rank in tree.ranks if rank not in shown)
-    return Stacks(forks, len(tree.branches) - len(forks), without)
+    without = [rank for rank in tree.ranks if rank not in shown]
+    unread = tuple(rank for rank in without if rank in moving)
+    return Stacks(forks, len(tree.branches) - len(forks), tuple(rank for rank in without if rank not in moving), unread)
 
 
 def _make_forks(branches: tuple[Branch, ...], culprits: frozenset[int], room: _Room, depth: int) -> Iterator[Fork]:

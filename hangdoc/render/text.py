@@ -57,7 +57,9 @@ def blocks(
         yield Text(brought)
         yield ""
     if verbose and not any(map(_is_shortened, diagnosis.jobs)):
-        yield Text("--verbose shows nothing more here. --html has the stacks, --json all fields.", style="dim")
+        unread = any(words.find_unread(job.ranks) for job in diagnosis.jobs)
+        stacks = "the stacks, but not of ranks that move (--stacks reads them)" if unread else "the stacks"
+        yield Text(f"--verbose shows nothing more here. --html has {stacks}, --json all fields.", style="dim")
     yield Text(
         f"hangdoc {words.clean(diagnosis.hangdoc)} {words.looked(diagnosis)}, "
         f"{words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",

@@ -149,6 +149,21 @@ def pace(job: Job) -> str:
     return f"{text}, mostly for rank {measured.slowest} ({late})"
 
 
+def stands_still(rank: RankView) -> bool:
+    """Whether nothing shows that a rank makes progress. One whose own thread is blocked may, by another thread."""
+    return rank.label not in ("computing", None) and rank.progress is None
+
+
+def moves(rank: RankView) -> bool:
+    """Whether a rank was observed and makes progress."""
+    return rank.label is not None and not stands_still(rank)
+
+
+def find_unread(ranks_of_job: Iterable[RankView]) -> list[int]:
+    """The ranks whose stacks were not read, since they make progress. Where such a rank is, only torch's record may say."""
+    return [rank.rank for rank in ranks_of_job if moves(rank) and rank.where_source != "stack"]
+
+
 def looked(diagnosis: Diagnosis) -> str:
     """`observed the run for 1 s and took 1.4 s`, `read torch's dumps in /tmp/dumps`."""
     if diagnosis.dumps is not None:

@@ -14,7 +14,7 @@ from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
 from hangdoc_tui import behind, calls, cells, ranks
-from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar
+from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar, describe_no_count
 from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
@@ -165,6 +165,14 @@ def test_batches_that_ended_are_marked() -> None:
     )
     texts = [(one.ranks, one.text) for one in amounts(job(*ranks))]
     assert texts == [((0,), "3 of 232"), ((1,), "ended at 3 of 3"), ((3,), "left at 1 of 3")]
+
+
+def test_only_a_run_whose_ranks_were_read_is_told_how_to_count_batches() -> None:
+    """A script that counts its batches need not be changed because its ranks move and were not read."""
+    unread = describe_no_count(job(view(0), view(1, where_source="recorder"), view(2, label=None)))
+    assert unread.startswith("Not read: ranks 0-1 move. `hangdoc diagnose --stacks` reads")
+    read = describe_no_count(job(view(0, where_source="stack"), view(1, "blocked", "in-collective")))
+    assert read.startswith("No rank shows a batch count.")
 
 
 def show_batches(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from docs.reports import FOLDER
 from hangdoc import codec
@@ -19,7 +20,7 @@ from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.views.detail import details
 from hangdoc.reasoning.views.past import timelines
 from hangdoc.render import html, html_graph, html_ranks, html_timeline
-from hangdoc.snapshot import Snapshot
+from hangdoc.snapshot import Snapshot, Unavailable
 from hangdoc.timeline import Row, Timeline
 from tests.page.pages import CORPUS, EVIL, PATIENCE, evil, page_of, recorded, timeline_of, waiting
 from tests.unit.builders import c10d, frame, local, rank, snapshot
@@ -90,6 +91,17 @@ def test_nothing_from_a_process_is_markup() -> None:
     assert said.count(EVIL) > 5
     assert "</script><script>alert(2)" in said
     assert not [c for c in said if not c.isprintable() and c != "\n"]
+
+
+def test_stacks_that_were_not_read_because_the_ranks_move_were_not_refused() -> None:
+    refused = Unavailable(reason="refused")
+    diagnosis, runs = examine(snapshot(*(rank(n, stack=refused, stack_before=refused, world=3) for n in range(3))))
+    moves, stands = {"label": "computing", "progress": "made 3 calls"}, {"label": "blocked", "progress": None}
+    views = [replace(view, **(stands if view.rank == 2 else moves)) for view in diagnosis.jobs[0].ranks]
+    diagnosis = replace(diagnosis, jobs=(replace(diagnosis.jobs[0], ranks=tuple(views)),))
+    said = " ".join("".join(Elements(html.page(diagnosis, details(diagnosis, runs))).texts).split())
+    assert "Not read, since the ranks move: ranks 0-1. hangdoc diagnose --stacks reads them." in said
+    assert "No stack of rank 2 could be read." in said
 
 
 def test_the_policy_names_the_only_script_and_the_only_style() -> None:

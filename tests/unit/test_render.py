@@ -178,10 +178,19 @@ def test_six_lines_of_evidence_unless_verbose() -> None:
     assert "--verbose shows nothing more here" not in long.getvalue()
 
 
+def test_verbose_says_that_the_page_has_no_stacks_of_ranks_that_move() -> None:
+    found = diagnose(fires("HD203"))
+    moving = tuple(replace(view, label="computing", where_source="recorder") for view in found.jobs[0].ranks)
+    out = io.StringIO()
+    report(replace(found, jobs=(replace(found.jobs[0], ranks=moving),)), Console(file=out, width=200), verbose=True)
+    assert "--html has the stacks, but not of ranks that move (--stacks reads them), --json" in out.getvalue()
+
+
 def test_verbose_shows_all_findings_whole_or_says_that_there_is_no_more() -> None:
     whole = io.StringIO()
     report(diagnose(fires("HD203")), Console(file=whole, width=200), verbose=True)
     assert "--verbose shows nothing more here" in whole.getvalue()
+    assert "--html has the stacks, --json" in whole.getvalue()
     found = diagnose(many())
     first = found.jobs[0].findings[0]
     fact = replace(first, severity="info", evidence=(Evidence(0, "cpu", "a fact of its own"),))

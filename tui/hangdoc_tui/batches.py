@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from hangdoc.diagnosis import Job, RankView
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import do, duration, numbers
 from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid, join_cells
 from hangdoc_tui.places import batches_age
@@ -71,6 +71,13 @@ def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
     )  # fmt: skip
 
 
+def describe_no_count(job: Job) -> str:
+    """Why no rank shows a count, and how to get one. A script whose ranks were not read may count its batches already."""
+    if unread := words.find_unread(job.ranks):
+        return f"Not read: {do(unread, 'moves', 'move')}. `hangdoc diagnose --stacks` reads the batches of loops that count them."
+    return _NO_COUNT
+
+
 class Batches(Vertical):
     """A bar for each group of ranks with equal amounts, and a plot if some of them make progress."""
 
@@ -119,7 +126,7 @@ class Batches(Vertical):
     def _describe(self, counts: list[Amount], lines: list[int], model: ViewModel) -> list[str]:
         """What is counted, if that is not clear, and what the plot shows; how to get a count if there is none."""
         if not counts:
-            return [_NO_COUNT]
+            return [describe_no_count(model.job)]
         loops, uncounted = words.loops_of_batches(model.job), words.name_uncounted(model.job)
         plotted = f"batches done over time, epochs counted through: {len(lines)} of {len(model.history.tracks)} ranks"
         return [f" {part}" for part in (loops, uncounted, plotted if lines else "") if part]

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from hangdoc.diagnosis import RankView
-from hangdoc_tui.places import batches_age, stands_still
+from hangdoc.render import words
+from hangdoc_tui.places import batches_age
 
 Rate = Callable[[RankView], float | None]
 """The batches per second of a rank; None if they are not known."""
@@ -30,7 +31,7 @@ def count_behind(view: RankView, first: RankView, rate: Rate) -> int | None:
     behind, seconds = _subtract(first, view), _find_seconds_between(view, first)
     if behind is None or behind < _LEAST or seconds is None:
         return None
-    rates = [0.0 if stands_still(each) else rate(each) for each in (view, first)]
+    rates = [0.0 if words.stands_still(each) else rate(each) for each in (view, first)]
     known = [each for each in rates if each is not None]
     fits = len(known) == len(rates) and behind > 1 + max(known) * seconds
     return behind if fits else None
@@ -53,7 +54,7 @@ def _subtract(first: RankView, view: RankView) -> int | None:
 
 def _find_seconds_between(view: RankView, first: RankView) -> float | None:
     """The most time between the readings of two ranks; None for hosts whose polls are of different moments."""
-    if stands_still(view) and stands_still(first):
+    if words.stands_still(view) and words.stands_still(first):
         return 0.0
     if view.host != first.host:
         return None

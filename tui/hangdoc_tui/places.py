@@ -50,14 +50,9 @@ def placed(view: RankView, width: int) -> Text:
 def stack_age(view: RankView) -> str | None:
     """How old a rank's stack is, if that matters: below a second it was read in this poll. A blocked rank has no age: it is
     still where its stack shows it, because its stack is read again as soon as its clocks move."""
-    if view.stack_seconds_ago is None or stands_still(view) or view.stack_seconds_ago < _THIS_POLL:
+    if view.stack_seconds_ago is None or words.stands_still(view) or view.stack_seconds_ago < _THIS_POLL:
         return None
     return duration(view.stack_seconds_ago)
-
-
-def stands_still(view: RankView) -> bool:
-    """Whether nothing shows that a rank makes progress. One whose own thread is blocked may, by another thread."""
-    return view.label not in ("computing", None) and view.progress is None
 
 
 def batches_age(view: RankView) -> float | None:

@@ -15,7 +15,7 @@ from hangdoc.reasoning.views.detail import frames_of, place_of_frame
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
 from hangdoc_tui.cells import flow
-from hangdoc_tui.places import shorten_path, stack_age, stands_still
+from hangdoc_tui.places import shorten_path, stack_age
 from hangdoc_tui.view_model import ViewModel
 
 COMPARISONS = ("nothing", "the last poll", "another rank")
@@ -126,7 +126,7 @@ class StackView(VerticalScroll):
                 text = f"in the same state as rank {view.like}, whose variables and threads its host sent for both"
                 yield Text(text, "dim")
             if view.stack_seconds_ago is not None and rank.thread is not None:
-                since = "; the rank has made no progress since" if stands_still(view) else ""
+                since = "; the rank has made no progress since" if words.stands_still(view) else ""
                 old = view.stack_seconds_ago >= _JUST_READ
                 # A rank that has not run since has the same stack, and was not read again.
                 text = f"stack read {duration(view.stack_seconds_ago)} ago{since}" if old else "stack of this poll"

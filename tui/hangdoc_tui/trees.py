@@ -10,7 +10,7 @@ from hangdoc.phrases import do, duration, numbers, ranks, shorten
 from hangdoc.reasoning.views.detail import merge_stacks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
-from hangdoc_tui.places import stack_age, stands_still
+from hangdoc_tui.places import stack_age
 from hangdoc_tui.view_model import ViewModel
 
 
@@ -60,9 +60,7 @@ class StackTree(GrowingTree):
             for branch in tree.branches:
                 self._add(self.root, branch, model.culprits)
             without = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
-            moving = [
-                view.rank for view in model.job.ranks if view.rank in without and view.label and not stands_still(view)
-            ]
+            moving = [view.rank for view in model.job.ranks if view.rank in without and words.moves(view)]
             if moving:
                 self.root.add_leaf(Text(f"not read: {do(moving, 'moves', 'move')}", style="dim"))
             if unread := [rank for rank in without if rank not in moving]:
