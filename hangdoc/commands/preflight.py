@@ -23,7 +23,7 @@ from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
-from hangdoc.torch_facts.launchers import AGENTS, MPI_AS_ROOT, OPEN_MPI, PROGRAMS
+from hangdoc.torch_facts.launchers import AGENTS, FLAGS, MPI_AS_ROOT, NAME_HOW, OPEN_MPI, PROGRAMS
 
 _LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
 _USED = frozenset({
@@ -180,7 +180,8 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
         ranks = f"{amount(size.ranks, 'rank')} on all nodes together" if size.ranks else "an unknown number of ranks"
         remedy = "Give --ranks-per-node: the line leaves the ranks of each node to the number of cards, to Slurm or to a file."
     options = launchers.sizes_in_torchrun(plan.launcher or "", line.launched.options)
-    unused = [f"--{name}" for name in options if name not in _USED and not name.startswith(launchers.EXPORTED)]
+    used = _USED | (NAME_HOW.get(line.launched.tool, frozenset()) & FLAGS)
+    unused = [f"--{name}" for name in options if name not in used and not name.startswith(launchers.EXPORTED)]
     unused += [f"`{shorten(layer.text, 40)}`" for layer in _list_other_layers(line)]
     ignored = f"; not used here: {', '.join(unused)}" if unused else ""
     meets = f", meeting at {plan.master}" if plan.master is not None else ""

@@ -51,6 +51,7 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "redirects": _OUTPUT,
     "tee": _OUTPUT,
     "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
+    "multi-gpu": ("should agree", "accelerate starts the ranks that it is asked for, also without several cards"),
     "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
     "num-machines": _NODES,
     "machine-rank": ("must differ", "identifies the node"),

@@ -267,6 +267,11 @@ def test_the_numbers_that_lines_determine(lines: tuple[str, ...], numbers: dict[
     assert dict(derived([line for text in lines for line in launches(text)])) == numbers
 
 
+def test_the_option_by_which_accelerate_starts_all_ranks_is_known() -> None:
+    row = rows("accelerate launch --multi_gpu --num_processes 2 t.py")["multi-gpu"]
+    assert (row.standing, bool(row.why)) == ("should agree", True)
+
+
 def test_two_lines_without_a_number_of_nodes_are_two_runs() -> None:
     found = rows("torchrun --nproc_per_node 2 t.py", "torchrun --nproc_per_node 2 t.py")
     assert "each line starts a run of its own" in found["number of nodes"].why

@@ -141,6 +141,8 @@ def test_a_misspelled_launcher_is_no_argument() -> None:
          "torchrun: an unknown number of ranks"),
         ("accelerate launch --num_processes 4 --num_machines 2 --main_process_ip n0 --main_process_port 1 t.py --x 1", 2, 2,
          "n0:1", ("--x", "1"), "accelerate: 2 ranks on each of 2 nodes, if it finds several cards, meeting at n0:1"),
+        ("accelerate launch --multi_gpu --num_processes 2 --mixed_precision no t.py", 1, 2, None, (),
+         "accelerate: 2 ranks on one node; not used here: --mixed-precision"),
         ("deepspeed --num_gpus 4 t.py", 1, 4, None, (), "deepspeed: 4 ranks on one node"),
         ("deepspeed --hostfile h t.py", None, None, None, (),
          "deepspeed: an unknown number of ranks; not used here: --hostfile"),
