@@ -18,8 +18,8 @@ from hangdoc.reasoning.views.detail import details
 from hangdoc.render.html import page
 from hangdoc.render.text import report
 from hangdoc.render.words import job_names, roles
-from hangdoc.snapshot import RankIdentity
-from tests.unit.builders import frame, rank, snapshot
+from hangdoc.snapshot import FlightRecorder, RankIdentity, Recorded, RecordedGroup, Unavailable
+from tests.unit.builders import c10d, frame, rank, snapshot
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -48,6 +48,23 @@ def test_a_job_of_ray_has_the_file_of_its_training_function() -> None:
     renamed = rank(0, call, argv=("ray::RayTrainWorker",), environment={"RAY_RAYLET_PID": "7"}, identity=who)
     (job,) = diagnose(snapshot(renamed)).jobs
     assert job_names([job]) == {job.id: "finetune.py · Ray · 1 actor"}
+
+
+def test_a_run_has_one_name_whether_its_ranks_move_or_wait() -> None:
+    """multiprocessing's `spawn` gives a rank no command line, and the stack of one that moves is not read."""
+    stack = (*c10d("all_reduce"), frame("worker", 7, "/home/me/serve.py"),
+             frame("_bootstrap", 3, "/usr/lib/python3.11/multiprocessing/process.py", library=True))  # fmt: skip
+    call = Recorded(seq=5, op="all_reduce", age_seconds=0.1, timeout_seconds=1800.0, frames=stack)
+    group = RecordedGroup(name="0", default=True, issued=5, issued_before=4, pending=(), completed=call)
+    record = FlightRecorder(source="memory", age_seconds=0.0, groups=(group,), capacity=2000)
+    spawned = ("python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()")
+    not_read: dict[str, Any] = dict.fromkeys(("stack", "stack_before"), Unavailable(reason="it moves"))
+    still: dict[str, Any] = {}
+    names = [
+        diagnose(snapshot(*(rank(n, *frames, argv=spawned, recorder=record, **more) for n in (0, 1)))).jobs[0].script
+        for frames, more in ((stack, still), ((), not_read))
+    ]
+    assert names == ["serve.py", "serve.py"]
 
 
 def test_jobs_that_look_alike_have_their_endpoint_too() -> None:

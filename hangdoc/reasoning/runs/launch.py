@@ -88,7 +88,8 @@ def script(run: Run) -> str | None:
     processes += [process for _, process in run.launchers]
     name = next((name for process in processes if (name := program(process.argv))), None)
     if name is None:
-        outermost = (rank.own[-1].file.rpartition("/")[2] for rank in run.ranks.values() if rank.own)
+        own = ([frame for frame in _frames(rank) if not frame.library] for rank in run.ranks.values())
+        outermost = (frames[-1].file.rpartition("/")[2] for frames in own if frames)
         return next((file for file in outermost if file.endswith(".py")), None)
     if name.endswith(".py"):
         return name
@@ -98,7 +99,7 @@ def script(run: Run) -> str | None:
 
 
 def _frames(rank: Rank) -> Iterable[Frame]:
-    """Of the user's code in its stack, or, of a rank that moves and whose stack was not read, in its last call."""
+    """Of the user's code in its stack; of a rank that moves and whose stack was not read, all of its last call."""
     if rank.own or rank.process is None:
         return rank.own
     call = last_call(rank.process, None)
