@@ -27,10 +27,10 @@ from hangdoc.observe.kernel.sockets import describe_listener, find_first_holder
 from hangdoc.observe.look.abilities import check_all
 from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
-from hangdoc.phrases import duration, ranks, shorten_before
+from hangdoc.phrases import duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
 from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan
-from hangdoc.procfs import ProcFS, age
+from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
@@ -241,8 +241,9 @@ def _order_by_rank(target: Target) -> tuple[bool, int, int]:
 
 
 def _describe_ranks(proc: ProcFS, targets: list[Target], launcher: Target | None) -> str:
-    """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6: python launch.py`, with the command of the launcher, or of the ranks if
-    there is none."""
+    """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6 in /home/me: python launch.py`, with the command and the directory of the
+    launcher, or of the ranks if there is none. A command does not always name the script, and its paths are filtered as
+    arguments."""
     first = targets[0]
     numbers = [target.identity.rank for target in targets if target.identity is not None]
     pids = f"pid{'s' * (len(targets) > 1)} {', '.join(str(target.pid) for target in targets[:4])}"
@@ -252,7 +253,16 @@ def _describe_ranks(proc: ProcFS, targets: list[Target], launcher: Target | None
     argv = redact.argv((launcher or first).argv)
     command = shorten_before(" ".join(argv), program(argv), 80)
     who = ranks(numbers) if numbers else "a rank"
-    return f"{who}, {pids}{more}{state}, started {duration(age(proc, first.start_ticks))} ago{by}: {command}"
+    folder = _describe_directory(proc, launcher or first)
+    return f"{who}, {pids}{more}{state}, started {duration(age(proc, first.start_ticks))} ago{by}{folder}: {command}"
+
+
+def _describe_directory(proc: ProcFS, target: Target) -> str:
+    """` in /home/me`, filtered as in a snapshot; empty if it can't be read."""
+    try:
+        return f" in {shorten(redact.file_name(proc.link(f'{target.pid}/cwd')), 100)}"
+    except ProcError:
+        return ""
 
 
 def _is_missing(folder: str) -> bool:

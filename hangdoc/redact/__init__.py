@@ -12,7 +12,7 @@ docs/privacy.md says what is removed and what is kept.
 from hangdoc.redact.evidence import LOCALS, Locals, node_report, snapshot
 from hangdoc.redact.names import names_a_secret
 from hangdoc.redact.patterns import REDACTED, text
-from hangdoc.redact.shapes import NOT_STORED
+from hangdoc.redact.shapes import NOT_STORED, file_name
 from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, command, environment, setting_without_secrets, variable, without_secrets
@@ -25,6 +25,7 @@ __all__ = [
     "argv",
     "command",
     "environment",
+    "file_name",
     "local",
     "names_a_secret",
     "node_report",

@@ -336,6 +336,21 @@ def test_the_holder_of_a_port_is_a_rank_or_a_launcher_of_a_run() -> None:
     ]
 
 
+def test_another_run_is_told_by_its_directory(tmp_path: Path) -> None:
+    """Which is filtered as in a snapshot: a short name with digits is none of a secret."""
+    (folder := tmp_path / "trial13d").mkdir()
+    with subprocess.Popen(["sleep", "60"], cwd=folder) as process:
+        try:
+            argv = (f"{folder}/bin/python", "-c", "from multiprocessing.spawn import spawn_main")
+            rank = Target(pid=process.pid, ppid=1, role="rank", name="python", argv=argv, state="S", start_ticks=0)
+            text = node_report._describe_ranks(ProcFS(), [rank], None)
+            gone = node_report._describe_ranks(ProcFS(), [replace(rank, pid=2**22 + 1)], None)
+        finally:
+            process.kill()
+    assert f" ago in {folder}: " in text
+    assert " ago: " in gone
+
+
 def test_the_runs_that_are_not_listed_are_counted() -> None:
     runs = tuple(f"rank 0, pid {pid}" for pid in range(6))
     checks = all_checks([node(1, running=runs, left_over=runs[:5]), node(2)], LINKS, PLAN)
