@@ -285,6 +285,18 @@ def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
     assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=4), host) == 5.0
 
 
+def test_the_last_call_is_that_of_any_group() -> None:
+    """The default group comes first, and was last called before the loop."""
+    poll = app("healthy", Path()).source.poll(0)
+    made = {None: 107.0, "actors": 89.7}
+    of_groups = (
+        Calls(group=group, made=4, pending=None, last=None, age_seconds=age, source="recorder")
+        for group, age in made.items()
+    )
+    model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
+    assert "last call 1 min 30 s ago" in list(calls.facts(model, view(0, calls=tuple(of_groups))))
+
+
 def test_an_old_number_of_batches_is_dim_with_its_age_and_is_not_compared() -> None:
     """Ranks that DDP keeps in lock step were shown as `21 behind`, because they were read 5 s apart."""
     first, old = view(0, batches_done=54, batches_total=100), view(1, batches_done=33, batches_seconds_ago=5.0)

@@ -37,9 +37,9 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     rate = _find_rate(model, view)
     if rate is not None:
         yield f"{frequency(rate)} calls/s"
-    for calls in view.calls[:1]:
-        if calls.source == "recorder" and calls.age_seconds is not None:
-            yield f"last call {duration(calls.age_seconds)} ago"
+    ages = [calls.age_seconds for calls in view.calls if calls.source == "recorder" and calls.age_seconds is not None]
+    if ages:  # of any group: the one that a rank used last is often not the default group
+        yield f"last call {duration(min(ages))} ago"
 
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
