@@ -244,7 +244,7 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     """How fast a job makes its calls, by the records of its ranks."""
 
     calls_per_second: float
-    """In its largest group."""
+    """Of a rank in all its groups: of the one that makes the most."""
     steps_per_second: float | None
     """By the counters of its loops; None without one that moved during the window."""
     waited_share: float
@@ -255,6 +255,8 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     """By how much it is later than the median of the others."""
     last_share: float | None
     """In which share of the calls it was the last."""
+    least_calls_per_second: float | None = None
+    """Of the rank that makes the fewest calls; None if all make about as many."""
 
 
 class PastView(DocumentPart, frozen=True, kw_only=True):
@@ -263,7 +265,7 @@ class PastView(DocumentPart, frozen=True, kw_only=True):
     seconds: float
     """How far back the records go."""
     calls_per_second: float
-    """In its largest group, until the ranks stopped making calls."""
+    """As in the pace, until the ranks stopped making calls."""
     stopped_us: int | None
     """When a rank made the last call of all: microseconds since 1970 on the clock of its host. None while calls are made."""
     stopped_seconds_ago: float | None
@@ -281,6 +283,8 @@ class PastView(DocumentPart, frozen=True, kw_only=True):
     """Share of the time that the other ranks waited for a later rank: their median."""
     calls: int
     """How many of the last calls of its largest group were compared for this."""
+    least_calls_per_second: float | None = None
+    """As in the pace."""
 
 
 class Starter(DocumentPart, frozen=True, kw_only=True):

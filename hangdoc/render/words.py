@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PastView, RankView, Where
+from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PaceView, PastView, RankView, Where
 from hangdoc.phrases import caller, do, duration, frequency, milliseconds, numbers, printable, ranks, shorten
 
 _NO_RANK = (
@@ -141,7 +141,7 @@ def pace(job: Job) -> str:
         return ""
     steps = measured.steps_per_second
     counted = f" lately, and {frequency(steps)} steps per second in this look" if steps is not None else ""
-    text = f"{frequency(measured.calls_per_second)} calls per second{counted}; "
+    text = f"{_call_rates(measured, 'calls per second')}{counted}; "
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
     if measured.slowest is None:
         return f"{text}, and none is always the last"
@@ -162,6 +162,12 @@ def moves(rank: RankView) -> bool:
 def find_unread(ranks_of_job: Iterable[RankView]) -> list[int]:
     """The ranks whose stacks were not read, since they make progress. Where such a rank is, only torch's record may say."""
     return [rank.rank for rank in ranks_of_job if moves(rank) and rank.where_source != "stack"]
+
+
+def _call_rates(of: PaceView | PastView, unit: str) -> str:
+    """`310 calls/s`; `18.6 to 193 calls/s (ranks differ)`."""
+    least, most = of.least_calls_per_second, frequency(of.calls_per_second)
+    return f"{most} {unit}" if least is None else f"{frequency(least)} to {most} {unit} (ranks differ)"
 
 
 def looked(diagnosis: Diagnosis) -> str:
@@ -344,7 +350,7 @@ def name_end_of_batches(done: int, total: int | None) -> str:
 def past(before: PastView) -> str:
     """`50 calls/s until 14:02:31 UTC, then none; rank 2 made its last call 3.0 s earlier. Rank 2 was the last in 96 % of the last
     425 calls, 52 ms after the others, which waited 66 % of the time.`"""
-    text = f"{frequency(before.calls_per_second)} calls/s"
+    text = _call_rates(before, "calls/s")
     if before.stopped_us is not None:
         text += f" until {_show_time(before.stopped_us, before.stopped_seconds_ago or 0.0)}, then none"
     if before.first_stopped_seconds is not None:

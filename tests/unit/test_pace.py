@@ -185,13 +185,40 @@ def test_a_healthy_run_has_one_line() -> None:
     assert (job.pace.steps_per_second, job.pace.slowest, job.pace.late_seconds) == (15.0, 2, 0.052)
     line = words.pace(job)
     assert line.startswith(
-        "29.6 calls per second lately, and 15.0 steps per second in this look; the ranks wait for a later one 7"
+        "30.1 calls per second lately, and 15.0 steps per second in this look; the ranks wait for a later one 7"
     )
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
     assert words.pace(even).endswith("and none is always the last")
     (unrecorded,) = healthy({0: 0, 1: 0}, recorded=False).jobs
     assert words.pace(unrecorded) == ""
+
+
+def acts(number: int) -> Process:
+    """A rank of reinforcement learning: ranks 0 and 1 make five more calls in a group of their own in each step."""
+    process = trains(number)
+    if number > 1:
+        return process
+    assert isinstance(process.recorder, FlightRecorder)
+    forms = {form: at for at, form in enumerate(process.recorder.forms)}
+    entries = [
+        (5 * step + at + 1, METRICS, T0_US + step * _STEP_US + 1000 * at, False)
+        for step in range(_STEPS)
+        for at in range(5)
+    ]
+    group = history_of(entries, name="actors", wall_us=_WALL_US, forms=forms, before=5 * _STEPS - 75, ranks=(0, 1))
+    return replace(
+        process, recorder=replace(process.recorder, forms=tuple(forms), groups=(*process.recorder.groups, group))
+    )
+
+
+def test_the_pace_counts_the_calls_of_a_rank_in_all_its_groups() -> None:
+    """It was that of the largest group, in which the ranks that train make the fewest of their calls."""
+    (job,) = diagnose(snapshot(*map(acts, range(4)), silence=0.0, wall_us=_WALL_US)).jobs
+    assert job.pace is not None
+    assert job.pace.calls_per_second == pytest.approx(7e6 / _STEP_US, rel=0.05)
+    assert job.pace.least_calls_per_second == pytest.approx(2e6 / _STEP_US, rel=0.05)
+    assert words.pace(job).startswith("29.6 to 104 calls per second (ranks differ) lately, and 15.0 steps")
 
 
 # --- the document ----------------------------------------------------------------------------------------------------

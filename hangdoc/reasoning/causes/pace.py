@@ -1,6 +1,6 @@
 """What sets the pace of a run: late ranks, and why they are; more threads than cores; a slow link."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ _LATE_SECONDS = 0.001
 AS_LATE = 0.5
 """Ranks with this share of the slowest rank's lag are stragglers too."""
 
+_ABOUT_AS_MANY = 0.8
+"""Who makes at least this share of the calls per second of another rank makes about as many."""
 _MOVES = 10
 """So many steps in the window tell a rate. One of a slow run tells none."""
 _TELLING_CALLS, _TELLING_SECONDS = 10, 2.0
@@ -119,6 +121,25 @@ def _waits_elsewhere(run: Run, rank: int) -> bool:
 def recorded_past(run: Run) -> Past | None:
     """What its ranks did before the look; None without a record."""
     return past_of(run.ledger, run.looks_us)
+
+
+class CallRates(NamedTuple):
+    """Calls per second of the ranks of a run, each in all its groups."""
+
+    most: float
+    least: float | None
+    """Of the rank that makes the fewest; None if all make about as many as `most`."""
+
+
+def call_rates(run: Run, paces: Iterable[Pace]) -> CallRates:
+    """How fast ranks make their calls in all their groups. `paces`: those of the groups whose ranks are compared."""
+    rates = [
+        lags.call_rate((calls for _, calls in run.ledger.of_rank(rank)), span)
+        for measured in paces
+        for rank, span in measured.spans.items()
+    ]
+    least, most = min(rates), max(rates)
+    return CallRates(most, least if least < _ABOUT_AS_MANY * most else None)
 
 
 def waited_share(pace: Pace) -> float:

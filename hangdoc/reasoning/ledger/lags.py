@@ -7,7 +7,7 @@ one that all ranks waited for; without such calls it is unknown, because a slow 
 the ranks of one host are compared.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -50,8 +50,9 @@ class Pace(NamedTuple):
     telling_calls: int
     operations: frozenset[str]
     """Of the calls that tell."""
-    calls_per_second: float
-    """Of the last seconds; 0 if unknown."""
+    spans: dict[int, tuple[float, float]]
+    """By rank, from when to when its calls per second are counted, in microseconds of its own clock: from the time at which the
+    last rank has made one call to that of another one. It is the same time for all ranks."""
     clocks: str | None
     """What was assumed about the clocks of several hosts, as a clause; None for one host."""
 
@@ -86,22 +87,36 @@ def pace(group: GroupCalls) -> Pace | None:
     last = Counter(max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling)
     first = aligned.times[min(aligned.times)]
     ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
+    start, end = _find_span([times[-1] for times in ordered])
     return Pace(
         lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
         calls=calls,
         seconds=(max(first) - min(first)) / 1e6,
         telling_calls=len(telling),
         operations=frozenset(aligned.sites[at][0] for at in telling),
-        calls_per_second=_rate(first),
+        spans={
+            rank: (start + ahead, end + ahead)
+            for rank, made in compared.items()
+            for ahead in ((offsets or {}).get(made.host, 0.0),)
+        },
         clocks=clocks,
     )
 
 
-def _rate(times: Sequence[float]) -> float:
-    """Calls per second of the last seconds, or of the last calls if these are few. Older ones may be of another phase."""
-    first = min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))
-    seconds = (times[-1] - times[first]) / 1e6
-    return (len(times) - 1 - first) / seconds if seconds > 0 else 0.0
+def call_rate(columns: Iterable[RankCalls], span: tuple[float, float]) -> float:
+    """Calls per second of a rank in all its groups, from the first of two times of its own clock to the second. `columns`: its
+    calls, one for each group."""
+    first, last = span
+    made = 0
+    for calls in columns:
+        start, end = bisect_right(calls.made_us, first), bisect_right(calls.made_us, last)
+        made += len(set(calls.numbers[start:end]))  # coalesced calls share one
+    return made * 1e6 / (last - first) if last > first else 0.0
+
+
+def _find_span(times: Sequence[float]) -> tuple[float, float]:
+    """The last seconds, or those of the last calls if these are few: older ones may be of another phase."""
+    return times[min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))], times[-1]
 
 
 def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Aligned | None:

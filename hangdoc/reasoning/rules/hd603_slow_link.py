@@ -95,8 +95,9 @@ def _calls(run: Run) -> Evidence:
     if measured is None or measured.slowest is None:
         text = "that the ranks wait for data, and not for a rank, is inferred: no record of calls"
         return Evidence(None, "cpu", text)
+    rates = pace.call_rates(run, pace.paces_of(run))
     late = milliseconds(max(0.0, measured.slowest.median_seconds))
-    text = f"{frequency(measured.calls_per_second)} calls per second; the latest rank makes its calls {late} after the others"
+    text = f"{frequency(rates.most)} calls per second; the latest rank makes its calls {late} after the others"
     return Evidence(None, call_words.PROBE, text)
 
 

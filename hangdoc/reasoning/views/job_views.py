@@ -91,11 +91,13 @@ def pace_view(run: Run) -> PaceView | None:
     measured = pace.pace_of(run)
     if measured is None:
         return None
+    rates = pace.call_rates(run, pace.paces_of(run))
     steps = pace.steps_per_second(run)
     stragglers = pace.stragglers(run, measured)
     slowest = stragglers.slow[0] if stragglers is not None else None
     return PaceView(
-        calls_per_second=round(measured.calls_per_second, 2),
+        calls_per_second=round(rates.most, 2),
+        least_calls_per_second=round(rates.least, 2) if rates.least is not None else None,
         steps_per_second=round(steps, 2) if steps is not None else None,
         waited_share=round(pace.waited_share(measured), 3),
         slowest=slowest.rank if slowest is not None else None,

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from hangdoc.diagnosis import Diagnosis, PastView
-from hangdoc.reasoning.causes.pace import recorded_past, run_pace, stragglers
+from hangdoc.reasoning.causes.pace import call_rates, recorded_past, run_pace, stragglers
 from hangdoc.reasoning.ledger.past import edges_of, shares_of
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.reasoning.model.run import Run
@@ -30,11 +30,12 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
     oldest = max(ages.values())
     first = tuple(sorted(rank for rank, age in ages.items() if oldest - age < _EARLIER_SECONDS))
     earlier = stopped and oldest - newest >= _EARLIER_SECONDS and len(first) < len(ages)
-    outstanding = stragglers(run, pace)
+    outstanding, rates = stragglers(run, pace), call_rates(run, [pace])
     slowest = outstanding.slow[0] if outstanding is not None else None
     return PastView(
         seconds=round(max(_age(run, calls, calls.made_us[0]) for calls in recorded), 1),
-        calls_per_second=round(pace.calls_per_second, 2),
+        calls_per_second=round(rates.most, 2),
+        least_calls_per_second=round(rates.least, 2) if rates.least is not None else None,
         stopped_us=max(calls.made_us[-1] for calls in recorded if ages[calls.rank] == newest) if stopped else None,
         stopped_seconds_ago=round(newest, 1) if stopped else None,
         first_stopped=first if earlier else (),
