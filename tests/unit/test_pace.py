@@ -194,10 +194,10 @@ def test_a_healthy_run_has_one_line() -> None:
     assert words.pace(unrecorded) == ""
 
 
-def acts(number: int) -> Process:
+def acts(number: int, late_ms: int = 0, *, own_calls: bool = True) -> Process:
     """A rank of reinforcement learning: ranks 0 and 1 make five more calls in a group of their own in each step."""
-    process = trains(number)
-    if number > 1:
+    process = trains(number, late_ms)
+    if number > 1 or not own_calls:
         return process
     assert isinstance(process.recorder, FlightRecorder)
     forms = {form: at for at, form in enumerate(process.recorder.forms)}
@@ -219,6 +219,15 @@ def test_the_pace_counts_the_calls_of_a_rank_in_all_its_groups() -> None:
     assert job.pace.calls_per_second == pytest.approx(7e6 / _STEP_US, rel=0.05)
     assert job.pace.least_calls_per_second == pytest.approx(2e6 / _STEP_US, rel=0.05)
     assert words.pace(job).startswith("29.6 to 104 calls per second (ranks differ) lately, and 15.0 steps")
+
+
+@pytest.mark.parametrize(("own_calls", "codes"), [(True, []), (False, ["HD601"])])
+def test_ranks_with_calls_of_their_own_are_no_stragglers(own_calls: bool, codes: list[str]) -> None:
+    """The others wait for their new weights: so the run is made."""
+    ranks = (acts(number, 60 * (number < 2), own_calls=own_calls) for number in range(5))
+    assert [
+        finding.code for finding in findings(diagnose(snapshot(*ranks, silence=0.0, wall_us=_WALL_US)), "HD601")
+    ] == codes
 
 
 # --- the document ----------------------------------------------------------------------------------------------------

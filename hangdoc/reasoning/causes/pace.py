@@ -104,7 +104,19 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
         return None
     if median(lag.waited_share for lag in others) < _WAITED or _waits_elsewhere(run, latest.rank):
         return None
+    if _make_more_calls(run, pace, slow, others):
+        return None
     return Stragglers(tuple(sorted(slow, key=lambda lag: -lag.median_seconds)), others)
+
+
+def _make_more_calls(run: Run, pace: Pace, slow: Iterable[Lag], others: Iterable[Lag]) -> bool:
+    """Whether all ranks that are late make more calls than those that wait for them: then they have work in groups of their own,
+    as the actors of reinforcement learning do while others wait for new weights."""
+
+    def rate(lag: Lag) -> float:
+        return lags.call_rate((calls for _, calls in run.ledger.of_rank(lag.rank)), pace.spans[lag.rank])
+
+    return max(map(rate, others)) < _ABOUT_AS_MANY * min(map(rate, slow))
 
 
 def _waits_elsewhere(run: Run, rank: int) -> bool:
