@@ -115,8 +115,7 @@ def check_pids(options: Options) -> None:
         _may_signal(pid)
         if (rank := find_rank_of_worker(ProcFS(), pid)) is not None:
             raise CommandError(
-                f"pid {pid} is no rank: it is a dataloader worker, or another process that a rank forked. Name its rank "
-                f"instead, pid {rank}.",
+                f"pid {pid} is no rank: it is a dataloader worker. Name its rank instead, pid {rank}.",
                 NO_RANK,
             )
 

@@ -164,10 +164,10 @@ def _find_port_holder(plan: Plan) -> Listener | None:
 
 def _find_role(running: Mapping[int, Target], pid: int | None) -> Literal["rank", "launcher"] | None:
     """What a process is of a run whose launcher is alive; None if it is neither its rank nor its launcher."""
-    ranks = {number: each for number, each in running.items() if each.role == "rank" and not each.launcher_gone}
-    if pid in ranks:
+    of_runs = {number: each for number, each in running.items() if each.role == "rank" and not each.launcher_gone}
+    if pid in of_runs:
         return "rank"
-    return "launcher" if pid is not None and any(each.owner == pid for each in ranks.values()) else None
+    return "launcher" if pid is not None and any(each.owner == pid for each in of_runs.values()) else None
 
 
 def _find_port_error(plan: Plan) -> str | None:

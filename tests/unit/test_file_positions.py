@@ -199,15 +199,33 @@ def test_progress_counts_for_two_sleeps(sleep: float, ago: float, verdict: str) 
     assert job.verdict == verdict
 
 
-@pytest.mark.parametrize(("written", "verdict"), [(200, "hung"), (65_536, "waiting")])
-def test_a_rank_that_writes_on_between_its_sleeps_copies(written: int, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("written", "ago", "main", "verdict"),
+    [
+        (200, 0.0, {"voluntary_switches": 2}, "hung"),
+        (65_536, 0.0, {"voluntary_switches": 2}, "waiting"),
+        (65_536, 0.0, {"voluntary_switches": 0, "idle_seconds": 60.0}, "hung"),  # a thread of its own writes
+        (
+            65_536,
+            1.0,
+            {"voluntary_switches": 0, "idle_seconds": 1.5},
+            "waiting",
+        ),  # it sleeps for longer than the window
+        (65_536, 1.0, {"voluntary_switches": 0, "idle_seconds": 60.0}, "hung"),
+    ],
+)
+def test_a_rank_that_writes_on_between_its_sleeps_copies(
+    written: int, ago: float, main: dict[str, float], verdict: str
+) -> None:
     """From a source without a position, at a limited rate. A line of a log says that it still waits."""
     loop = Loop(line=8, end_line=9, header="while (chunk := source.read(65536))")
     own = frame("copy", 9, source="target.write(chunk); time.sleep(1.5)", loops=(loop,))
     files = FileBytes(
-        read_bytes=0, written_bytes=written, progress=(FileProgress(path="/d/b.bin", bytes=written, writes=True),)
+        read_bytes=0,
+        written_bytes=written,
+        progress=(FileProgress(path="/d/b.bin", bytes=written, writes=True, seconds_ago=ago),),
     )
-    sleeps = {"syscall": "clock_nanosleep", "sleep_seconds": 1.0, "voluntary_switches": 2}
+    sleeps = {"syscall": "clock_nanosleep", **main}
     copies = rank(1, own, frame("main", 4), kernel=sleeps, files=files)
     (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 7)), copies)).jobs
     assert job.verdict == verdict

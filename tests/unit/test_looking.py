@@ -101,12 +101,13 @@ os.kill(child, 9)
 
 
 @pytest.mark.parametrize(
-    ("name", "backend", "is_worker"), [("pt_data_worker", "", True), ("", "", True), ("", "pt_gloo", False)]
+    ("name", "backend", "is_worker"), [("pt_data_worker", "", True), ("", "", False), ("", "pt_gloo", False)]
 )
 def test_a_worker_that_a_rank_forked_is_not_taken_for_it(
     name: str, backend: str, is_worker: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A thread with the name of one of a backend stands for a process group. The rank that another one forked has its own."""
+    """A thread with the name of one of a backend stands for a process group. What another rank forked may be a rank, also before
+    it has a group of its own."""
     words = [sys.executable, "-c", _FORKS, name, backend]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin and process.stdout

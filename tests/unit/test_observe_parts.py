@@ -506,7 +506,7 @@ def test_a_relative_name_of_code_is_that_of_the_working_directory(
     """As `runpy.run_path("train.py")` gives it."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "train.py"
-    file.write_text("def train():\n    step()\n")
+    file.write_text("def train():\n    step()\nclass Net:\n    size = 3\n")
     os.utime(file, (0, 0))
     sources = Sources(ProcFS())
     found = sources.annotate(
@@ -515,6 +515,8 @@ def test_a_relative_name_of_code_is_that_of_the_working_directory(
         stack(
             frame("train", 2, "train.py"),
             frame("train.<locals>.<lambda>", 2, "train.py"),
+            frame("<lambda>", 2, "train.py"),
+            frame("Net", 4, "train.py"),
             frame("run", 2, "<string>"),
             frame("fit", 2, "train.py"),  # of a file in the directory in which it was before
             frame("<module>", 2, "train.py"),
@@ -523,11 +525,15 @@ def test_a_relative_name_of_code_is_that_of_the_working_directory(
     assert [(each.file, each.source) for each in found.threads[0].frames] == [
         ("train.py", "step()"),
         ("train.py", "step()"),
+        ("train.py", "step()"),
+        ("train.py", "size = 3"),
         ("<string>", None),
         ("train.py", None),
         ("train.py", None),
     ]
-    assert sources.problems() == [f"the source of {file}, with its conditions and loops: the file there is another one"]
+    assert sources.problems() == [
+        f"the source of {file}, with its conditions and loops: the file there does not have that code"
+    ]
 
 
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:

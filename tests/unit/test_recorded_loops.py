@@ -88,8 +88,14 @@ def test_the_data_is_counted_and_not_the_rounds_of_a_loop_over_numbers() -> None
         kind="range_iterator", done=1, total=2, begins=10, function="train", file="/w/train.py", asked=False
     )
     fetched = replace(ITERATOR, function="fit", line=30, begins=0)
-    for rounds, expected in ((2, (7, 40)), (1000, (0, 1000))):  # an iterator that is left over hides no longer loop
-        loaders = (replace(numbers, total=rounds), fetched)
+    # An iterator that is left over hides no longer loop.
+    for rounds, total, expected in (
+        (2, 40, (7, 40)),
+        (2, None, (7, None)),
+        (1000, 40, (0, 1000)),
+        (1000, None, (0, 1000)),
+    ):
+        loaders = (replace(numbers, total=rounds), replace(fetched, total=total))
         (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=loaders)))).jobs
         assert (job.ranks[0].batches_done, job.ranks[0].batches_total) == expected
 

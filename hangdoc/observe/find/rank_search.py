@@ -143,18 +143,13 @@ def _communicates(proc: ProcFS, pid: int) -> bool:
 
 
 def find_rank_of_worker(proc: ProcFS, pid: int) -> int | None:
-    """The process with a process group that made a dataloader worker, or forked a process; None for any other process. torch
-    names its workers. Those of an older torch are forks: they have the command line and the variables of the rank, and, as
-    fork(2) copies no threads, none of a backend. So searched alone, they look like the rank."""
+    """The process with a process group that made a dataloader worker, which has the variables of its rank and so, searched alone,
+    looks like it. None for any other process. torch names its workers; without that name, a process that a rank forked may be
+    another rank."""
     table = process_table.read_ancestry(proc, pid)
-    if pid not in table or _communicates(proc, pid):
+    if pid not in table or table[pid].stat.name != DATALOADER_WORKER or _communicates(proc, pid):
         return None
-    above = next((ancestor for ancestor in table.ancestors(pid) if _communicates(proc, ancestor)), None)
-    if above is None or above not in table:
-        return None
-    worker, rank = table[pid], table[above]
-    forked = worker.argv == rank.argv and isinstance(rank.environment, dict) and worker.environment == rank.environment
-    return above if forked or worker.stat.name == DATALOADER_WORKER else None
+    return next((ancestor for ancestor in table.ancestors(pid) if _communicates(proc, ancestor)), None)
 
 
 def _find_in_memory(search: Search, deadline: Deadline) -> None:

@@ -26,6 +26,8 @@ class Position(NamedTuple):
     bytes: int
     writes: bool
     """Whether the file is open for writing."""
+    appends: bool
+    """Whether each write goes to its end, as those to a log do."""
 
 
 Positions = dict[tuple[str, str], Position]
@@ -45,16 +47,18 @@ def read_positions(proc: ProcFS, pid: int) -> Positions:
             with contextlib.suppress(ProcError, ValueError, KeyError):
                 lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
                 about = dict(line.split(":", 1) for line in lines if ":" in line)
-                writes = int(about["flags"], 8) & os.O_ACCMODE != os.O_RDONLY
-                positions[descriptor, path] = Position(int(about["pos"]), writes)
+                flags = int(about["flags"], 8)
+                writes = flags & os.O_ACCMODE != os.O_RDONLY
+                positions[descriptor, path] = Position(int(about["pos"]), writes, bool(flags & os.O_APPEND))
     return positions
 
 
 def find_progress(before: Positions, after: Positions) -> Iterable[FileProgress]:
-    """The files in which a process got on between two readings. What it reads of a file that it writes may be its own log."""
+    """The files in which a process got on between two readings. Neither what it reads of a file that it writes, which may be its
+    own log, nor what it appends."""
     written = {path for (_, path), position in after.items() if position.writes}
     for (descriptor, path), position in after.items():
         first = before.get((descriptor, path))
-        own = not position.writes and path in written
+        own = position.appends or (not position.writes and path in written)
         if first is not None and position.bytes > first.bytes and not own:
             yield FileProgress(path=path, bytes=position.bytes - first.bytes, writes=position.writes)

@@ -54,7 +54,6 @@ _TURNS_SHARE, _TURNS_SECONDS = 0.5, 0.4
 _SHORTEST_WINDOW = 0.1
 _RECORD_SECONDS = 1.0
 _MAX_LOAD = 3.0
-"""Share of the remaining time that may be spent on waiting for sleeping processes."""
 _CLOSE_BEFORE = 0.7
 """The probes must close before this share of the time limit has passed."""
 _SEARCH_SECONDS = 15.0

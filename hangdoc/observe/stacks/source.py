@@ -113,13 +113,13 @@ class Sources:
         """`leaving`: it calls the `__exit__` of a context manager."""
         if frame.native or frame.file.startswith("<"):
             return frame
-        relative = not frame.library and not posixpath.isabs(frame.file)  # `runpy` and `compile` take relative names
-        path = posixpath.join(files.directory, frame.file) if relative else frame.file
+        path = posixpath.join(files.directory, frame.file)  # `runpy` and `compile` take relative names
+        relative = not frame.library and path != frame.file
         key, lines = self._files.lines(files, started, path, library=frame.library)
         other = relative and bool(lines) and not self._has_function(key, lines, frame)
         lines = Lines() if other else lines  # the process may have changed its directory since it read its file
         if not lines and loops and not frame.library and path.endswith(".py") and len(self._problems) < _MAX_PROBLEMS:
-            why = "the file there is another one" if other else self._files.describe_gap(key)
+            why = "the file there does not have that code" if other else self._files.describe_gap(key)
             self._problems[f"the source of {shorten(path, _MAX_SHOWN)}, with its conditions and loops: {why}"] = None
         if not 0 < frame.line <= len(lines):
             return frame
@@ -161,15 +161,19 @@ class Sources:
         return self._structure[place]
 
     def _has_function(self, key: Key, lines: Lines, frame: Frame) -> bool:
-        """Whether the frame's line is in a function of its name, or in none if it is the module's."""
+        """Whether the frame's line is in a function or class of its name, or in none if it is the module's."""
         try:
             self._scope(key, lines, frame)
         except _UNREADABLE:
             return False
-        functions = self._defined.get(key, ())
-        around = [f.name for f in functions if f.lineno <= frame.line <= (f.end_lineno or f.lineno)]
-        named = [part for part in frame.function.split(".") if not part.startswith("<")]
-        return named[-1] in around if named else not around
+        tree = self._trees.get(key)
+        defined = statements(tree) if tree is not None else ()
+        named = (n for n in defined if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
+        around = [n.name for n in named if n.lineno <= frame.line <= (n.end_lineno or n.lineno)]
+        names = [part for part in frame.function.split(".") if not part.startswith("<")]
+        if names:
+            return names[-1] in around
+        return frame.function != "<module>" or not around  # a lambda has no name
 
     def _scope(self, key: Key, lines: Lines, frame: Frame) -> ast.AST | None:
         """The frame's function or module; None if it is too large to be parsed. Raises _UNREADABLE."""

@@ -338,7 +338,8 @@ def _count_batches(rank: Rank) -> BatchCount:
 def _is_within_batch(view: LoopView, iterator: Loader) -> bool:
     """Whether a loop over numbers has fewer rounds than the data has batches: it accumulates, or goes over parts of a batch."""
     over_numbers = view.by_iterator and not is_over_data(view.loop)
-    return over_numbers and view.total is not None and iterator.total is not None and view.total < iterator.total
+    batches = iterator.done if iterator.total is None else iterator.total
+    return over_numbers and view.total is not None and batches is not None and view.total < batches
 
 
 def _is_stack_as_new(process: Process | None) -> bool:

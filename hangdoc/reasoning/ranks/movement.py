@@ -54,7 +54,7 @@ def describe_moved_bytes(
             return f"it {verb} {volume(amount)}"
     if (read := describe_read_file([process])) is not None:
         return f"it {read}"
-    if (written := _find_written(process)) is not None:
+    if (written := _find_written(process, _POLLED_BYTES if polls else _FILE_BYTES)) is not None:
         return f"it wrote {volume(written.bytes)} of {written.path}"
     amount = _count_bytes(others)
     least = _POLLED_BYTES if polls else _TRANSFERRED_BYTES
@@ -70,9 +70,25 @@ def describe_read_file(processes: Iterable[Process]) -> str | None:
     return f"read {volume(read.bytes)} of {read.path}{ago}"
 
 
-def _find_written(process: Process) -> FileProgress | None:
-    """A file in which a process got on writing, by more than a line of a log."""
-    return next((file for file in _list_progress(process) if file.writes and file.bytes >= _FILE_BYTES), None)
+def _find_written(process: Process, least: int) -> FileProgress | None:
+    """A file in which a process got on writing, by so many bytes at least: more than lines of a log. Not while its main thread
+    did not run: then another one writes, such as one that dumps stacks."""
+    main, clocks = find_kernel_thread(process, process.pid), process.clocks
+    if main is None or not isinstance(clocks, Clocks):
+        return None
+    ran = bool(main.voluntary_switches or main.involuntary_switches or main.cpu_ns)
+    since = 0.0 if ran else main.idle_seconds
+    return next(
+        (
+            file
+            for file in _list_progress(process)
+            if file.writes
+            and file.bytes >= least
+            and since is not None
+            and since <= (file.seconds_ago and file.seconds_ago + clocks.window_seconds)
+        ),
+        None,
+    )
 
 
 def _list_progress(process: Process) -> list[FileProgress]:

@@ -83,6 +83,12 @@ def is_ahead(rank: Rank, other: Rank) -> bool:
     return later and rounds is not None
 
 
+def is_a_round_ahead(rank: Rank, other: Rank) -> bool:
+    """Whether `rank` has come further in the program than `other`, and is in a later round of a loop that both are in."""
+    parted = _find_parting(rank, rank.program, other, other.program)
+    return parted is not None and (_count_rounds_ahead(rank, parted.frame, other, parted.other) or 0) > 0
+
+
 def _are_beside(frame: Frame, other: Frame) -> bool:
     """Whether two frames of one function are in the two branches of one `if`: neither is behind the other."""
     return any(are_opposite(test, theirs) for test in frame.conditions for theirs in other.conditions)

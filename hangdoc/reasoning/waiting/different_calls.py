@@ -45,7 +45,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
 from hangdoc.reasoning.ranks.on_card import first_transfers
-from hangdoc.reasoning.ranks.place import is_ahead
+from hangdoc.reasoning.ranks.place import is_a_round_ahead, is_ahead
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.torch_facts import call_names
 
@@ -197,15 +197,16 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
 
 
 def _find_passed(run: Run, parts: Parts, departed: tuple[int, ...], ends: Ends) -> Subset | None:
-    """The call in which others wait, if `departed` ranks have come further in the program without it: they left it out, and took
-    the groups in no other order. None if the record or the program does not show that."""
+    """The call in which others wait, if `departed` ranks are a round ahead in the program without it: they left it out, and took
+    the groups in no other order. None if the record or the program does not show that: in the same round, they may make it
+    later."""
     others = tuple(part for part in parts if set(part.ranks) & set(departed))
     for group, answer in _compare_groups(run, parts):
         if not departed or not isinstance(answer, Behind) or not set(departed) <= set(answer.ranks):
             continue
         waiting = {n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == answer.number}
         theirs = next((part for part in parts if part not in others and waiting.intersection(part.ranks)), None)
-        if theirs is not None and all(is_ahead(run.ranks[rank], theirs.first) for rank in departed):
+        if theirs is not None and all(is_a_round_ahead(run.ranks[rank], theirs.first) for rank in departed):
             reason = f"{ranks(departed)} did not call {_name_awaited_call(theirs)}"
             return Subset(parts=parts, reason=reason, others=others, ends=ends)
     return None
