@@ -585,24 +585,6 @@ def test_who_waits_for_a_process_that_is_known_does_not_wait_for_requests() -> N
     assert not isinstance(wait_of_worker(engine, kernel(MAIN, "recvfrom", reads), frame("query", 5)).hold, GetsRequests)
 
 
-def test_an_engine_that_receives_from_a_rank_is_owed_a_reply_and_the_other_ranks_wait_for_requests() -> None:
-    """It was `waiting for a reply from pid 50`: the engine asks one rank only, and this one had left the request."""
-
-    def receives_from(pid: int) -> AwaitedFile:
-        holders = (Holder(pid=pid, name="python", state="S"),)
-        return AwaitedFile(kind="socket", name="socket:[9]", descriptor=3, inode=9, holders=holders)
-
-    def engine_of(ranks: frozenset[int]) -> Engine | None:
-        asks = process((kernel(50, "read", receives_from(10)), (frame("loop", 125),)))
-        return find_engine(replace(asks, pid=50, role="launcher", name="python"), [], ranks)
-
-    reads = kernel(MAIN, "read", receives_from(50))
-    hold = wait_of_worker(engine_of(frozenset({10, 11})), reads, frame("busy_loop", 77)).hold
-    assert str(hold) == "waiting for requests from pid 50 (python), which is waiting for a reply"
-    assert hold is not None and hold.next_request is None
-    assert engine_of(frozenset({11})) is None  # pid 10 is no rank, and sends nothing now
-
-
 def test_nothing_comes_from_a_server_that_is_stopped() -> None:
     stopped = KernelState(state="T")
     engine = front_end((kernel(50, "poll", LISTENS, state="T"), SERVE), state="T", at_start=stopped)

@@ -193,10 +193,10 @@ def _describe_stopped_sender(sender: Holder, ends: Ends, through: int | None) ->
 def find_engine(
     process: Process, connections: Iterable[Connection], ranks: Collection[int] = frozenset()
 ) -> Engine | None:
-    """A process that started ranks, if it listens for requests, receives them from a process that takes requests itself, is a
-    known engine, or waits for the reply of a rank; None for any other process. One whose main thread waits for the end of its
-    child processes takes none. No thread of it need be at the socket now: a server looks after other things between two polls.
-    `connections`: all of it, with the sockets at which it listens. `ranks`: the pids of the run on its host."""
+    """A process that started ranks, if it listens for requests, receives them from a process that takes requests itself, or is a
+    known engine; None for any other process. One whose main thread waits for the end of its child processes takes none. No thread
+    of it need be at the socket now: a server looks after other things between two polls. `connections`: all of it, with the
+    sockets at which it listens. `ranks`: the pids of the run on its host."""
     waiters = [
         Waiter(process, thread, own_kernel_thread(process, thread)) for thread in observed.python_threads(process)
     ]
@@ -206,21 +206,11 @@ def find_engine(
     at_unix_socket = any(find_unix_server(waiter) is not None for waiter in waiters)
     listens = not is_known and (at_unix_socket or any(connection.state == "LISTEN" for connection in connections))
     senders = [holder for waiter in waiters for holder in _find_senders(waiter, ranks)]
-    asks_rank = any(_receives_from_ranks(waiter, ranks) for waiter in waiters)
-    if not listens and not is_known and not senders and not asks_rank:
+    if not listens and not is_known and not senders:
         return None
     passes_on = not listens and not is_known
-    listens = listens or asks_rank or any(sender.state != "T" for sender in senders)
-    owed = asks_rank or _is_in(process, ENGINE_REPLIES)
-    return Engine(process, listens, waits_for_reply=owed, passes_on=passes_on, ranks=ranks)
-
-
-def _receives_from_ranks(waiter: Waiter, ranks: Collection[int]) -> bool:
-    """Whether a thread of the user's code receives at a connection whose other end only ranks have."""
-    if waiter.call not in system_calls.RECEIVE or waiter.file is None or not user_frames(waiter.thread):
-        return False
-    holders = waiter.other_holders(waiter.file)
-    return bool(holders) and all(holder.pid in ranks for holder in holders)
+    listens = listens or any(sender.state != "T" for sender in senders)
+    return Engine(process, listens, waits_for_reply=_is_in(process, ENGINE_REPLIES), passes_on=passes_on, ranks=ranks)
 
 
 def _find_senders(waiter: Waiter, ranks: Collection[int]) -> tuple[Holder, ...]:
