@@ -25,7 +25,9 @@ from hangdoc.snapshot import (
     KernelState,
     KernelThread,
     Launch,
+    Loader,
     Loop,
+    Loops,
     Process,
     Progress,
     PythonThread,
@@ -102,6 +104,19 @@ def test_a_loader_that_starts_over_for_ever() -> None:
     assert told(job(busy(*fetches, counters=restarts))) == ("hung", "starving")
     # One pass over its rows: slow, and it ends.
     assert told(job(busy(*fetches, counters=(counted("rows", "i", 2, 500),)))) == ("waiting", "working")
+
+
+def test_a_loader_that_gives_batches_says_how_far_it_has_come() -> None:
+    """ "No element came" was said of a rank that was seen to receive eight batches, and "nothing shows how far it has come"."""
+    fetches = (source("cycle", 44), frame("main", 10, source="next(it)", loops=(LOOP,)))
+    loader = Loader(kind="_SingleProcessDataLoaderIter", done=14, done_before=6, total=30, begins=10, function="main")
+    files = FileBytes(read_bytes=0, written_bytes=0)
+    found = job(
+        busy(*fetches, files=files, loops=Loops(loaders=(loader,)), stack=stack(*fetches), stack_before=stack(*fetches))
+    )
+    (finding,) = found.findings
+    assert "it received 8 batches while it was observed (14 of 30)" in finding.summary
+    assert "Nothing shows how far" not in finding.remedy
 
 
 @pytest.mark.parametrize(

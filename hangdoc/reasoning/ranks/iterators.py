@@ -7,6 +7,7 @@ import ast
 from collections.abc import Sequence
 
 from hangdoc.parse import parsed_expression, unparsed
+from hangdoc.phrases import amount
 from hangdoc.program import early_exits
 from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process, TrainerCount
 
@@ -79,6 +80,18 @@ def find_training_iterator(process: Process | None) -> Loader | None:
     ]
     outermost = [loader for loader in running if loader.depth == min(each.depth for each in running)]
     return outermost[0] if len(outermost) == 1 else None
+
+
+def describe_received(process: Process | None) -> str | None:
+    """How many batches a rank received in the window, in words: `it received 8 batches while it was observed (14 of 30)`. None if
+    no iterator shows that."""
+    for loader in list_loaders(process):
+        if loader.kind in _OF_ANYTHING or loader.done is None or loader.done_before is None:
+            continue
+        if (count := loader.done - loader.done_before) > 0:
+            so_far = f"{loader.done} of {loader.total}" if loader.total is not None else f"{loader.done} so far"
+            return f"it received {amount(count, 'batch', 'es')} while it was observed ({so_far})"
+    return None
 
 
 def list_framework_counts(process: Process | None) -> tuple[TrainerCount, ...]:

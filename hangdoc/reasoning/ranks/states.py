@@ -10,7 +10,7 @@ from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
 from hangdoc.reasoning.model.holds import Asleep, Busy, Elsewhere, Hold, Starves, Unreadable, Works
 from hangdoc.reasoning.model.rank import BUSY, AtRest, Rank, State
-from hangdoc.reasoning.ranks import locks, movement, operations, recorded, sleeps
+from hangdoc.reasoning.ranks import iterators, locks, movement, operations, recorded, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving, is_worker
@@ -328,6 +328,8 @@ def find_work(rank: Rank) -> Hold:
     if not beside and not movement.has_read_files(process) and goes_round(process, thread):
         return Starves() if is_starving(process, thread) else Busy()
     if what is not None:
+        if what == _LOADS and (received := iterators.describe_received(process)) is not None:
+            return Works(what=received, certain=True)
         unread = isinstance(process.files, FileBytes) and not movement.has_read_files(process)
         nothing_came = what == _LOADS and unread and is_starving(process, thread)
         return Works(what=_LOADS_NOTHING if nothing_came else what, certain=counted)
