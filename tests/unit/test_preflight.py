@@ -558,6 +558,9 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
 
     targets = {8: target(8, 1, owner=6), 7: target(7, 0, owner=6), 9: target(9, 0, launcher_gone=True)}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(targets, []))
+    monkeypatch.setattr(
+        node_report, "_describe_directory", lambda proc, target: ""
+    )  # these pids may be those of others
     (runs,) = node_report.gather(Plan()).running
     assert runs.endswith(" ago: python train.py")  # the ranks' own, without that of a shell
     targets[6] = Target(6, 1, "launcher", "python", ("python", "spawn.py"), "S", 0)
