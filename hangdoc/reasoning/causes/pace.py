@@ -112,11 +112,8 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
 def _make_more_calls(run: Run, pace: Pace, slow: Iterable[Lag], others: Iterable[Lag]) -> bool:
     """Whether all ranks that are late make more calls than those that wait for them: then they have work in groups of their own,
     as the actors of reinforcement learning do while others wait for new weights."""
-
-    def rate(lag: Lag) -> float:
-        return lags.call_rate((calls for _, calls in run.ledger.of_rank(lag.rank)), pace.spans[lag.rank])
-
-    return max(map(rate, others)) < _ABOUT_AS_MANY * min(map(rate, slow))
+    most = max(_call_rate(run, pace, lag.rank) for lag in others)
+    return most < _ABOUT_AS_MANY * min(_call_rate(run, pace, lag.rank) for lag in slow)
 
 
 def _waits_elsewhere(run: Run, rank: int) -> bool:
@@ -145,13 +142,13 @@ class CallRates(NamedTuple):
 
 def call_rates(run: Run, paces: Iterable[Pace]) -> CallRates:
     """How fast ranks make their calls in all their groups. `paces`: those of the groups whose ranks are compared."""
-    rates = [
-        lags.call_rate((calls for _, calls in run.ledger.of_rank(rank)), span)
-        for measured in paces
-        for rank, span in measured.spans.items()
-    ]
+    rates = [_call_rate(run, measured, rank) for measured in paces for rank in measured.spans]
     least, most = min(rates), max(rates)
     return CallRates(most, least if least < _ABOUT_AS_MANY * most else None)
+
+
+def _call_rate(run: Run, pace: Pace, rank: int) -> float:
+    return lags.call_rate((calls for _, calls in run.ledger.of_rank(rank)), pace.spans[rank])
 
 
 def waited_share(pace: Pace) -> float:

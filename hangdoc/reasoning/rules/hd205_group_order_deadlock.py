@@ -38,9 +38,8 @@ on the rank.
 
 It reads the group that each rank waits in, and the members of that group, from
 the interpreter of each rank.
-If a rank has come further in the program than the others
-without their call, and its record shows that it departs from its earlier calls, it
-left this call out (HD203).
+If a rank is a round ahead of the others in the program without their call, and its
+record shows that it departs from its earlier calls, it left this call out (HD203).
 
 ## When it can be wrong
 
