@@ -3,6 +3,8 @@
 from random import Random
 from typing import NamedTuple
 
+from hangdoc.observe.access.owner_rights import Rights
+from hangdoc.observe.access.process_files import ProcessFiles, View
 from hangdoc.observe.memory.budget import Budget
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.stacks.source_files import Key, Lines
@@ -97,14 +99,15 @@ def made_case(dice: Random) -> Case:
 def read_case(case: Case) -> Stack:
     """The stack with what its source says."""
     frames = tuple(
-        Frame(function=function, file=f"/{'site-packages/' * library}a.py", line=line, library=library)
+        Frame(function=function, file=file, line=line, library="site-packages" in file)
         for function, line in case.frames
-        for library in (False, True)
+        for file in ("/a.py", "a.py", "/site-packages/a.py")
     )
     thread = PythonThread(tid=1, name="x", active=False, owns_gil=False, frames=frames)
     sources = Sources(ProcFS())
     sources._files = _Files(case.text)  # type: ignore[assignment]
-    annotated = sources._thread(None, 0.0, thread, Budget())  # type: ignore[arg-type]
+    files = ProcessFiles(-1, View("", 0, 0, Rights(0, 0, (), 0)), "/somewhere")  # `_Files` opens nothing
+    annotated = sources._thread(files, 0.0, thread, Budget())
     return Stack(at_seconds=0.0, threads=(annotated,))
 
 
