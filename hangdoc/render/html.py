@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from hangdoc.detail import Batches, Began, Detail, Setting
 from hangdoc.diagnosis import Diagnosis, Finding, Job
-from hangdoc.phrases import duration, minutes, numbers, ranks, shorten_values
+from hangdoc.phrases import duration, least_minutes, numbers, ranks, shorten_values
 from hangdoc.render import html_graph, html_ranks, html_stacks, html_timeline, words
 from hangdoc.timeline import Timeline
 
@@ -89,8 +89,8 @@ def _make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        duration=duration, minutes=minutes, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
-        hosts_of=words.hosts_of,
+        duration=duration, least_minutes=least_minutes, numbers=numbers, ranks=ranks, operation=words.operation,
+        place=words.place, hosts_of=words.hosts_of,
         sentence=_sentence, spans=_split_code, fit=html_graph.short, tail=_shorten_file, short_ranks=_short_ranks,
         of_pass=words.name_pass, few_ranks=partial(_short_ranks, most=36), score=words.score, pace=words.pace, past=words.past,
         window=words.window, brought=words.brought, shortened=partial(shorten_values, most=120),

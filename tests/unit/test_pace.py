@@ -132,6 +132,18 @@ def test_a_late_rank_that_hardly_computes_waits_for_something(cpu: float, reason
     assert finding.summary.endswith(reason) and finding.remedy.startswith(remedy)
 
 
+def test_who_is_behind_others_that_wait_for_something_too_may_be_no_slower() -> None:
+    """As the ranks of a run do that is as fast as its loaders are."""
+    (finding,) = findings(healthy({0: 0, 1: 22}), "HD601")
+    assert finding.summary == (
+        "rank 1 is behind the others, but may be no slower: it makes its calls 22 ms later; rank 0 too waits for something else, "
+        "57% of the time, as all ranks with slow loaders do"
+    )
+    assert finding.confidence == 0.6
+    (finding,) = findings(healthy({0: 0, 1: 52}), "HD601")
+    assert finding.confidence == 0.9
+
+
 def test_a_late_rank_of_a_healthy_run_is_no_culprit() -> None:
     (finding,) = findings(healthy({0: 0, 1: 1, 2: 52, 3: 0}), "HD601")
     assert finding.role == "awaited"

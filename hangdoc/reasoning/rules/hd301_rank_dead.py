@@ -48,11 +48,13 @@ not have been started yet. It is then reported as "dead or not started".
 - proc_pid_stat(5), waitpid(2); Control Group v2, memory.events
 """
 
+from hangdoc.reasoning.evidence.kernel import how_it_ended
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.kinds import Ended
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import next_steps, words
+from hangdoc.snapshot import Process
 
 _ENDED_EARLY = (
     "Find out why the rank ended without an error before the others had finished: an early return, fewer rounds, a caught "
@@ -88,20 +90,24 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
 
 
 _ENDING = "The run is about to end. If the launcher is still alive in a minute, terminate it."
+_ENDING_EARLY = (
+    "The run is about to end: the ranks' last output says why. If the launcher lives on for a minute, terminate it."
+)
+"""Not all ranks have ended with code 0."""
 _OVER = "Read the ranks' last output, then terminate the launcher. The run is over."
 
 
 @about(Ended)
 def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
     first = run.ranks[(blockage.culprits or kind.ranks)[0]]
-    zombies = [rank for number in kind.ranks[:8] if (rank := run.ranks[number]).process is not None]
+    ranks = [run.ranks[number] for number in kind.ranks[:8]]
     ending = blockage.severity == "info"
     left = f"the launcher (pid {kind.launcher.pid}) is {'about to end' if ending else 'still alive'}"
     return Draft(
         confidence=0.9,
         summary=f"all ranks have ended (rank {first.rank}: {first.why}), {'and' if ending else 'but'} {left}",
-        evidence=[Evidence(r.rank, "processes", f"pid {r.pid} is a zombie: {r.why}") for r in zombies],
-        remedy=_ENDING if ending else _OVER,
+        evidence=[Evidence(rank.rank, "processes", _end(rank.process)) for rank in ranks if rank.process is not None],
+        remedy=_OVER if not ending else _ENDING_EARLY if blockage.culprits else _ENDING,
         commands=next_steps.show([kind.launcher.pid]),
     )
 
@@ -130,7 +136,12 @@ def _death(run: Run, rank: Rank) -> Evidence:
             else f"but those of {others}"
         )
         return Evidence(rank.rank, "processes", f"no process on {rank.host} {met}")
-    zombie = f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"
     if rank.process.exit_code == 0:
-        return WithRemedy(rank.rank, "processes", zombie, remedy=_ENDED_EARLY)
-    return Evidence(rank.rank, "processes", zombie)
+        return WithRemedy(rank.rank, "processes", _end(rank.process), remedy=_ENDED_EARLY)
+    return Evidence(rank.rank, "processes", _end(rank.process))
+
+
+def _end(process: Process) -> str:
+    """How a process has ended. Its parent has already asked for the status of one that is no zombie."""
+    state = f"is a zombie (parent pid {process.ppid})" if process.state == "Z" else "has ended"
+    return f"pid {process.pid} {state}: {how_it_ended(process)}"

@@ -125,6 +125,14 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     ranks = [run.ranks[lag.rank] for lag in slow]
     waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
+    own = _find_own_waits(run, [lag for _, late in groups for lag in late.others])
+    if found.remedy == _FIND_ITS_WAIT and own is not None and own >= waited:
+        slowest, others = [rank.rank for rank in ranks], [rank.rank for rank in rest]
+        summary = (
+            f"{words.are(slowest)} behind the others, but may be no slower: {how}; {words.ranks(others)} too "
+            f"{words.verb(others, 'waits', 'wait')} for something else, {own:.0%} of the time, as all ranks with slow loaders do"
+        )
+        found = replace(found, summary=summary, confidence=0.6)
     share = pace.find_lack_of_core(ranks, rest, [lag for _, late in groups for lag in late.others])
     if share is not None:
         numbers = [lag.rank for lag in slow]
@@ -132,6 +140,16 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
         summary = f"{words.are(numbers)} slower than the others: {how}; {lack}"
         return replace(found, summary=summary, remedy=_GIVE_IT_A_CORE, confidence=0.6)
     return found
+
+
+def _find_own_waits(run: Run, others: Iterable[Lag]) -> float | None:
+    """The least share of the time in which one of the others neither computes nor waits for a later rank: it waits for something
+    of its own. None if their use of the cores is unknown."""
+    shares = [
+        1 - lag.waited_share - percent / 100 if (percent := run.ranks[lag.rank].cpu_percent) is not None else None
+        for lag in others
+    ]
+    return min((share for share in shares if share is not None), default=None) if None not in shares else None
 
 
 def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:
