@@ -500,6 +500,29 @@ def test_names_that_are_assigned_after_the_test_are_told(tmp_path: Path, line: i
     assert annotated(tmp_path, line, text=REASSIGNED, function="fit").reassigned == expected
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import best",
+        "from a import b as best",
+        "def best(): pass",
+        "class best: pass",
+        "try: f()\n    except E as best: pass",
+        "match x:\n        case [best, *_]: pass",
+        "if (best := f()): pass",
+    ],
+)
+def test_what_binds_a_name_assigns_it(tmp_path: Path, statement: str) -> None:
+    text = f"def fit(best):\n  if best:\n    {statement}\n    barrier()\n"
+    line = text.splitlines().index("    barrier()") + 1
+    assert annotated(tmp_path, line, text=text, function="fit").reassigned == ("best",)
+
+
+def test_the_parameter_of_a_lambda_is_another_variable(tmp_path: Path) -> None:
+    text = "def fit(best):\n  if best:\n    g = lambda best: 1\n    barrier()\n"
+    assert annotated(tmp_path, 4, text=text, function="fit").reassigned == ()
+
+
 def test_a_relative_name_of_code_is_that_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,17 +89,25 @@ def _is_name(bound: str | None) -> bool:
 def _list_own_names(functions: Iterable[ast.AST]) -> Iterator[str]:
     """The names that functions may have as variables of their own, or of a function inside."""
     for node in (node for function in functions for node in ast.walk(function)):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.alias(name=name, asname=short):
-                yield short or name.partition(".")[0]
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield name
-            case ast.MatchMapping(rest=str(name)):
-                yield name
+        name = node.arg if isinstance(node, ast.arg) else _bound_name(node)
+        if name is not None:
+            yield name
+
+
+def _bound_name(node: ast.AST) -> str | None:
+    """The variable that a node assigns or deletes; None if it does neither."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.alias(name=name, asname=short):
+            return short or name.partition(".")[0]
+        case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            return name
+        case ast.MatchMapping(rest=name):
+            return name
+    return None
 
 
 def _distance(node: ast.stmt, line: int) -> int:
@@ -188,13 +196,17 @@ def _find_passed(block: Sequence[ast.stmt], line: int) -> Iterator[ast.AST]:
 
 def _find_assigned(node: ast.AST) -> Iterator[str]:
     """The variables and attributes that a statement assigns or deletes, without the statements in it."""
-    parts = list(_expressions(node))
+    parts = [node, *_expressions(node)]
+    parts += getattr(node, "handlers", ())  # of Try, and of TryStar from Python 3.11
+    if isinstance(node, ast.Match):
+        parts += (part for case in node.cases for part in ast.walk(case.pattern))
     inside = (inner for part in parts if isinstance(part, ast.comprehension) for inner in ast.walk(part.target))
     of_comprehensions = {id(part) for part in inside}
     for part in parts:
-        stores = isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load)
-        if stores and id(part) not in of_comprehensions:
-            yield ast.unparse(part)
+        stores = isinstance(part, ast.Attribute) and not isinstance(part.ctx, ast.Load)
+        name = ast.unparse(part) if stores else _bound_name(part)
+        if name is not None and id(part) not in of_comprehensions:
+            yield name
 
 
 def _list_owners(name: str) -> list[str]:
