@@ -1,6 +1,8 @@
 """Polls of real runs: a frozen one is left alone, a healthy one is never said to hang, one that freezes is named at once."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +14,10 @@ from hangdoc.observe.look.observe import Options, observe
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks import pyspy
 from hangdoc.reasoning.engine import diagnose
+from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from tests.live.needs import each, shares
+from tests.live.watched import PROGRAMS
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 _PATIENCE = 2.0
@@ -158,3 +162,26 @@ def test_a_new_rank_appears_and_one_that_is_gone_is_missed() -> None:
     while ranks & seen():
         assert time.monotonic() < until
     polling.close()
+
+
+@pytest.mark.parametrize(("how", "rests"), [("calls", True), ("waits", False)])
+def test_a_helper_that_no_rank_needs_may_run_between_two_polls(how: str, rests: bool) -> None:
+    """As the process that sends the metrics of a run does. Each poll of such a frozen run was a whole one."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen([*launch, str(PROGRAMS / "helped.py"), how], env=environment) as launcher:
+        polling = Polling(Options(pids=(launcher.pid,), window=0.3))
+        confirmed: list[bool | None] = []
+        try:
+            until = time.monotonic() + 200
+            while True not in confirmed and len(confirmed) < _QUIET:
+                assert time.monotonic() < until
+                snapshot = polling.look()
+                time.sleep(0.2)  # in which the helpers run
+                helpers = [each for host in snapshot.hosts for each in host.processes if each.role == "helper"]
+                if len(helpers) == 2 and diagnose(snapshot, patience=_PATIENCE).verdict in ("hung", "waiting"):
+                    confirmed.append(polling.confirms())
+        finally:
+            polling.close()
+            launcher.terminate()  # it ends its ranks, and they their workers
+    assert (True in confirmed) is rests

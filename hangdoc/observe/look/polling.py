@@ -50,6 +50,7 @@ from hangdoc.observe.stacks.python_stacks import (
     helpers_of,
     no_stack_reason,
     waits_for_a_child,
+    works_without_helpers,
 )
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
@@ -323,17 +324,21 @@ class Polling:
         return readings.was_off_cpu(first, second)
 
     def _find_resting(self, observation: Observation) -> dict[int, Threads]:
-        """If neither a rank nor one of their helpers ran in the window: the relevant threads of each, by pid. Otherwise empty."""
+        """If neither a rank nor a helper that a rank may need ran in the window: the relevant threads of each, by pid. Otherwise
+        empty."""
+        stacks = {pid: readings.stack for pid, readings in self._deep.readings.items()}
+        ranks = [target for target in observation.alive() if target.role == "rank"]
+        if any(rank.pid not in stacks or not self._was_off_cpu(rank.pid) for rank in ranks):
+            return {}
+        alone = {rank.pid for rank in ranks if works_without_helpers(observation, rank, stacks[rank.pid])}
+        helpers = [target for target in observation.alive() if target.role == "helper" and target.owner not in alone]
+        if not all(self._was_off_cpu(helper.pid) for helper in helpers):
+            return {}
         resting = {}
-        for target in observation.alive():
-            if target.role not in ("rank", "helper"):
-                continue
-            readings = self._deep.readings.get(target.pid)
-            if not self._was_off_cpu(target.pid) or (readings is None and target.role == "rank"):
-                return {}
+        for target in (*ranks, *helpers):
             threads = self._clocks.readings(target.pid)[1]
-            stack = readings.stack if readings is not None else _NOT_NEEDED
-            resting[target.pid] = {tid: threads[tid] for tid in find_relevant_threads(target.pid, stack, threads)}
+            relevant = find_relevant_threads(target.pid, stacks.get(target.pid, _NOT_NEEDED), threads)
+            resting[target.pid] = {tid: threads[tid] for tid in relevant}
         return resting
 
     def _is_due(self, pid: int) -> bool:

@@ -252,7 +252,7 @@ def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Una
     pins memory always wait for a helper."""
     if not isinstance(stack, Stack):
         return False
-    in_call = any(thread.name == "MainThread" and _is_in_collective(thread) for thread in stack.threads)
+    in_call = _is_in_collective(stack)
     by_name = any(
         name in frame.file
         for thread in stack.threads
@@ -263,10 +263,18 @@ def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Una
     return by_name or _waits_for_other(observation.proc, rank.pid)
 
 
-def _is_in_collective(thread: PythonThread) -> bool:
-    """Whether a thread is in torch.distributed, or in a backward, in which DDP makes its calls."""
+def works_without_helpers(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
+    """Whether no helper of a rank can change what it waits for: its main thread is in a collective, and no other thread waits for
+    a helper."""
+    return isinstance(stack, Stack) and _is_in_collective(stack) and not waits_for_a_child(observation, rank, stack)
+
+
+def _is_in_collective(stack: Stack) -> bool:
+    """Whether the main thread is in torch.distributed, or in a backward, in which DDP makes its calls."""
     return any(
         file_names.DISTRIBUTED in frame.file or file_names.BACKWARD.is_at(frame.file, frame.function)
+        for thread in stack.threads
+        if thread.name == "MainThread"
         for frame in thread.frames
     )
 
