@@ -109,6 +109,16 @@ def test_one_user_alone_may_take_all(crowd: tuple[list[int], int]) -> None:
     assert not [one for one in result.values() if isinstance(one, Unavailable)]
 
 
+def test_a_process_that_has_ended_takes_no_share(crowd: tuple[list[int], int]) -> None:
+    """It has no user any more. So one user with many ranks, of which one had ended, was refused after a quarter of the look: the
+    stacks of a frozen run had no source lines, and its cause was another one in the next look."""
+    pids, victim = crowd
+    readings, look = Isolation(PROC), Deadline(2.0)
+    readings.about([*pids, victim + 1], look)
+    result = readings.read_each(pids, lambda pid: time.sleep(0.03), look)
+    assert not [one for one in result.values() if isinstance(one, Unavailable)]
+
+
 def test_memory_is_charged_to_the_user(crowd: tuple[list[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
     pids, victim = crowd
     monkeypatch.setattr(shares, "ceiling_bytes", lambda proc: 64 << 20)

@@ -27,7 +27,7 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 from tests.rules.hd207.case import fires as diverged
-from tests.unit.builders import c10d, frame, rank, silent, snapshot, train
+from tests.unit.builders import backward, c10d, frame, native_backward, rank, silent, snapshot, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 BUCKET = CallForm(op="all_reduce", inputs=("float32[8192]",), frames=frames(("train.py", 22, "train")))
@@ -275,6 +275,29 @@ def test_who_is_behind_in_numbers() -> None:
             "(also ranks 1, 3)"),
         (None, "torch ends this run in 28 min at the earliest (timeout 30 min)"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "confidence", "remedy"),
+    [("step()", 0.9, "Find out why DDP averaged no gradients on rank 2."), (None, 0.7, "Make the call on every rank")],
+)
+def test_without_its_source_the_reason_of_a_skipped_backward_is_unknown(
+    source: str | None, confidence: float, remedy: str
+) -> None:
+    """It may as well have left the loop: a look with its source says so."""
+    at = frame("main", 22, source=source)
+    waits = rank(0, *backward(), at, native=native_backward())
+    ranks = [
+        replace(in_call(n, 27, BUCKET), stack=waits.stack, stack_before=waits.stack, native=waits.native)
+        for n in (0, 1, 3)
+    ]
+    other = rank(2, *c10d("barrier"), replace(at, line=40))
+    ranks.append(replace(in_call(2, 27, BARRIER), stack=other.stack, stack_before=other.stack))
+    (job,) = diagnose(snapshot(*ranks, wall_us=T0_US + 100_000_000)).jobs
+    finding = job.findings[0]
+    assert (finding.code, finding.culprits, finding.confidence) == ("HD203", (2,), confidence)
+    assert finding.remedy is not None and finding.remedy.startswith(remedy)
+    assert ("its lines were not read" in str(finding.evidence)) is (source is None)
 
 
 def test_a_rank_that_came_out_of_the_call_at_once_passed_another_tensor() -> None:

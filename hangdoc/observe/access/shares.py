@@ -120,7 +120,10 @@ class Account:
     def _count_competitors(self, user: User, waiting: Collection[User]) -> int:
         least = _COMPETES * self.seconds
         busy = (other for other, seconds in list(self.taken_seconds.items()) if seconds > least)
-        return len({user, *waiting, *busy, *map(self.user, list(self.targets))})
+        others = {*waiting, *busy, *map(self.user, list(self.targets))} - {
+            None
+        }  # of one that has ended, nothing is left to read
+        return len({user, *others})
 
 
 class Accounts:

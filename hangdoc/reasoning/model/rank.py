@@ -200,6 +200,11 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
         return self.process is None or not isinstance(self.process.stack, Stack)
 
     @property
+    def lacks_source(self) -> bool:
+        """Whether a line of its own code was not read. Then the loops and conditions around it are unknown."""
+        return any(frame.source is None and not frame.file.startswith("<") for frame in self.own)
+
+    @property
     def at_last_call(self) -> bool:
         """Whether `where` is the line of its last call, from which it has moved on."""
         return self.where is not None and self.thread is None

@@ -107,11 +107,18 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         condition = find_condition(makers[0].first, run.ranks[blockage.culprits[0]])
         if condition is None or condition.decides == "decision":  # no value shows which rank met it
             return _describe_skip(run, blockage, kind, makers, loop, condition)
+    unread = [part.first.rank for part in kind.parts if part.first.lacks_source]
     return Draft(
-        # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
-        confidence=0.9 if kind.sure else 0.6,
+        # An inferred operation is weak evidence; where the ranks are in the program is strong evidence, if all loops are known.
+        confidence=0.6 if not kind.sure else 0.7 if unread else 0.9,
         summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
-        evidence=sentences.call_evidence(run, kind.parts, deciding=() if asked else ranks_of(makers)),
+        evidence=[
+            *sentences.call_evidence(run, kind.parts, deciding=() if asked else ranks_of(makers)),
+            *(
+                Evidence(number, "source", "its lines were not read, so a loop that it has left would not be seen")
+                for number in unread
+            ),
+        ],
         remedy=_SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits))
         if asked
         else _usual_remedy(blockage, kind, makers),
@@ -170,7 +177,7 @@ def _usual_remedy(blockage: Blockage, kind: Subset, makers: Sequence[Class]) -> 
         part.first.wait is not None and part.first.wait.operation.origin == "ddp-backward" for part in makers
     )
     skipped = not set(ranks_of(makers)) & set(blockage.culprits)
-    if backward and skipped:
+    if backward and skipped and not any(part.first.lacks_source for part in kind.parts):
         return _GRADIENTS.format(words.ranks(blockage.culprits))
     who = blockage.culprits
     order = _ORDER.format(words.do(who, "makes", "make"), words.verb(who, "it waits", "they wait"))

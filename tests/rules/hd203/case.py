@@ -6,8 +6,8 @@ from tests.unit.builders import c10d, frame, rank, snapshot
 
 def fires() -> Snapshot:
     return snapshot(
-        rank(0, *c10d("barrier"), frame("main", 5, conditions=("rank == 0",))),
-        rank(1, *c10d("all_reduce"), frame("main", 9)),
+        rank(0, *c10d("barrier"), frame("main", 5, source="dist.barrier()", conditions=("rank == 0",))),
+        rank(1, *c10d("all_reduce"), frame("main", 9, source="dist.all_reduce(x)")),
     )
 
 
