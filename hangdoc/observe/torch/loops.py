@@ -24,7 +24,7 @@ class ReadLoops(msgspec.Struct, frozen=True):
     loaders: tuple[SeenLoader, ...]
     counts: tuple[TrainerCount, ...]
     at: float
-    """When it was made, on the monotonic clock."""
+    """When it began, on the monotonic clock: on a full machine it may take a second, in which the rank goes on."""
 
 
 class TrainingLoops:
@@ -97,10 +97,10 @@ class TrainingLoops:
             return Unavailable(reason=str(error))
 
     def _read_once(self, observation: Observation, target: Target) -> ReadLoops:
-        image = observation.image(target.pid)
+        image, began = observation.image(target.pid), time.monotonic()
         with observation.memory(target.pid) as memory:
             loaders, counts = LoopReader(memory, image).read(_find_main_thread(observation, target.pid))
-            return ReadLoops(tuple(loaders), tuple(counts), time.monotonic())
+            return ReadLoops(tuple(loaders), tuple(counts), began)
 
 
 def _find_main_thread(observation: Observation, pid: int) -> int:
