@@ -559,6 +559,17 @@ def test_a_relative_name_of_code_is_that_of_the_working_directory(
     ]
 
 
+def test_a_line_behind_the_end_of_a_long_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(source, "_MAX_TOKENS", 1)
+    (tmp_path / "train.py").write_text("def train():\n    step()\n")
+    os.utime(tmp_path / "train.py", (0, 0))
+    found = Sources(ProcFS()).annotate(
+        os.getpid(), ProcFS().stat("self").start_ticks, stack(frame("train", 9, "train.py"))
+    )
+    assert found.threads[0].frames[0].source is None
+
+
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:
     assert annotated(tmp_path, 8, newer=True).source is None
 

@@ -162,6 +162,8 @@ class Sources:
 
     def _has_function(self, key: Key, lines: Lines, frame: Frame) -> bool:
         """Whether the frame's line is in a function or class of its name, or in none if it is the module's."""
+        if not 0 < frame.line <= len(lines):
+            return False
         try:
             self._scope(key, lines, frame)
         except _UNREADABLE:
