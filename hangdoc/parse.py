@@ -80,12 +80,32 @@ def _parse(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
         return None
 
 
-def unparsed(node: ast.AST) -> str | None:
-    """The source of a syntax tree; None for one that is too deep, or has an int of more than 4,300 digits."""
+def unparsed(node: ast.expr) -> str | None:
+    """As `write_condition`; None for a tree that is too deep, or has an int of more than 4,300 digits."""
     try:
-        return ast.unparse(node)
+        return write_condition(node)
     except (ValueError, RecursionError):
         return None
+
+
+def write_condition(node: ast.expr) -> str:
+    """The source of a condition. `ast.unparse` puts parentheses around `not b` in `a and not b`, which nobody writes. Raises what
+    that raises."""
+    if isinstance(node, ast.BoolOp):
+        word, loose = (" and ", ast.BoolOp) if isinstance(node.op, ast.And) else (" or ", ())
+        return word.join(_write_operand(operand, loose) for operand in node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return f"not {_write_operand(node.operand, (ast.BoolOp,))}"
+    return ast.unparse(node)
+
+
+def _write_operand(node: ast.expr, loose: type[ast.expr] | tuple[type[ast.expr], ...]) -> str:
+    """An operand, in parentheses if it binds less than what is around it: if it is one of `loose`, or unparsed with them."""
+    negates = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    if not negates and not isinstance(node, ast.BoolOp):
+        return ast.unparse(ast.UnaryOp(ast.Not(), node)).removeprefix("not ")
+    text = write_condition(node)
+    return f"({text})" if isinstance(node, loose) else text
 
 
 def negated(test: str) -> str:
@@ -101,6 +121,15 @@ def _negated(test: str) -> str:
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and (opposite := _OPPOSITES.get(type(node.ops[0]))):
         return unparsed(ast.Compare(node.left, [opposite()], node.comparators)) or f"not ({test})"
     return f"not {test}" if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"not ({test})"
+
+
+def denied(test: str) -> str | None:
+    """What a condition denies as a whole, as the source has it: `not a and b` for `not (not a and b)`. None if it is none of
+    these; `not done` is plain enough."""
+    node = parsed_expression(test)
+    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.Not):
+        return None
+    return unparsed(node.operand) if isinstance(node.operand, ast.BoolOp | ast.Compare) else None
 
 
 def are_opposite(first: str, second: str) -> bool:

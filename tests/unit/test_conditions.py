@@ -5,6 +5,7 @@ import pytest
 from hangdoc.parse import parsed_expression, rounded
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.ranks.conditions import _find_truth, find_condition, find_own_condition
+from hangdoc.snapshot import Exit, Loop
 from tests.unit.builders import c10d, frame, local, rank, snapshot
 
 NAMES = {"debug": False, "step": 60, "r": 1, "name": "'dev'", "loss": "float32[]"}
@@ -98,3 +99,18 @@ def test_an_equal_value_that_was_assigned_after_the_test_is_no_excuse() -> None:
 )
 def test_a_number_is_compared_to_six_digits(text: str, shown: str) -> None:
     assert rounded(text) == shown
+
+
+def test_a_condition_that_leaves_out_a_call_is_shown_as_in_the_source_with_its_statement() -> None:
+    """`if not deep and last: break` above the call of rank 0; rank 1 is elsewhere."""
+    skip = Exit(line=7, statement="break", conditions=("not deep and last",))
+    blocks = Loop(line=5, end_line=10, header="for block in blocks", exits=(skip,))
+    here = frame("forward", 9, conditions=("not (not deep and last)",), loops=(blocks,))
+    unknown = frame("forward", 9, conditions=("not (not deep and last)",))
+    for mine, statement in ((here, " (`break` at me/train.py:7)"), (unknown, "")):
+        _, (run,) = examine(snapshot(rank(0, *c10d("all_reduce"), mine), rank(1, *c10d("barrier"), frame("main", 20))))
+        condition = find_condition(run.ranks[0], run.ranks[1])
+        assert condition is not None and not condition.runs
+        assert condition.text == f"its call does not run under the condition `not deep and last`{statement}" + (
+            ", whose value on rank 1 could not be read"
+        )

@@ -3,7 +3,7 @@
 import pytest
 
 from hangdoc import settings
-from hangdoc.parse import are_opposite, negated
+from hangdoc.parse import are_opposite, denied, negated, parsed_expression, write_condition
 from hangdoc.reasoning.runs import launch
 
 
@@ -104,3 +104,28 @@ def test_the_opposite_of_a_condition(test: str, opposite: str) -> None:
     assert negated(test) == opposite
     assert are_opposite(test, opposite)
     assert are_opposite(opposite, test)
+
+
+@pytest.mark.parametrize(
+    ("test", "shown"),
+    [
+        ("not (not deep and (not seen.any()))", "not deep and not seen.any()"),
+        ("not (step < 3)", "step < 3"),
+        ("not (x if a else b)", None),
+        ("not is_main", None),
+        ("rank == 0", None),
+        ("not (cut and", None),
+    ],
+)
+def test_what_a_condition_denies_is_shown_as_the_source_has_it(test: str, shown: str | None) -> None:
+    assert denied(test) == shown
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["not a and i == n and not c", "(a or b) and not (c and d)", "a or b and not c", "(x if a else b) and (n := f())"],
+)
+def test_a_condition_is_written_without_needless_parentheses(source: str) -> None:
+    node = parsed_expression(source)
+    assert node is not None
+    assert write_condition(node) == source

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.parse import names_in, negated
+from hangdoc.parse import names_in, negated, write_condition
 from hangdoc.snapshot import Exit, Loop, Transfer
 from hangdoc.torch_facts import call_names
 
@@ -218,7 +218,7 @@ def _list_owners(name: str) -> list[str]:
 def _condition(node: ast.If | ast.ExceptHandler, *, negate: bool) -> str:
     if isinstance(node, ast.ExceptHandler):
         return _handler(node)
-    test = ast.unparse(node.test)
+    test = write_condition(node.test)
     return negated(test) if negate else test
 
 
@@ -335,7 +335,7 @@ def _describe_loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[as
         names = sorted(_find_incremented_names(node), key=lambda name: (name not in always, name not in tested))
         return Loop(
             **common,
-            header=f"while {ast.unparse(node.test)}"[:160],
+            header=f"while {write_condition(node.test)}"[:160],
             counters=tuple(names[:_MAX_NAMES]),
             every=min(len(always), _MAX_NAMES),
             bound=_find_while_bound(node, names),
@@ -382,7 +382,7 @@ def _find_exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inne
             last = conditions[-_MAX_CONDITIONS:]
             yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=last)
         elif isinstance(node, ast.If):
-            test = ast.unparse(node.test)[:200]
+            test = write_condition(node.test)[:200]
             yield from _find_exits(node.body, (*conditions, test), inner=inner)
             yield from _find_exits(node.orelse, (*conditions, negated(test)), inner=inner)
         elif isinstance(node, ast.Try):

@@ -7,9 +7,10 @@ import operator
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Literal, NamedTuple
 
-from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, rounded, unparsed, was_removed
+from hangdoc.parse import are_opposite, denied, names_in, negated, parsed_expression, rounded, unparsed, was_removed
 from hangdoc.program import around, package_of
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, read_number
 from hangdoc.regex import regex
@@ -303,6 +304,10 @@ class Condition(NamedTuple):
     variables do. False where something else could not be read (`loss.item() < best`)."""
     text: str
     """A clause about the call."""
+    branch: str
+    """The condition as its `if` in the source has it, with the statement that leaves out the call if that is known."""
+    runs: bool
+    """Whether the call runs if that is true, rather than if it is false."""
     unread: tuple[tuple[str, str], ...]
     """The variables whose value could only be read on the rank that makes the call, with that value."""
 
@@ -331,6 +336,7 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
     elif changes and not handles and any(None in pair for pair in values.values()):
         addition = f", whose value on rank {other.rank} could not be read"
     counts = bool(values) and counters >= values.keys()
+    runs, branch = _name_branch(test, rank)
     return Condition(
         test,
         "exception"
@@ -344,16 +350,35 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
         else "decision",
         tuple(differ),
         all(None not in pair for pair in read),
-        f"its call runs only under the condition `{test}`{_name_package(test, rank)}{addition}",
+        f"its call {'runs only' if runs else 'does not run'} under the condition {branch}{addition}",
+        branch,
+        runs,
         tuple((name, here) for name, (here, there) in values.items() if here is not None and there is None),
     )
 
 
-def _name_package(test: str, rank: Rank) -> str:
-    """The function of a package that tests a condition; empty for one of the user's own code."""
+def _name_branch(test: str, rank: Rank) -> tuple[bool, str]:
+    """The condition as the source has it, with the function of a package that tests it, or the statement that leaves out the call
+    of the rank; and whether the call runs if it is true."""
     frame = next(frame for each, frame in reversed(_list_tests(rank)) if each == test)
-    function, package = frame.function.partition(".<locals>")[0], package_of(frame.file)
-    return f" of {function}{f' in {package}' if package else ''}" if frame.library else ""
+    if frame.library:
+        function, package = frame.function.partition(".<locals>")[0], package_of(frame.file)
+        return True, f"`{test}` of {function}{f' in {package}' if package else ''}"
+    before = (exit_ for loop in frame.loops for exit_ in loop.exits if exit_.conditions and exit_.line < frame.line)
+    exit_ = next((each for each in before if are_opposite(each.conditions[-1], test)), None)
+    tested = denied(test)
+    if exit_ is not None:
+        return (
+            False,
+            f"`{tested or exit_.conditions[-1]}` (`{exit_.statement}` at {short(frame.file)}:{exit_.line})",
+        )
+    return tested is None, f"`{tested or test}`"
+
+
+def describe_place(test: str) -> str:
+    """Where a call runs only under a condition, as the source has that."""
+    tested = denied(test)
+    return f"inside `if {test}`" if tested is None else f"only if `{tested}` is false"
 
 
 def _read_value(rank: Rank, name: str) -> int | None:

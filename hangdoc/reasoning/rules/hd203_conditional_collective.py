@@ -151,7 +151,7 @@ def _describe_skip(
         after, still = f" after {done} iterations", f" after {theirs}"
         how = f"{they} {words.verb(who, 'makes a call', 'make a call')} in fewer of them"
     numbers = sorted(compare_numbers(outside, inside, loop).items())[:_SHOWN_NUMBERS]
-    such = f", or a condition such as `{condition.test}`" if condition is not None else ", or a condition"
+    such = f", or a condition such as {condition.branch}" if condition is not None else ", or a condition"
     return Draft(
         confidence=0.9 if kind.sure else 0.6,
         summary=f"{words.have(who)} left the loop `{loop.header}`{after} and made as many calls as {them}, which "

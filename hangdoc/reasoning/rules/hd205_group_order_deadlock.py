@@ -101,7 +101,7 @@ def _describe_new_groups(run: Run, parts: Sequence[Class]) -> list[Evidence]:
     if len(made) < len(parts):
         return []
     test = conditions.find_membership([part.first for part in parts])
-    remedy = f"{sentences.call_on_all(parts[0].first, test)} Make the groups in the same order on all of them."
+    remedy = f"{sentences.call_on_all(parts[0].first, test and f'`{test}`')} Make the groups in the same order on all of them."
     lines: list[Evidence] = []
     for part, members in zip(parts, made, strict=True):
         absent = tuple(number for number in sorted(run.ranks) if number not in part.ranks)

@@ -188,10 +188,11 @@ def name_calls(parts: Iterable[Class]) -> str:
     return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in parts)
 
 
-def call_on_all(rank: Rank, test: str | None = None) -> str:
-    """What to do about a call that `rank` makes and others leave out, because of the condition `test` if that is known. A smaller
-    group is a way out only for who passes one: not for the user of a library that makes the call, and not for new_group."""
-    wait, where = rank.wait, f", not only under `{test}`" if test is not None else ""
+def call_on_all(rank: Rank, branch: str | None = None, *, runs: bool = True) -> str:
+    """What to do about a call that `rank` makes and others leave out, because of a condition if that is known: `branch` and
+    `runs` as in `Condition`. A smaller group is a way out only for who passes one: not for the user of a library that makes the
+    call, and not for new_group."""
+    wait, where = rank.wait, f", {'not only' if runs else 'also'} under {branch}" if branch is not None else ""
     if wait is not None and wait.makes is not None:
         return f"Call {wait.operation.op} on every rank of the run{where}: also on those that the new group does not contain."
     itself = rank.thread is not None and reading(rank.thread).calls_itself
@@ -203,9 +204,9 @@ _SMALLER_GROUP = ", or pass a group that contains only the ranks that call it"
 _AGREE = {
     "exception": "Let the exception end the rank, or tell all ranks of it (all_reduce a flag) before one of them makes another "
     "call than the others.",
-    "values": "Give {names} the same value on all ranks; or let all ranks decide on `{test}` together: all_reduce the flag "
+    "values": "Give {names} the same value on all ranks; or let all ranks decide on {branch} together: all_reduce the flag "
     "before the branch.",
-    "decision": "Let all ranks decide on `{test}` together: all_reduce the flag before the branch, so that all of them make the "
+    "decision": "Let all ranks decide on {branch} together: all_reduce the flag before the branch, so that all of them make the "
     "call or none does.",
 }
 """What makes ranks agree, by what decides a condition that is not about the rank."""
@@ -264,11 +265,11 @@ def _is_below(path: str, folder: str) -> bool:
 def _make_agree(rank: Rank, condition: conditions.Condition) -> str | None:
     """What to do about a condition around the call of a rank; None if it only counts."""
     if condition.decides == "rank":
-        return call_on_all(rank, condition.test)
+        return call_on_all(rank, condition.branch, runs=condition.runs)
     names = " and ".join(f"`{name}`" for name in condition.differing)
     together = condition.decides == "values" and not condition.decided_by_these
     remedy = _AGREE.get("decision" if together else condition.decides)
-    return remedy.format(test=condition.test, names=names) if remedy is not None else None
+    return remedy.format(branch=condition.branch, names=names) if remedy is not None else None
 
 
 def _describe_option(name: str, ranks: Sequence[Rank]) -> Evidence | None:
