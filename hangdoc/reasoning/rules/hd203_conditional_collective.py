@@ -145,17 +145,16 @@ def _describe_skip(
     who, others = blockage.culprits, ranks_of(makers)
     outside, inside = run.ranks[who[0]], makers[0].first
     done, theirs = (count_rounds(rank)[0] for rank in (outside, inside))
-    they, them = words.verb(who, "it", "they"), words.ranks(others)
-    after, still, how = "", "", f"{they} left out a call in an iteration"
+    after, still, when = "", "", "an iteration"
     if done is not None and theirs is not None and done > theirs + 1:
-        after, still = f" after {done} iterations", f" after {theirs}"
-        how = f"{they} {words.verb(who, 'makes a call', 'make a call')} in fewer of them"
+        after, still, when = f" after {done} iterations", f" after {theirs}", "some iterations"
     numbers = sorted(compare_numbers(outside, inside, loop).items())[:_SHOWN_NUMBERS]
     such = f", or a condition such as {condition.branch}" if condition is not None else ", or a condition"
     return Draft(
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{words.have(who)} left the loop `{loop.header}`{after} and made as many calls as {them}, which "
-        f"{words.be(others)} still in it{still}, waiting in {words.operation(inside)}: {how}; "
+        summary=f"{words.ranks(who)} left out a call in {when} of the loop `{loop.header}`: "
+        f"{words.verb(who, 'it has', 'they have')} left it{after} with as many calls as {words.ranks(others)}, which "
+        f"{words.be(others)} still in it{still}, waiting in {words.operation(inside)}; "
         f"{words.waiting_in([*kind.others] or blockage.awaited)}",
         evidence=[
             *(
@@ -168,6 +167,7 @@ def _describe_skip(
         if numbers
         else f"Find the iteration{'s' * bool(after)} in which {words.ranks(who)} left out the call: an exception that was "
         f"caught, a `continue`{such}. Let all ranks decide on it together: all_reduce a flag before the branch.",
+        commands=(),  # its stack is no longer in those iterations, and is read
     )
 
 
