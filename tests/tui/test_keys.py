@@ -256,6 +256,18 @@ async def test_a_screen_that_is_not_the_present_says_how_old_it_is_and_why() -> 
         assert "observed" not in text(top).splitlines()[0]
 
 
+async def test_the_age_of_a_screen_counts_from_the_time_that_it_shows() -> None:
+    """The poll took 20 s, and was taken 12 s before it was shown."""
+    hung = codec.read(CORPUS / f"{RECORDED['hung']}.hangdoc")
+    top = Top(Freezing(hung, freezes_at=0), rate=5.0)
+    async with top.run_test(size=(120, 24)) as pilot:
+        await shows(pilot, "HUNG")
+        assert top.poll is not None
+        at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=12)
+        top.post_message(Polled(replace(top.poll, at=at), 20.0))
+        await shows(pilot, "observed 12 s ago", "this poll took 20 s")
+
+
 async def test_between_two_polls_of_many_ranks_it_is_asked_whether_they_continue() -> None:
     """Polls cost so much that they come less often than requested. The first rank that does not continue is a reason for one."""
     asked: list[int] = []

@@ -1,5 +1,6 @@
 """The app: a thread that polls, one immutable message per poll, and views that draw it."""
 
+import datetime
 import gc
 import sys
 import threading
@@ -59,11 +60,13 @@ _WORST_FIRST = ("hung", "unknown", "waiting", "healthy")
 
 
 class Polled(Message):
-    """A new poll. It replaces one that has not been handled yet."""
+    """A new poll, which began `took` seconds ago. It replaces one that has not been handled yet."""
 
-    def __init__(self, poll: Poll, began: float | None = None) -> None:
-        self.poll = poll
-        self.began = time.monotonic() if began is None else began
+    def __init__(self, poll: Poll, took: float = 0.0) -> None:
+        self.poll, self.took = poll, took
+        age = (datetime.datetime.now(datetime.timezone.utc) - poll.at).total_seconds()
+        self.observed = time.monotonic() - min(max(0.0, age), took)
+        """When it was taken, on the monotonic clock. The clock of another host may be wrong: not before the poll began."""
         super().__init__()
 
     def can_replace(self, message: Message) -> bool:
@@ -117,7 +120,9 @@ class Top(Actions):
         """Seconds between two polls at least, because of what they have used."""
         self._ended = False
         self._observed: float | None = None
-        """When it was last seen that the screen shows the present, on the monotonic clock: when its poll began, or later."""
+        """When it was last seen that the screen shows the present, on the monotonic clock: when its poll was taken, or later."""
+        self._took = 0.0
+        """Seconds that this poll took."""
         self._glances, self._checks_between = 0, False
         """How often that was seen since the last poll, and whether it was before."""
         self._polling: float | None = None
@@ -237,7 +242,7 @@ class Top(Actions):
                         self.notify, f"{type(error).__name__}: {error}", severity="error", markup=False
                     )
                 else:
-                    self.post_message(Polled(poll, began))
+                    self.post_message(Polled(poll, time.monotonic() - began))
                     if taken >= 0:  # the first one also imports modules
                         self._saving = self._save(poll.cpu_seconds)
                 taken, self._polling = wanted, None
@@ -290,7 +295,8 @@ class Top(Actions):
             problems = " ".join(message.poll.diagnosis.problems)
             self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
             return
-        self.poll, self._before, self._observed = message.poll, self.poll, message.began
+        self.poll, self._before = message.poll, self.poll
+        self._observed, self._took = message.observed, message.took
         self._checks_between, self._glances = self._glances > 0, 0
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()
@@ -360,8 +366,13 @@ class Top(Actions):
         forms = ["%Y-%m-%d %H:%M:%S"]
         if self.source.length is None:
             parts += [self._describe_interval(poll), f"{poll.cpu_seconds:.2f} s of CPU each"]
-            if (began := self._polling) is not None and (taking := time.monotonic() - began) > 2 * self.rate:
-                late = [f"the next poll has taken {duration(taking)} so far"]
+            if self._find_age() is not None:
+                began = self._polling
+                taking = time.monotonic() - began if began is not None else 0.0
+                if taking > min(self._took, 2 * self.rate):
+                    late = [f"the next poll has taken {duration(taking)} so far"]
+                elif self._took > self.rate:
+                    late = [f"this poll took {duration(self._took)}"]
             forms.append("%H:%M:%S")  # the present needs no date where there is no room for it
         for form in forms:
             line = [*late, f"{self.source.title} at {poll.at.strftime(form)} UTC", *parts]
