@@ -150,6 +150,34 @@ def test_the_loop_around_says_the_number_of_the_pass() -> None:
     assert [views(at(10, 6), loops=(counted,), ago=ago)[0][0] for ago in (0.4, 5.0)] == [7, None]
     # A `while` may count before or after the pass.
     assert views(at(10, 6, replace(epochs, header="while epoch < 50")), loops=(read,))[0][0] is None
+    # A validation inside the loop over the batches of the training.
+    assert views(at(10, 6, replace(epochs, header="for epoch, batch in enumerate(train)")), loops=(read,))[0][0] is None
+
+
+@pytest.mark.parametrize(
+    ("tests", "repeated", "number"),
+    [
+        ((), 0, 7),
+        (("training",), 0, 7),
+        (("epoch % 3 == 0",), 0, None),  # the rounds before had fewer passes
+        (("epoch % 3 == 0",), 1, 7),  # a condition in the pass
+        (("not (epoch > last)",), 0, 7),  # else the loop ended
+    ],
+)
+def test_a_pass_in_some_rounds_of_the_loop_around_has_no_number(
+    tests: tuple[str, ...], repeated: int, number: int | None
+) -> None:
+    leaves = Exit(line=9, statement="break", conditions=("epoch > last",))
+    epochs = Loop(
+        line=8, end_line=20, header="for epoch in range(50)", counters=("epoch",), every=1, start=0, exits=(leaves,)
+    )
+    read = Loops(loaders=(replace(ITERATOR, done=0, asked=True),))
+    values = (Local(name="epoch", text="6"),)
+    within = replace(FRAME, line=10, locals=values, loops=(epochs, LOOP), conditions=tests, repeated=repeated)
+    called = replace(within, function="fit", line=12, loops=(epochs,), conditions=tests, repeated=len(tests) - repeated)
+    for frames in ((within,), (replace(FRAME, line=10), called)):
+        (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), *frames, loops=read))).jobs
+        assert job.ranks[0].batches_pass_number == number
 
 
 def test_an_enumerate_says_its_index() -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from hangdoc.diagnosis import BatchesSource, Where
-from hangdoc.parse import integer, names_in
+from hangdoc.parse import are_opposite, integer, names_in
 from hangdoc.program import around, early_exits
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
@@ -351,7 +351,8 @@ def _is_stack_as_new(process: Process | None) -> bool:
 
 def _number_pass(rank: Rank, loop: Loop) -> int | None:
     """The number of the pass, from 1, in which a rank goes over the data of a loop, or last went: the round of the `for` loop
-    around it, in its function or in one that called this. None if that does not count from a known number."""
+    around it, in its function or in one that called this. None if that does not count from a known number, or if not each of its
+    rounds is a pass: it is over batches, or a condition on its counter lets some rounds in (`if epoch % 5 == 0: validate()`)."""
     at = next((at for at, frame in enumerate(rank.program) if loop in frame.loops), None)
     if at is None:
         return None
@@ -359,7 +360,7 @@ def _number_pass(rank: Rank, loop: Loop) -> int | None:
     outer = [(frame, other) for other in frame.loops if other.line < loop.line and loop.end_line <= other.end_line]
     outer = outer or next(([(caller, each) for each in found] for caller in callers if (found := around(caller))), [])
     holder, passes = max(outer, key=lambda each: each[1].line, default=(frame, None))
-    if passes is None or not passes.header.startswith("for "):
+    if passes is None or not _is_over_numbers(passes, holder, rank.process) or _is_in_some_rounds(passes, holder, loop):
         return None
     view = _make_view(rank.process, holder, passes)
     if view.done is None or not (view.by_iterator or passes.start is not None or view.begin is not None):
@@ -367,6 +368,31 @@ def _number_pass(rank: Rank, loop: Loop) -> int | None:
     left_early = None not in (view.done, view.total) and view.done < (view.total or 0) and bool(early_exits(passes))
     in_round = holder.line != passes.line if view.inside else left_early
     return view.done + in_round
+
+
+def _is_over_numbers(loop: Loop, frame: Frame, process: Process | None) -> bool:
+    """Whether a `for` loop is over a range, also within `tqdm(...)` and by the iterator of a variable."""
+    if not loop.header.startswith("for "):
+        return False
+    iterator = iterators.find_iterator(process, frame, loop)
+    return "range(" in loop.header or (iterator is not None and iterator.kind == "range_iterator")
+
+
+def _is_in_some_rounds(loop: Loop, frame: Frame, inner: Loop) -> bool:
+    """Whether a condition on the counter of a loop of a frame decides in which rounds the loop `inner` runs: in the frame itself
+    or in a function that it calls. A test whose other arm leaves the loop decides nothing."""
+    before = max(0, len(frame.conditions) - frame.repeated)
+    tests = frame.conditions[before:]
+    if (
+        inner in frame.loops
+    ):  # the conditions in its rounds are its own; behind it, those around the line are not around it
+        tests = frame.conditions[:before] if inner.line <= frame.line <= inner.end_line else ()
+    leaves = [exit_.conditions[-1] for exit_ in loop.exits if exit_.conditions]
+    advanced = {*loop.counters, *loop.advances}
+    return any(
+        not advanced.isdisjoint(names_in(test)) and not any(are_opposite(test, each) for each in leaves)
+        for test in tests
+    )
 
 
 def _is_in_batch(rank: Rank, iterator: Loader) -> bool:
