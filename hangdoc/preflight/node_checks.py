@@ -147,6 +147,12 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="In use: this launch shares cores and memory with them.")  # fmt: skip
+        pids = {each.text: each.pid for each in report.resting}
+        for text in _shorten_runs(tuple(pids), "run"):
+            look = f"hangdoc diagnose --pid {pids[text]}" if text in pids else "hangdoc diagnose"
+            yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
+                        remedy=f"These ranks used almost no CPU for a second. See whether the run hangs: `{look}`. End it if it "
+                        "is no longer needed: it uses memory and ports.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 

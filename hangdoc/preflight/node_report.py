@@ -7,6 +7,7 @@ import platform
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -29,7 +30,7 @@ from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
-from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan
+from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.run_identity import is_loopback
@@ -38,6 +39,9 @@ from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
+_REST_SECONDS = 1.0
+_MOST_AT_REST = 0.01
+"""Of a core: threads of torch wake up now and then while their rank waits."""
 
 
 def gather(plan: Plan) -> NodeReport:
@@ -53,6 +57,10 @@ def gather(plan: Plan) -> NodeReport:
     holder = _find_port_holder(plan) if is_master else None
     running = discover(proc, Deadline(5)).targets
     others = _find_other_ranks(running)
+    launched = [each for each in others if not each[0].launcher_gone]
+    at_rest = _find_at_rest(proc, [target for each in launched for target in each])
+    texts = [_describe_ranks(proc, each, running.get(each[0].owner or 0)) for each in launched]
+    rests = [all(target.pid in at_rest for target in each) for each in launched]
     report = NodeReport(
         name=own,
         machine=host,
@@ -70,8 +78,11 @@ def gather(plan: Plan) -> NodeReport:
         arguments=redact.argv(plan.arguments),
         data=tuple(_list_data(plan, environment, problems)),
         left_over=tuple(_describe_ranks(proc, each, None) for each in others if each[0].launcher_gone),
-        running=tuple(
-            _describe_ranks(proc, each, running.get(each[0].owner or 0)) for each in others if not each[0].launcher_gone
+        running=tuple(text for text, rest in zip(texts, rests, strict=True) if not rest),
+        resting=tuple(
+            RestingRun(pid=each[0].owner or each[0].pid, text=text)
+            for each, text, rest in zip(launched, texts, rests, strict=True)
+            if rest
         ),
         agents=tuple(_find_agents(proc, plan, running)),
         machine_id=machine_id(proc),
@@ -232,6 +243,26 @@ def _find_other_ranks(running: Mapping[int, Target]) -> list[list[Target]]:
             key = target.owner if target.owner is not None and not target.launcher_gone else pid
             found.setdefault(key, []).append(target)
     return [sorted(targets, key=_order_by_rank) for targets in found.values()]
+
+
+def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
+    """The pids of those that use almost no CPU for a second, by the CPU clocks of all their threads."""
+    before = {target.pid: _read_clock(proc, target) for target in targets}
+    if not targets:
+        return frozenset()
+    time.sleep(_REST_SECONDS)
+    most = _MOST_AT_REST * _REST_SECONDS * proc.ticks_per_second
+    after = ((target.pid, _read_clock(proc, target), before[target.pid]) for target in targets)
+    return frozenset(pid for pid, now, then in after if now is not None and then is not None and now - then <= most)
+
+
+def _read_clock(proc: ProcFS, target: Target) -> int | None:
+    """The CPU clock of a process in ticks; None if it has ended."""
+    try:
+        stat = proc.stat(str(target.pid))
+    except ProcError:
+        return None
+    return stat.cpu_ticks if stat.start_ticks == target.start_ticks else None
 
 
 def _order_by_rank(target: Target) -> tuple[bool, int, int]:

@@ -68,6 +68,14 @@ class Agent(Value, frozen=True, kw_only=True):
     """None if it was not given one."""
 
 
+class RestingRun(Value, frozen=True, kw_only=True):
+    """Ranks of another run that used almost no CPU for a second: they wait, and perhaps for each other."""
+
+    pid: int
+    """Of their launcher, or of the first of them if that is not known."""
+    text: str
+
+
 class NodeReport(Value, frozen=True, kw_only=True):
     """The report of one node."""
 
@@ -98,7 +106,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     left_over: tuple[str, ...]
     """Ranks of earlier runs, whose launcher is gone, one clause each."""
     running: tuple[str, ...] = ()
-    """Ranks of other runs, one clause for each launcher."""
+    """Ranks of other runs, one clause for each launcher. Without those of `resting`."""
+    resting: tuple[RestingRun, ...] = ()
     agents: tuple[Agent, ...] = ()
     machine_id: str | None = None
     """As `Host.machine_id`."""

@@ -25,7 +25,7 @@ from hangdoc.observe.kernel import sockets
 from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
-from hangdoc.preflight.plan import Agent, Card, Check, Link, NodeReport, Plan
+from hangdoc.preflight.plan import Agent, Card, Check, Link, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
 from tests.rules.shapes import machine
@@ -322,6 +322,33 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
     of_run = failing([node(1, holder=held, holder_role="rank"), node(2)])["master port"]
     assert of_run.text.endswith("belongs to pid 7 (python), a rank of another run (HD402)")
     assert of_run.remedy == "In use: use another --master-port, or end that run if it is no longer needed."
+
+
+def test_a_run_whose_ranks_use_no_cpu_is_not_in_use() -> None:
+    found = failing([node(1, resting=(RestingRun(pid=6, text="ranks 0-1, pids 7, 8"),)), node(2)])["other runs"]
+    assert found.text == "n1: ranks 0-1, pids 7, 8"
+    assert "`hangdoc diagnose --pid 6`" in (found.remedy or "") and "In use" not in (found.remedy or "")
+
+
+def test_ranks_at_rest_are_those_whose_cpu_clock_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sleeps, one computes: a run of both is in use, one of the first alone is not."""
+    with (
+        subprocess.Popen(["sleep", "60"]) as sleeps,
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spins,
+    ):
+        try:
+            proc, found = ProcFS(), {}
+            for number, (pid, owner) in enumerate(((sleeps.pid, 6), (sleeps.pid, 5), (spins.pid, 5))):
+                who = RankIdentity(rank=number, source="environment")
+                ticks = proc.stat(str(pid)).start_ticks
+                found[number] = Target(pid, owner, "rank", "python", ("python", "t.py"), "S", ticks, who, owner=owner)
+            monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(found, []))
+            report = node_report.gather(Plan())
+        finally:
+            sleeps.kill()
+            spins.kill()
+    assert [run.pid for run in report.resting] == [6]
+    assert [f"{sleeps.pid}, {spins.pid}" in text for text in report.running] == [True]
 
 
 def test_the_holder_of_a_port_is_a_rank_or_a_launcher_of_a_run() -> None:
