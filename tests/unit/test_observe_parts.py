@@ -463,6 +463,13 @@ def test_guards_and_handlers_are_conditions(tmp_path: Path, line: int, expected:
     assert annotated(tmp_path, line, text=GUARDED, function="step").conditions == expected
 
 
+def test_a_condition_is_kept_as_the_source_has_it(tmp_path: Path) -> None:
+    text = "def forward():\n    for i in blocks:\n        if not deep and not seen.any():\n            break\n        call()\n"
+    found = annotated(tmp_path, 5, text=text, function="forward")
+    assert found.conditions == ("not (not deep and not seen.any())",)
+    assert [way_out.conditions for loop in found.loops for way_out in loop.exits] == [("not deep and not seen.any()",)]
+
+
 REASSIGNED = """
 def fit(self, val, rank, stop):
     if stop:
