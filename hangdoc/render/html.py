@@ -32,6 +32,7 @@ _QUIET = ("meant to differ", "inert")
 @dataclass(frozen=True)
 class _Bar:
     about: Batches
+    amount: str
     done_percent: float
     total_percent: float
     """Of the page's scale: the most batches that any rank has done or expects."""
@@ -155,6 +156,7 @@ def _make_section(job: Job, name: str, detail: Detail | None, timeline: Timeline
         bars=tuple(
             _Bar(
                 batches,
+                words.amount_of_batches(batches.done, batches.total, ended=batches.ended, of_pass=batches.pass_number),
                 100 * batches.done / scale,
                 100 * (batches.total if batches.total is not None else batches.done) / scale,
             )

@@ -347,6 +347,12 @@ def name_end_of_batches(done: int, total: int | None) -> str:
     return "left" if total is not None and done < total else "ended"
 
 
+def amount_of_batches(done: int, total: int | None, *, ended: bool, of_pass: int | None = None) -> str:
+    """`3 of 232`, `0 of 20 of pass 7`, and of ranks that run no further one `ended at 3 of 3`, `left at 1 of 3`."""
+    end = f"{name_end_of_batches(done, total)} at " if ended else ""
+    return f"{end}{done:,}{f' of {total:,}' if total is not None else ''}{name_pass(of_pass)}"
+
+
 def past(before: PastView) -> str:
     """`50 calls/s until 14:02:31 UTC, then none; rank 2 made its last call 3.0 s earlier. Rank 2 was the last in 96 % of the last
     425 calls, 52 ms after the others, which waited 66 % of the time.`"""

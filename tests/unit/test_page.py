@@ -267,6 +267,11 @@ def test_details_of_the_shard_mismatch() -> None:
     assert any(setting.name == "NANOCHAT_DATA_DIR" for setting in one.settings)
 
 
+def test_batches_of_a_rank_that_left_its_loop_did_not_end() -> None:
+    assert ">left at 11 of 1,000<" in page_of(recorded("early_stop"))
+    assert ">ended at 3 of 3<" in page_of(recorded("trainer_shard_mismatch"))
+
+
 def test_only_known_variables_are_said_to_be_equal() -> None:
     """The values of others are not kept, so nothing is known of them."""
     ranks = [

@@ -45,12 +45,8 @@ class Amount(NamedTuple):
     @property
     def text(self) -> str:
         """`3 of 232`, `0 of 20 of pass 7`, `ended at 3 of 3`, `left at 1 of 3`, `3 of 232, 5.0 s ago`."""
-        amount = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}"
-        amount += words.name_pass(self.pass_number)
-        age = f", {duration(self.seconds_ago)} ago" if self.seconds_ago is not None else ""
-        return (
-            f"{words.name_end_of_batches(self.done, self.total)} at {amount}{age}" if self.ended else f"{amount}{age}"
-        )
+        amount = words.amount_of_batches(self.done, self.total, ended=self.ended, of_pass=self.pass_number)
+        return amount + (f", {duration(self.seconds_ago)} ago" if self.seconds_ago is not None else "")
 
 
 def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
