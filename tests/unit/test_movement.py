@@ -119,6 +119,31 @@ def test_a_loader_that_gives_batches_says_how_far_it_has_come() -> None:
     assert "Nothing shows how far" not in finding.remedy
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_workers_that_fetch_ahead_are_not_what_others_wait_for(asked: bool) -> None:
+    """Rank 1 loads the data of its evaluation itself, within the loop over another loader, whose workers fetch on meanwhile."""
+    loads = (
+        frame("Photos.__getitem__", 17, source="time.sleep(0.03)"),
+        frame("_SingleProcessDataLoaderIter._next_data", 785, TORCH + "utils/data/dataloader.py", library=True),
+        frame("evaluate.<locals>.<genexpr>", 25),
+        frame("evaluate", 25, source="sum(net(x) for x, y in val)"),
+        train(12, source="evaluate(net, val)"),
+    )
+    trains = Loader(
+        kind="_MultiProcessingDataLoaderIter", done=3, begins=10, function="train", asked=asked, workers=(900,)
+    )
+    evaluates = rank(1, *loads, progress=steps(3, 4), loops=Loops(loaders=(trains,)))
+    worker = helper(900, 101, frame("Photos.__getitem__", 17))
+    (finding,) = job(snapshot(in_loop(0, 4), evaluates, worker)).findings
+    texts = [line.text for line in finding.evidence]
+    assert "is loading data for evaluate() at" in finding.summary
+    assert (
+        "asks for that data at me/train.py:25 `sum(net(x) for x, y in val)`, called at me/train.py:12 `evaluate(net, val)`"
+        in texts
+    )
+    assert any("900" in text for text in texts) is asked
+
+
 @pytest.mark.parametrize(
     ("length", "read", "threads", "expected"),
     [

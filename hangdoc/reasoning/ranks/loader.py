@@ -11,7 +11,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
-from hangdoc.reasoning.ranks import locks
+from hangdoc.reasoning.ranks import iterators, locks
 from hangdoc.reasoning.ranks.counters import counters_moved, is_over_data
 from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
 from hangdoc.regex import regex
@@ -22,6 +22,8 @@ _FORK = file_names.Function("multiprocessing/popen_fork.py", "_launch")
 """Of Python's library: it calls os.fork, and in the child what the process is to do."""
 _FORK_SECONDS = 0.9
 """A child process that is at rest in os.fork for so long does not come back. A window is a little shorter than a second."""
+_EXPRESSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>", "<lambda>")
+"""Functions without a name, within that of the line that they are in."""
 _CALLED = regex(r"([\w\])]+)\(")
 _CALL_NO_MODULE = {"enumerate", "len", "range", "reversed", "zip"}
 
@@ -120,6 +122,29 @@ def _find_own_loading(thread: PythonThread) -> Frame | None:
     frames = [f for f in thread.frames if not f.native]
     inner = next((i for i, f in enumerate(frames) if f.file.endswith(file_names.DATALOADER)), 0)
     return next((f for f in frames[:inner] if not f.library), None)
+
+
+def list_asking(thread: PythonThread | None) -> list[Frame]:
+    """The functions of the user that ask for the data which a thread loads itself, innermost first: the one with the loop over
+    it, and those that called that. Empty where workers load, and for a thread that is in no loader."""
+    if thread is None or _find_own_loading(thread) is None:
+        return []
+    frames = [frame for frame in thread.frames if not frame.native]
+    outermost = max(at for at, frame in enumerate(frames) if frame.file.endswith(file_names.DATALOADER))
+    own = [frame for frame in frames[outermost + 1 :] if not frame.library]
+    return [frame for frame in own if file_names.bare_name(frame.function) not in _EXPRESSIONS]
+
+
+def list_unawaited_workers(process: Process | None, thread: PythonThread | None) -> frozenset[int]:
+    """The workers that fetch ahead for a loop which is in its body: no thread waits for them. None of them, if the thread of the
+    rank is in a loader whose workers load: a body can ask for a batch too."""
+    in_loader = (
+        any(frame.file.endswith(file_names.DATALOADER) for frame in thread.frames) if thread is not None else True
+    )
+    if in_loader and not list_asking(thread):
+        return frozenset()
+    loaders = iterators.list_loaders(process)
+    return frozenset(pid for loader in loaders if loader.asked is False for pid in loader.workers)
 
 
 def is_worker(helper: Process) -> bool:

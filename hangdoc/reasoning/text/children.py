@@ -8,6 +8,7 @@ from hangdoc.reasoning.evidence.kernel import how_it_ended, was_killed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks.loader import list_unawaited_workers
 from hangdoc.reasoning.ranks.movement import find_kernel_thread
 from hangdoc.reasoning.ranks.waiter import describe_file
 from hangdoc.reasoning.text import next_steps
@@ -36,10 +37,12 @@ def explain_end(run: Run, rank: Rank) -> tuple[Command, ...]:
 
 
 def by_place(run: Run, rank: Rank) -> dict[str, list[int]]:
-    """The pids of the child processes of a rank that are in the user's code, by their place in it, with the source line."""
+    """The pids of the child processes of a rank that are in the user's code, by their place in it, with the source line. Without
+    workers that only fetch ahead."""
     pids: dict[str, list[int]] = {}
+    unawaited = list_unawaited_workers(rank.process, rank.thread)
     for child in sorted(_children(run, rank), key=lambda child: child.pid):
-        if (frame := _task(child)) is not None:
+        if child.pid not in unawaited and (frame := _task(child)) is not None:
             source = f" `{frame.source}`" if frame.source else ""
             pids.setdefault(f"{short(frame.file)}:{frame.line}{source}", []).append(child.pid)
     return pids

@@ -34,11 +34,12 @@ from hangdoc.reasoning.model.holds import (
 from hangdoc.reasoning.model.kinds import Standstill
 from hangdoc.reasoning.model.rank import BUSY, Class, Rank, Wait, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks.loader import list_asking
 from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.reasoning.text.next_steps import WithRemedy
 from hangdoc.snapshot import Connection, Counter, Host, Process, Unavailable
 from hangdoc.torch_facts import call_names
-from hangdoc.torch_facts.file_names import Function
+from hangdoc.torch_facts.file_names import Function, bare_name
 
 _SIGKILL = 9
 _AT_EXIT = Function("/multiprocessing/util.py", "_exit_function")
@@ -185,7 +186,13 @@ def doing(rank: Rank) -> str:
         and rank.training_share < BUSY
     ):
         return "at work"  # others compute for it, or it waits for bytes that come
-    return _STATES.get(rank.state, f"in state {rank.state}")
+    return f"{_STATES.get(rank.state, f'in state {rank.state}')}{_for_whom(rank)}"
+
+
+def _for_whom(rank: Rank) -> str:
+    """` for evaluate()`: the function that asks for the data which a rank loads itself; empty for the program's own lines."""
+    asking = list_asking(rank.thread)[:1] if rank.state == "loading-data" else []
+    return "".join(f" for {bare_name(frame.function)}()" for frame in asking if frame.function != "<module>")
 
 
 def doing_at(rank: Rank) -> str:
@@ -295,6 +302,8 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
         made_by = _made_by(first) if not path else ""
         text = f"{doing_at(first)}{made_by}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{others}"
         lines.append(Evidence(first.rank, probe_of(first), text))
+        if asks := _asked_at(first):
+            lines.append(Evidence(first.rank, "stacks", asks))
         if path:
             lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
     return lines
@@ -316,6 +325,13 @@ def _called_at(rank: Rank) -> str:
     way = rank.wait.way if rank.wait is not None else ()
     caller = next((place for place in way[1:] if place != way[0]), None)
     return f", called at {short(caller[0])}:{caller[1]}" if caller is not None else ""
+
+
+def _asked_at(rank: Rank) -> str:
+    """Where the data is asked for that a rank loads itself, and the line that called that function."""
+    asking = list_asking(rank.thread) if rank.state == "loading-data" else []
+    places = [_at(short(frame.file), frame.line, frame.source) for frame in asking[:2]]
+    return f"asks for that data {', called '.join(places)}" if places else ""
 
 
 def _inferred(rank: Rank) -> str:
