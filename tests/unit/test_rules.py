@@ -276,6 +276,31 @@ def test_the_rank_that_is_cut_off_and_not_the_one_that_accepted_most_connections
     assert [finding.culprits for finding in found] == [(3,)]
 
 
+@pytest.mark.parametrize(("flag", "total", "expected"), [
+    ("True", 200, ["left `for i, x in enumerate(data)` (line 12) inside that loop in batch 160 of 200: the loop has a `break` at "
+                   "line 17, if `stopper.update(val)`", "in iteration 1"]),
+    ("True", 160, ["in iteration 1"]),  # it had no more
+    ("False", 200, ["left `for i, x in enumerate(data)`", "after 1 iteration"]),  # nothing shows that it was the flag
+])  # fmt: skip
+def test_the_break_in_a_loop_inside_which_set_a_flag_is_named(flag: str, total: int, expected: list[str]) -> None:
+    epochs = Loop(line=10, end_line=19, header="for epoch in range(args.epochs)", counters=("epoch",), every=1, start=0,
+                  exits=(Exit(line=19, statement="break", conditions=("stop",)),))  # fmt: skip
+    batches = Loop(line=12, end_line=17, header="for i, x in enumerate(data)", counters=("i",), every=1, start=0,
+                   exits=(Exit(line=17, statement="break", conditions=("stopper.update(val)",)),))  # fmt: skip
+
+    def at(line: int, batch: int, stop: str) -> Frame:
+        data = local("data", "[...]", length=total)
+        seen = (local("epoch", 0), local("i", batch), local("stop", stop), data)
+        return frame("train", line, loops=(epochs, batches), locals=seen)
+
+    inside = rank(0, *backward(), at(15, 163, "False"), native=native_backward())
+    left = of("HD105", job(snapshot(inside, rank(1, *c10d("barrier"), at(22, 159, flag)))))[0]
+    texts = [line.text for line in left.evidence if line.rank == 1]
+    assert f"left the loop `for epoch in range(args.epochs)` {expected[-1]}" in left.summary
+    assert [any(part in text for text in texts) for part in expected] == [True] * len(expected)
+    assert any("inside that loop" in text for text in texts) is (total == 200)
+
+
 def test_the_break_that_a_rank_took_is_shown_with_the_values_of_its_condition() -> None:
     leaves = (
         Exit(line=16, statement="return", conditions=("nothing is known",)),

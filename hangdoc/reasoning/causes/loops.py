@@ -17,7 +17,7 @@ from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import begin_of, end_of, frame_of, is_over_data, is_over_loader
+from hangdoc.reasoning.ranks.counters import begin_of, end_of, frame_of, is_over_data, is_over_loader, positions
 from hangdoc.snapshot import Exit, Frame, Loop, Loops, TrainerCount
 
 _SHOWN = 3
@@ -252,6 +252,28 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
         )
         for differ, exit_ in found[:_SHOWN]
     ]
+
+
+def left_by_statement(kind: LeftLoop) -> bool:
+    """Whether a statement is known to have ended the loop on the ranks that left it: then not all of its last round was done."""
+    return any(each.shown and each.exit.conditions != (ENDS_DATA,) for each in possible_exits(kind))
+
+
+def describe_inner_exits(kind: LeftLoop) -> list[str]:
+    """How the ranks outside left a loop inside that one before its end, in which the others still are."""
+    short, inside = kind.short.first, kind.inside.first
+    within = [view.loop for view, _ in positions(inside) if view.inside]
+    texts = []
+    for view, _ in positions(short):
+        loop, exits = view.loop, early_exits(view.loop)
+        nested = kind.loop.line < loop.line <= kind.loop.end_line and loop in within
+        if view.inside or not nested or not exits or view.done is None or view.done >= (view.total or 0):
+            continue
+        frame = frame_of(loop, short)
+        ways = "; ".join(describe_exit(each, name_line(each.line, frame, short.frame)) for each in exits[:_SHOWN])
+        at, unit = name_line(loop.line, frame, short.frame), "batch" if is_over_data(loop) else "iteration"
+        texts.append(f"left `{loop.header}` ({at}) inside that loop in {unit} {view.done + 1} of {view.total}: {ways}")
+    return texts[:_SHOWN]
 
 
 def _find_handler(loop: Loop, rank: Rank, other: Rank) -> tuple[str, Frame] | None:

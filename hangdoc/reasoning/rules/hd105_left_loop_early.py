@@ -59,7 +59,15 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning.causes.loops import ENDS_DATA, Began, Ends, PossibleExit, may_have_run_out, possible_exits
+from hangdoc.reasoning.causes.loops import (
+    ENDS_DATA,
+    Began,
+    Ends,
+    PossibleExit,
+    describe_inner_exits,
+    may_have_run_out,
+    possible_exits,
+)
 from hangdoc.reasoning.model.cause import VariableDiffers
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.ranks.counters import count_rounds
@@ -149,6 +157,7 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[
             *(_exit(short.rank, each) for each in exits),
+            *(Evidence(short.rank, "source", text) for text in describe_inner_exits(kind)),
             *_logged_metrics(kind),
             *(sentences.handler_evidence(kind) if handlers else ()),
             *sentences.loop_evidence(run, kind),
