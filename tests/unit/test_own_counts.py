@@ -80,6 +80,26 @@ def test_the_stack_of_a_rank_that_has_counted_since_is_dropped() -> None:
     reader.drop_stack(11)  # one that was never read
 
 
+@pytest.mark.parametrize(
+    ("kind", "asked", "age", "state"),
+    [
+        ("_MultiProcessingDataLoaderIter", True, 0.0, "loading-data"),
+        ("_MultiProcessingDataLoaderIter", False, 0.0, "computing"),
+        ("_MultiProcessingDataLoaderIter", None, 0.0, "computing"),  # an older bundle
+        ("_MultiProcessingDataLoaderIter", True, 20.0, "computing"),  # in an earlier look of `top`
+        ("range_iterator", True, 0.0, "computing"),
+    ],
+)
+def test_a_rank_that_makes_calls_and_waits_for_its_next_batch_loads_data(
+    kind: str, asked: bool | None, age: float, state: str
+) -> None:
+    seen = Loops(loaders=(Loader(kind=kind, done=5, done_before=4, begins=10, asked=asked),))
+    moves = {"stack": NO, "stack_before": NO, "recorder": record(7, 3), "loops": seen, "deep_seconds_ago": age}
+    ranks = (replace(rank(number, train(9)), **moves) for number in (0, 1))
+    (job,) = diagnose(snapshot(*ranks), patience=3.0).jobs
+    assert (job.verdict, [view.state for view in job.ranks]) == ("healthy", [state, state])
+
+
 @pytest.mark.parametrize("fields", [{"recorder": record(7, 3)}])
 def test_others_wait_for_a_rank_that_counts(fields: dict[str, object]) -> None:
     """Its stack was not read, but it makes progress: the run does not hang, and nothing is missing."""

@@ -82,6 +82,13 @@ def find_training_iterator(process: Process | None) -> Loader | None:
     return outermost[0] if len(outermost) == 1 else None
 
 
+def asks_for_batch(process: Process) -> bool:
+    """Whether a `for` of a rank was seen to wait for its next batch in this look."""
+    if process.deep_seconds_ago:
+        return False
+    return any(loader.asked is True and loader.kind not in _OF_ANYTHING for loader in list_loaders(process))
+
+
 def describe_received(process: Process | None) -> str | None:
     """How many batches a rank received in the window, in words: `it received 8 batches while it was observed (14 of 30)`. None if
     no iterator shows that."""

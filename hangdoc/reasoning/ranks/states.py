@@ -87,7 +87,8 @@ def _judge_without_stack(
 ) -> State:
     if (counted := movement.own_counts(process)) is not None:
         beacon = observed.beacon(process)
-        state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
+        seen = "loading-data" if iterators.asks_for_batch(process) else "computing"
+        state = _PHASES.get(beacon.phase, seen) if beacon is not None else seen
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
     moved = counters_moved(process) or movement.has_transferred(process, around.pairs)
     # A rank that waits for its card is as busy as one that works.
