@@ -254,9 +254,15 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     late_seconds: float | None
     """By how much it is later than the median of the others."""
     last_share: float | None
-    """In which share of the calls it was the last."""
+    """In which share of `calls` it was the last."""
     least_calls_per_second: float | None = None
     """Of the rank that makes the fewest calls; None if all make about as many."""
+    calls: int | None = None
+    """How many of the last calls of its largest group this is about: those to which its ranks come the furthest apart."""
+    of_calls: int | None = None
+    """Of how many they were chosen."""
+    operations: tuple[str, ...] = ()
+    """Those of these calls."""
 
 
 class PastView(DocumentPart, frozen=True, kw_only=True):
@@ -276,15 +282,19 @@ class PastView(DocumentPart, frozen=True, kw_only=True):
     slowest: int | None
     """The rank that was the last in most calls, if the others waited much for it; None if none stands out."""
     last_share: float | None
-    """In which share of the calls it was the last."""
+    """In which share of `calls` it was the last."""
     late_seconds: float | None
     """By how much it was later than the median of the others."""
     others_waited_share: float | None
     """Share of the time that the other ranks waited for a later rank: their median."""
     calls: int
-    """How many of the last calls of its largest group were compared for this."""
+    """How many of the last calls of its largest group this is about: those to which its ranks came the furthest apart."""
     least_calls_per_second: float | None = None
     """As in the pace."""
+    of_calls: int | None = None
+    """Of how many they were chosen."""
+    operations: tuple[str, ...] = ()
+    """Those of these calls."""
 
 
 class Starter(DocumentPart, frozen=True, kw_only=True):

@@ -76,6 +76,13 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def compared_calls(calls: int, of: int, operations: Iterable[str]) -> str:
+    """Which calls a number is about, `calls` of the last `of`: `the last 99 calls`, `12 of the last 256 calls (broadcast)`."""
+    if calls >= of:
+        return f"the last {calls} calls"
+    return f"{calls} of the last {of} calls ({', '.join(sorted(operations))})"
+
+
 def milliseconds(seconds: float) -> str:
     """`52 ms`, `0.4 ms`."""
     return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.01 else f"{seconds * 1000:.0f} ms"

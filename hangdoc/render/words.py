@@ -6,7 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PaceView, PastView, RankView, Where
-from hangdoc.phrases import caller, do, duration, frequency, milliseconds, numbers, printable, ranks, shorten
+from hangdoc.phrases import (
+    caller,
+    compared_calls,
+    do,
+    duration,
+    frequency,
+    milliseconds,
+    numbers,
+    printable,
+    ranks,
+    shorten,
+)
 
 _NO_RANK = (
     "No rank of this run was observed: all have just ended, or none has started. Look at the log of the launcher, or run hangdoc "
@@ -135,7 +146,7 @@ def _progress_without_clocks(job: Job) -> str:
 
 def pace(job: Job) -> str:
     """`310 calls per second lately, and 14.9 steps per second in this look; the ranks wait for a later one 79% of the time,
-    mostly for rank 2 (52 ms behind, last in 96% of the calls)`; empty if it was not measured."""
+    mostly for rank 2 (52 ms behind, last in 96% of the last 425 calls)`; empty if it was not measured."""
     measured = job.pace
     if measured is None:
         return ""
@@ -145,7 +156,8 @@ def pace(job: Job) -> str:
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
     if measured.slowest is None:
         return f"{text}, and none is always the last"
-    late = f"{milliseconds(measured.late_seconds or 0)} behind, last in {measured.last_share or 0:.0%} of the calls"
+    calls = compared_calls(measured.calls or 0, measured.of_calls or 0, map(clean, measured.operations))
+    late = f"{milliseconds(measured.late_seconds or 0)} behind, last in {measured.last_share or 0:.0%} of {calls}"
     return f"{text}, mostly for rank {measured.slowest} ({late})"
 
 
@@ -366,8 +378,9 @@ def past(before: PastView) -> str:
         return f"{text}."
     late = before.late_seconds or 0.0
     after = f" {milliseconds(late)} after the others, which" if late >= _TELLING_SECONDS else " and the others"
+    calls = compared_calls(before.calls, before.of_calls or 0, map(clean, before.operations))
     return (
-        f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of the last {before.calls} calls,{after}"
+        f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of {calls},{after}"
         f" waited {before.others_waited_share:.0%} of the time."
     )
 

@@ -1,5 +1,6 @@
 """The timeline as text, and the columns and places beside it: built values."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from rich.style import Style
 
 from hangdoc.commands.looking import Looks
 from hangdoc.diagnosis import Calls, RankView, Where
+from hangdoc.reasoning.causes.pace import stragglers
+from hangdoc.reasoning.ledger.lags import pace
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
@@ -23,6 +26,7 @@ from hangdoc_tui.source import Live
 from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
 from tests.unit.builders import snapshot
+from tests.unit.test_ledger import BUCKET, SYNC, timed
 from tests.unit.test_timeline import job, view
 
 
@@ -295,6 +299,26 @@ def test_the_last_call_is_that_of_any_group() -> None:
     )
     model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
     assert "last call 1 min 30 s ago" in list(calls.facts(model, view(0, calls=tuple(of_groups))))
+
+
+def test_a_rank_that_is_late_in_few_calls_is_not_shown_as_late_in_all() -> None:
+    """A rank that evaluated every 20 steps was shown as `in 600 calls: 2.0 s after the others, last in 100%`."""
+    poll = app("healthy", Path()).source.poll(0)
+    job_id = poll.diagnosis.jobs[0].id
+    columns: dict[int, list[tuple[str, int]]] = {0: [], 1: []}
+    for round_ in range(12):
+        for step in range(21):
+            site, late = (SYNC, 2_000_000) if step == 20 else (BUCKET, 0)
+            for number, column in columns.items():
+                column.append((site, (round_ * 23 + step) * 1_000_000 + (late if number == 0 else 20_000)))
+    measured = pace(timed(columns))
+    assert measured is not None
+    poll = dataclasses.replace(poll, paces={job_id: measured})
+    model = ViewModel(poll, poll.diagnosis.jobs[0], poll.runs[0], None, History())
+    (told,) = calls.pace_facts(model, view(0))
+    assert told.startswith("in 12 of the last 252 calls (barrier): 2.0 s after the others, last in 100%; waited ")
+    assert calls.late_text(model, [view(0), view(1)]) == "2.0 s in 5%"
+    assert stragglers(poll.runs[0], measured) is None
 
 
 def test_an_old_number_of_batches_is_dim_with_its_age_and_is_not_compared() -> None:

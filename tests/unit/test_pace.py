@@ -69,9 +69,11 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     first = finding.evidence[0]
     assert (first.rank, first.probe) == (2, "recorder")
     assert first.text.startswith(
-        "last in 100% of 40 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
+        "last in 100% of 40 of the last 80 calls (all_reduce), 52 ms behind the median of the others (p90 52 ms), waited for a "
     )
-    assert finding.evidence[1].text.startswith("last in 0% of 40 calls, earlier than the median of the others, waited")
+    assert finding.evidence[1].text.startswith(
+        "last in 0% of 40 of the last 80 calls (all_reduce), earlier than the median of the others, waited"
+    )
 
 
 def in_mesh(number: int, late_ms: int) -> Process:
@@ -97,7 +99,7 @@ def test_ranks_of_groups_beside_each_other_that_are_late_before_one_of_equal_cal
     evidence = snapshot(*(in_mesh(number, ms) for number, ms in late.items()), silence=0.0, wall_us=wall)
     (finding,) = findings(diagnose(evidence), "HD601")
     assert (sorted(finding.culprits), finding.victims) == ([2, 3], (0, 1))
-    assert "they make their calls 152 ms later" in finding.summary
+    assert "they make 40 of the last 160 calls (all_reduce) 152 ms later" in finding.summary
 
 
 def test_a_rank_whose_stack_was_not_read_is_where_it_made_its_last_call() -> None:

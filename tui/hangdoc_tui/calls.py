@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import duration, frequency, milliseconds
+from hangdoc.phrases import compared_calls, duration, frequency, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.snapshot import Host
@@ -27,9 +27,13 @@ def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
 
 
 def late_text(model: ViewModel, views: Sequence[RankView]) -> str:
-    """How late the latest of some ranks comes, by the median of its last calls; `-` if none is late, or if it is unknown."""
-    return max(((lag.median_seconds, _describe_lag(lag)) for view in views if (lag := _find_lag(model, view)) is not None),
-               default=(0.0, "-"))[1]  # fmt: skip
+    """How late the latest of some ranks comes: `51 ms`, and `2.0 s in 5%` if that is so in a minority of its last calls. `-` if
+    none is late, or if it is unknown."""
+    found = [lag for view in views if (lag := _find_lag(model, view)) is not None]
+    pace, latest = model.poll.paces.get(model.job.id), max(found, key=lambda lag: lag.median_seconds, default=None)
+    if pace is None or latest is None or latest.median_seconds < _LEAST_SECONDS:
+        return "-"
+    return _describe_lag(latest) + (f" in {pace.telling_calls / pace.calls:.0%}" if pace.of_few else "")
 
 
 def facts(model: ViewModel, view: RankView) -> Iterator[str]:
@@ -44,14 +48,12 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
     """How a rank came to the last calls of the run that can be compared, in a few words each."""
-    lag = _find_lag(model, view)
-    if lag is None:
+    pace, lag = model.poll.paces.get(model.job.id), _find_lag(model, view)
+    if pace is None or lag is None:
         return
+    which = compared_calls(pace.telling_calls, pace.calls, pace.operations)
     late = f"{_describe_lag(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
-    yield (
-        f"in {model.poll.paces[model.job.id].calls} calls: {late}last in {lag.last_share:.0%}, "
-        f"waited {lag.waited_share:.0%} of the time"
-    )
+    yield (f"in {which}: {late}last in {lag.last_share:.0%}; waited {lag.waited_share:.0%} of the time")
 
 
 def _find_rate(model: ViewModel, view: RankView) -> float | None:
@@ -79,6 +81,4 @@ def _find_lag(model: ViewModel, view: RankView) -> Lag | None:
 
 def _describe_lag(lag: Lag) -> str:
     late = lag.median_seconds
-    if late < _LEAST_SECONDS:
-        return "-"
     return milliseconds(late) if late < 1 else duration(late)

@@ -57,6 +57,11 @@ class Pace(NamedTuple):
     """What was assumed about the clocks of several hosts, as a clause; None for one host."""
 
     @property
+    def of_few(self) -> bool:
+        """Whether a minority of the calls tells who is late. In the others, all ranks may come together."""
+        return 2 * self.telling_calls < self.calls
+
+    @property
     def slowest(self) -> Lag | None:
         """The rank that is latest."""
         return max(self.lags, key=lambda lag: (lag.median_seconds, -lag.rank), default=None)

@@ -57,7 +57,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from hangdoc.phrases import duration, milliseconds
+from hangdoc.phrases import compared_calls, duration, milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.holds import Asleep
@@ -121,7 +121,12 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     by_record = [line for measured, late in groups for line in _by_record(measured, late.slow + late.others)]
     up_to = "up to " if slow[-1].median_seconds < pace.AS_LATE * slow[0].median_seconds else ""
     late_by = f"{up_to}{milliseconds(slow[0].median_seconds)}"
-    how = f"{words.verb([lag.rank for lag in slow], 'it makes its', 'they make their')} calls {late_by} later"
+    late, measured = [lag.rank for lag in slow], groups[0][0]
+    if measured.of_few:
+        calls = compared_calls(measured.telling_calls, measured.calls, measured.operations)
+        how = f"{words.verb(late, 'it makes', 'they make')} {calls} {late_by} later"
+    else:
+        how = f"{words.verb(late, 'it makes its', 'they make their')} calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
     waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
@@ -253,12 +258,13 @@ def _wants_core(rank: Rank) -> bool:
 
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
-    text = "last in {:.0%} of {} calls, {}, waited for a later rank {:.0%} of the time"
+    text = "last in {:.0%} of {}, {}, waited for a later rank {:.0%} of the time"
+    calls = compared_calls(measured.telling_calls, measured.calls, measured.operations)
     lines = [
         Evidence(
             lag.rank,
             call_words.PROBE,
-            text.format(lag.last_share, measured.telling_calls, call_words.lateness(lag), lag.waited_share),
+            text.format(lag.last_share, calls, call_words.lateness(lag), lag.waited_share),
         )
         for lag in lags
     ]

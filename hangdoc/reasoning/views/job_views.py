@@ -103,6 +103,9 @@ def pace_view(run: Run) -> PaceView | None:
         slowest=slowest.rank if slowest is not None else None,
         late_seconds=round(slowest.median_seconds, 6) if slowest is not None else None,
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
+        calls=measured.telling_calls,
+        of_calls=measured.calls,
+        operations=tuple(sorted(measured.operations)),
     )
 
 

@@ -47,6 +47,8 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         if outstanding is not None
         else None,
         calls=pace.telling_calls,
+        of_calls=pace.calls,
+        operations=tuple(sorted(pace.operations)),
     )
 
 
