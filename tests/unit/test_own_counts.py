@@ -100,6 +100,20 @@ def test_a_rank_that_makes_calls_and_waits_for_its_next_batch_loads_data(
     assert (job.verdict, [view.state for view in job.ranks]) == ("healthy", [state, state])
 
 
+def test_a_rank_that_made_calls_until_the_poll_before_is_not_unknown() -> None:
+    """It was not its turn to be read, and top said: could not be read: it makes progress."""
+    seen = replace(
+        rank(1, train(9), world=3), stack=NO, stack_before=NO, recorder=record(7, 7), counted_seconds_ago=1.0
+    )
+    waiting = [rank(number, *c10d("all_reduce"), train(14), world=3) for number in (0, 2)]
+    (job,) = diagnose(snapshot(*waiting, seen), patience=3.0).jobs
+    assert (job.verdict, "HD901" in {finding.code for finding in job.findings}) == ("waiting", False)
+    assert (job.ranks[1].label, job.ranks[1].progress) == (
+        "computing",
+        "it made calls until 1.0 s ago, and has run since",
+    )
+
+
 @pytest.mark.parametrize("fields", [{"recorder": record(7, 3)}])
 def test_others_wait_for_a_rank_that_counts(fields: dict[str, object]) -> None:
     """Its stack was not read, but it makes progress: the run does not hang, and nothing is missing."""

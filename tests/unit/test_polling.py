@@ -23,7 +23,7 @@ from hangdoc.observe.look.deep_reader import Readings
 from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
-from hangdoc.observe.stacks.python_stacks import has_run, waits_for_a_child
+from hangdoc.observe.stacks.python_stacks import COUNTS, has_run, waits_for_a_child
 from hangdoc.observe.torch import loops
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import (
@@ -41,7 +41,7 @@ from hangdoc.snapshot import (
     Stack,
     Unavailable,
 )
-from tests.unit.builders import c10d, frame
+from tests.unit.builders import c10d, frame, rank
 from tests.unit.test_observe_parts import TORCH, fake_process
 
 LIBRARY = frame("run", 9, "/e/site-packages/tqdm/_monitor.py", library=True)
@@ -356,6 +356,41 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
     assert ages(1) == {1: 0.0, 2: 0.0}  # it has not run since: that is where it is
     monkeypatch.setattr(loops, "_MOST_IN_POLL", 2)
     assert sorted(ages(1, 2).values()) == [0.0, 0.25]  # one was read before the other
+
+
+@pytest.mark.parametrize(
+    ("ran", "call_age", "made", "expected"),
+    [
+        (True, None, 0, True),
+        (True, 0.5, 0, True),  # in a call, but not for long
+        (True, 9.0, 0, False),  # it may hang in that call
+        (False, None, 0, False),  # it rests, and is no longer where it was
+        (True, None, 3, False),  # it makes calls now
+    ],
+)
+def test_a_rank_that_made_calls_before_and_was_not_read_since_says_so(
+    monkeypatch: pytest.MonkeyPatch, ran: bool, call_age: float | None, made: int, expected: bool
+) -> None:
+    """After its last call, it was not yet its turn to be read."""
+    polling = Polling(Options())
+    target = Target(pid=7, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=1)
+    polling._observation.targets = {7: target}
+    polling._deep.readings[7] = Readings(7, 1, time.monotonic() - 50.0, {}, COUNTS)
+    polling._deep.drop_stack(7)
+    polling._deep.readings[7].counted_at = time.monotonic() - 2.0
+    monkeypatch.setattr(polling._clocks, "readings", lambda pid: (clocks(t7=5), clocks(t7=5 + ran)))
+    monkeypatch.setattr(
+        "hangdoc.observe.look.polling.process", lambda _, __, fields, ___: rank(0, stack=fields["stack"])
+    )
+    pending = (Recorded(seq=9, op="all_reduce", age_seconds=call_age),) if call_age is not None else ()
+    group = RecordedGroup(name="0", default=True, pending=pending)
+    record = FlightRecorder(source="memory", age_seconds=0.0, groups=(group,), entries_in_window=made)
+    found = polling._make_process(target, {"recorder": record})
+    assert (found.counted_seconds_ago is not None) is expected
+    assert isinstance(found.stack, Unavailable)
+    assert not found.stack.was_tried
+    assert ("makes progress" in found.stack.reason) is (made > 0)
+    polling.close()
 
 
 class CountedRecorders:

@@ -48,6 +48,8 @@ class Readings:
     native: Stack | Unavailable = native_stacks.NOT_YET
     native_tried: bool = False
     """Whether C++ frames were read, or found unnecessary, since the main thread arrived at its present location."""
+    counted_at: float | None = None
+    """When it was last seen to make calls (monotonic), so that its stack was not needed. None once the stack was read."""
     off_cpu: bool = False
     """Whether it did not run in the whole window of the reading."""
     slow: dict[str, Any] = field(default_factory=dict)
@@ -146,12 +148,15 @@ class DeepReader:
             interpreter = interpreters.get(target.pid, _NOT_LOOKED_AT)
             self._store(target, COUNTS, interpreter, self._clocks.readings(target.pid)[1], off_cpu=False)
             readings = self.readings[target.pid]
+            readings.counted_at = now
             readings.slow_at, readings.slow = now, {**readings.slow, **slow[target.pid]}
             readings.slow.pop("at", None)
 
     def drop_stack(self, pid: int) -> None:
         """Drop the stacks of a process that has moved since, and what is only valid with them."""
         readings = self.readings.get(pid)
+        if readings is not None:
+            readings.counted_at = time.monotonic()
         if readings is not None and readings.stack is not COUNTS:
             readings.stack = readings.stack_before = readings.native = COUNTS
             readings.native_tried, readings.off_cpu, readings.counters = False, False, ()

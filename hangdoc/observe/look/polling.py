@@ -3,7 +3,8 @@
 The stack of a rank that has not run since the last reading is still current, so hangdoc does not attach to it. A rank that has
 just stopped running is read at once, so that a freeze is reported within seconds. A rank whose record of calls has counted
 since the previous poll makes progress: only its memory is read, and it is never paused. Other moving ranks are read
-in turns, for a bounded share of a core; older readings carry their age (`Process.deep_seconds_ago`). If no bytes pass between the
+in turns, for a bounded share of a core; older readings carry their age (`Process.deep_seconds_ago`, and
+`Process.counted_seconds_ago` where the last reading was that the rank made calls). If no bytes pass between the
 ranks but some ranks still run (they poll or spin), all of them are read at every poll, so that their stacks are of one moment.
 Such polls cost more, and the caller paces them.
 """
@@ -55,7 +56,7 @@ from hangdoc.observe.stacks.python_stacks import (
 from hangdoc.observe.stacks.source import Sources
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.observe.torch.loops import TrainingLoops
-from hangdoc.observe.torch.recorded_progress import has_counted, has_just_called, rests_on_card
+from hangdoc.observe.torch.recorded_progress import has_counted, has_just_called, may_hang, rests_on_card
 from hangdoc.observe.torch.stores import Stores
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Host, Loops, Machine, Process, Snapshot, Stack, Unavailable
@@ -464,7 +465,15 @@ class Polling:
         if target.role == "helper":
             gone = Unavailable(reason=f"it has run since its stack was read {ago:.1f} s ago")
             return msgspec.structs.replace(result, stack=gone, stack_before=gone)
-        return msgspec.structs.replace(result, deep_seconds_ago=round(ago, 2))
+        result = msgspec.structs.replace(result, deep_seconds_ago=round(ago, 2))
+        if readings.counted_at is None or has_counted(cheap):
+            return result
+        since = max(0.01, time.monotonic() - readings.counted_at)
+        why = Unavailable(reason=f"not needed when the rank last made calls, {since:.1f} s ago, and not read since")
+        result = msgspec.structs.replace(result, stack=why, stack_before=why)
+        if may_hang(cheap.get("recorder")) or self._was_off_cpu(target.pid):
+            return result
+        return msgspec.structs.replace(result, counted_seconds_ago=round(since, 2))
 
     def _read_machine(self) -> Machine | Unavailable:
         read_at, reading = self._machine

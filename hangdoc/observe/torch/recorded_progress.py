@@ -17,11 +17,16 @@ _WAITS_SECONDS = 0.1
 def has_counted(fields: Mapping[str, Any]) -> bool:
     """Whether a rank has made a call in the window. `fields` are its evidence, by field of snapshot.Process."""
     record = fields.get("recorder")
-    if not isinstance(record, FlightRecorder) or record.made_in_window <= 0:
-        return False
     # A thread of its own may make calls while the training thread hangs in one.
+    return isinstance(record, FlightRecorder) and record.made_in_window > 0 and not may_hang(record)
+
+
+def may_hang(record: object) -> bool:
+    """Whether a rank is in a call for so long that it may hang, by its record; True without one."""
+    if not isinstance(record, FlightRecorder):
+        return True
     pending = (call.age_seconds for group in record.groups for call in group.pending)
-    return not any(age is None or age > _HANGS_SECONDS for age in pending)
+    return any(age is None or age > _HANGS_SECONDS for age in pending)
 
 
 def has_pending(record: object) -> bool:

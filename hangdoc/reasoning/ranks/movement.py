@@ -123,6 +123,14 @@ def own_counts(process: Process) -> str | None:
     return None
 
 
+def counted_before(process: Process) -> str | None:
+    """What is known of a rank that made calls until a poll shortly before, and was not read since, in words. Like an old stack,
+    it says that the rank has moved. None for any other."""
+    if process.counted_seconds_ago is None:
+        return None
+    return f"it made calls until {duration(process.counted_seconds_ago)} ago, and has run since"
+
+
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
     """The kernel's thread behind a Python thread; the main thread for none, and for one that was not seen."""
     own = own_kernel_thread(process, thread) if thread is not None else None

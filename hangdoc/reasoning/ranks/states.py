@@ -90,6 +90,8 @@ def _judge_without_stack(
         seen = "loading-data" if iterators.asks_for_batch(process) else "computing"
         state = _PHASES.get(beacon.phase, seen) if beacon is not None else seen
         return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
+    if (before := movement.counted_before(process)) is not None:
+        return State("computing", "computing", before, moving=True, training_share=share)
     moved = counters_moved(process) or movement.has_transferred(process, around.pairs)
     # A rank that waits for its card is as busy as one that works.
     delay = movement.describe_delay(process, kernel)
@@ -316,6 +318,8 @@ def find_work(rank: Rank) -> Hold:
     process, thread = rank.process, rank.thread
     if process is not None and thread is None and (own := movement.own_counts(process)) is not None:
         return Works(what=own, certain=True)
+    if process is not None and thread is None and (before := movement.counted_before(process)) is not None:
+        return Works(what=before)
     if process is None or thread is None or _is_unclear(rank, process):
         return Unreadable()
     if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
