@@ -178,8 +178,12 @@ class Iterators:
 
     def _pass_of(self, attributes: dict[str, int]) -> int | None:
         """Each iterator has a random number of its own (`_base_seed`). That of persistent workers, which stays, begins each pass
-        with another iterator of its sampler."""
+        with another iterator of its sampler. One that still starts its workers gets another such iterator with the first tasks
+        for them (`_send_idx`), so it is in no pass yet."""
         if "_base_seed" not in attributes or "_sampler_iter" not in attributes:
+            return None
+        by_workers = "_num_workers" in attributes and self._objects.memory.integer(attributes["_num_workers"]) > 0
+        if by_workers and "_send_idx" not in attributes:
             return None
         (digits,) = struct.unpack("<Q", self._objects.memory.read(attributes["_base_seed"] + 24, 8))
         return int(digits ^ attributes["_sampler_iter"]) & _PASS_IDS
