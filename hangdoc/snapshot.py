@@ -856,8 +856,8 @@ class Loops(Reading, frozen=True, kw_only=True):
     between_seconds: float | None = None
     """From the reading of the counts `before` to this one, which may be longer than the window."""
     seconds_ago: float = 0.0
-    """Age of this reading when the last rank of the same poll was read. 0 if the rank has not run since, and in a look, which
-    reads all ranks at its end."""
+    """Age of this reading when the last rank of the same poll was read; since its clocks were read, if these show that the rank
+    had not run since the reading. 0 in a look, which reads all ranks at its end."""
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

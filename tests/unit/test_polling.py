@@ -346,14 +346,16 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
     )
 
     def ages(*moved: int) -> dict[int, float]:
-        found = probe.poll(observation, moved)
-        now[0] += 2.0
+        clocks_at = now[0]
+        now[0] += 0.5  # other evidence is read first
+        found = probe.poll(observation, moved, clocks_at)
+        now[0] += 1.5
         return {pid: each.seconds_ago for pid, each in found.items() if isinstance(each, Loops)}
 
     assert ages(1, 2) == {1: 0.0}
     assert ages(1, 2) == {1: 2.25, 2: 0.0}
     assert ages(1, 2) == {1: 0.0, 2: 2.25}
-    assert ages(1) == {1: 0.0, 2: 0.0}  # it has not run since: that is where it is
+    assert ages(1) == {1: 0.0, 2: 0.75}  # it had not run when the clocks were read, and may have gone on since
     monkeypatch.setattr(loops, "_MOST_IN_POLL", 2)
     assert sorted(ages(1, 2).values()) == [0.0, 0.25]  # one was read before the other
 

@@ -165,8 +165,10 @@ class Polling:
                 self._guarded(probe.name, probe.close, observation)
         self._ended = time.monotonic()
         self._wall_us = time.time_ns() // 1000
+        # Right after the clocks: those tell which ranks are still where they were.
+        read = self._guarded(self._loops.name, self._read_loops, observation) or {}
         gathered = self._gather_cheap_evidence()
-        for pid, loops in (self._guarded(self._loops.name, self._read_loops, observation) or {}).items():
+        for pid, loops in read.items():
             gathered.setdefault(pid, {})["loops"] = loops
         self._just_read = set()
         self._read_deep(gathered, new)
@@ -271,7 +273,7 @@ class Polling:
         now = {target.pid: self._clocks.readings(target.pid)[1] for target in observation.ranks()}
         before = self._clocks_of_loops
         ran = [pid for pid in now if pid not in before or has_run(pid, _NOT_NEEDED, before[pid], now[pid])]
-        loops = self._loops.poll(observation, ran)
+        loops = self._loops.poll(observation, ran, self._ended or time.monotonic())
         read = {pid: now[pid] for pid in self._loops.just_read}
         self._clocks_of_loops = {pid: clocks for pid, clocks in (before | read).items() if pid in now}
         return loops

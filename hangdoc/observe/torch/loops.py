@@ -59,9 +59,10 @@ class TrainingLoops:
             second = self._second.get(pid, first)
             yield pid, "loops", joined(second if isinstance(second, ReadLoops) else first, first)
 
-    def poll(self, observation: Observation, moved: Container[int]) -> dict[int, Loops | Unavailable]:
+    def poll(self, observation: Observation, moved: Container[int], clocks_at: float) -> dict[int, Loops | Unavailable]:
         """What one of many polls says of each rank, by pid. It reads the ranks that are in `moved` because they have run since
-        they were read, and new ones: at most 16, first those that were read longest ago."""
+        they were read, and new ones: at most 16, first those that were read longest ago. `clocks_at`: when the clocks were read
+        that tell this (monotonic). Until then a rank that is not in `moved` was where it was; since then it may have gone on."""
         ranks = {target.pid: target for target in observation.ranks() if target.state not in "ZX" and target.python}
         for pid in [pid for pid, last in self._polled.items() if pid not in ranks or ranks[pid].start_ticks != last[0]]:
             del self._polled[pid]
@@ -78,8 +79,9 @@ class TrainingLoops:
         for pid, (_, _, reading) in self._polled.items():
             old = pid in moved and pid not in due  # of this window nothing is known
             found = joined(reading, None if old else before.get(pid))
-            if pid in moved and isinstance(reading, ReadLoops) and isinstance(found, Loops):
-                found = msgspec.structs.replace(found, seconds_ago=round(now - reading.at, 3))
+            if isinstance(reading, ReadLoops) and isinstance(found, Loops):
+                valid_at = reading.at if pid in moved else max(reading.at, clocks_at)
+                found = msgspec.structs.replace(found, seconds_ago=round(now - valid_at, 3))
             loops[pid] = found
         return loops
 
