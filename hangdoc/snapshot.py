@@ -965,7 +965,7 @@ class Process(Value, frozen=True, kw_only=True):
     and runtime. 0 if it was read in the window, or if the process has not run since the reading."""
     counted_seconds_ago: float | None = None
     """How long before the end of the window a poll last saw it make calls, for which its stack was not read. Only if it has made
-    none in the window, has run in it and was not read again."""
+    none in the window, has run in it and was not read twice since."""
 
 
 class Alike(Value, frozen=True, kw_only=True):

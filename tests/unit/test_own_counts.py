@@ -16,7 +16,7 @@ from hangdoc.snapshot import (
     Stack,
     Unavailable,
 )
-from tests.unit.builders import c10d, rank, snapshot, stack, train
+from tests.unit.builders import TORCH, c10d, frame, rank, snapshot, stack, train
 
 NO = Unavailable(reason="not needed")
 
@@ -112,6 +112,16 @@ def test_a_rank_that_made_calls_until_the_poll_before_is_not_unknown() -> None:
         "computing",
         "it made calls until 1.0 s ago, and has run since",
     )
+
+
+def test_a_rank_that_was_read_once_since_it_made_calls_is_waited_for() -> None:
+    """It evaluates, with a loader of its own. Whether batches arrive shows only with the next reading."""
+    loads = frame("_SingleProcessDataLoaderIter._next_data", 765, TORCH + "utils/data/dataloader.py", library=True)
+    seen = replace(rank(1, loads, train(9), world=3), stack_before=NO, deep_seconds_ago=0.01)
+    waiting = [rank(number, *c10d("all_reduce"), train(14), world=3) for number in (0, 2)]
+    for ago, verdict in ((1.0, "waiting"), (None, "unknown")):
+        (job,) = diagnose(snapshot(*waiting, replace(seen, counted_seconds_ago=ago)), patience=3.0).jobs
+        assert (job.verdict, job.ranks[1].state) == (verdict, "loading-data")
 
 
 @pytest.mark.parametrize("fields", [{"recorder": record(7, 3)}])

@@ -19,7 +19,7 @@ from hangdoc.observe.find.discover import Scope
 from hangdoc.observe.find.membership import Membership
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks, Reading, Threads, threads_of
-from hangdoc.observe.look.deep_reader import Readings
+from hangdoc.observe.look.deep_reader import DeepReader, Readings
 from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
@@ -393,6 +393,18 @@ def test_a_rank_that_made_calls_before_and_was_not_read_since_says_so(
     assert not found.stack.was_tried
     assert ("makes progress" in found.stack.reason) is (made > 0)
     polling.close()
+
+
+def test_one_reading_after_the_calls_of_a_rank_does_not_end_what_is_known_of_it() -> None:
+    reader = DeepReader(CpuClocks())
+    target = Target(pid=7, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=1)
+    reader.readings[7] = Readings(7, 1, 0.0, {}, COUNTS)
+    reader.drop_stack(7)
+    no = Unavailable(reason="no")
+    reader._store(target, STACK, no, clocks(t10=5), off_cpu=False)
+    assert reader.readings[7].counted_at is not None
+    reader._store(target, STACK, no, clocks(t10=5), off_cpu=False)
+    assert reader.readings[7].counted_at is None
 
 
 class CountedRecorders:

@@ -46,6 +46,7 @@ from hangdoc.observe.look.probes import Guard, evidence_of, in_closing_order, ma
 from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.call_sites import annotate_calls
 from hangdoc.observe.stacks.python_stacks import (
+    COUNTS,
     find_relevant_threads,
     has_run,
     helpers_of,
@@ -472,7 +473,8 @@ class Polling:
             return result
         since = max(0.01, time.monotonic() - readings.counted_at)
         why = Unavailable(reason=f"not needed when the rank last made calls, {since:.1f} s ago, and not read since")
-        result = msgspec.structs.replace(result, stack=why, stack_before=why)
+        if readings.stack is COUNTS:
+            result = msgspec.structs.replace(result, stack=why, stack_before=why)
         if may_hang(cheap.get("recorder")) or self._was_off_cpu(target.pid):
             return result
         return msgspec.structs.replace(result, counted_seconds_ago=round(since, 2))

@@ -124,8 +124,8 @@ def own_counts(process: Process) -> str | None:
 
 
 def counted_before(process: Process) -> str | None:
-    """What is known of a rank that made calls until a poll shortly before, and was not read since, in words. Like an old stack,
-    it says that the rank has moved. None for any other."""
+    """What is known of a rank that made calls until a poll shortly before, and was not read twice since, in words. Like an old
+    stack, it says that the rank has moved. None for any other."""
     if process.counted_seconds_ago is None:
         return None
     return f"it made calls until {duration(process.counted_seconds_ago)} ago, and has run since"

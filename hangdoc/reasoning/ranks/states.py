@@ -318,7 +318,7 @@ def find_work(rank: Rank) -> Hold:
     process, thread = rank.process, rank.thread
     if process is not None and thread is None and (own := movement.own_counts(process)) is not None:
         return Works(what=own, certain=True)
-    if process is not None and thread is None and (before := movement.counted_before(process)) is not None:
+    if process is not None and (before := movement.counted_before(process)) is not None:
         return Works(what=before)
     if process is None or thread is None or _is_unclear(rank, process):
         return Unreadable()
