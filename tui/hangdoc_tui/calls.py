@@ -44,6 +44,8 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     ages = [calls.age_seconds for calls in view.calls if calls.source == "recorder" and calls.age_seconds is not None]
     if ages:  # of any group: the one that a rank used last is often not the default group
         yield f"last call {duration(min(ages))} ago"
+    if (lag := _find_lag(model, view)) is not None:  # of all calls, whichever of them tell who is late
+        yield f"waited {lag.waited_share:.0%} of the time"
 
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
@@ -53,7 +55,7 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
         return
     which = compared_calls(pace.telling_calls, pace.calls, pace.operations)
     late = f"{_describe_lag(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
-    yield (f"in {which}: {late}last in {lag.last_share:.0%}; waited {lag.waited_share:.0%} of the time")
+    yield f"in {which}: {late}last in {lag.last_share:.0%}"
 
 
 def _find_rate(model: ViewModel, view: RankView) -> float | None:
