@@ -6,6 +6,8 @@ from itertools import dropwhile, takewhile
 from os.path import commonprefix
 
 _BEGINNING_LINES = 12
+_NAMES, _NAME = 3, 40
+"""How many operations are named, and the characters of each."""
 _CALLERS = {
     "ddp-backward": "DDP backward",
     "ddp-forward": "DDP forward",
@@ -77,10 +79,13 @@ def duration(seconds: float) -> str:
 
 
 def compared_calls(calls: int, of: int, operations: Iterable[str]) -> str:
-    """Which calls a number is about, `calls` of the last `of`: `the last 99 calls`, `12 of the last 256 calls (broadcast)`."""
+    """Which calls a number is about, `calls` of the last `of`: `the last 99 calls`, `12 of the last 256 calls (broadcast)`. The
+    names of operations are a process's own texts."""
     if calls >= of:
         return f"the last {calls} calls"
-    return f"{calls} of the last {of} calls ({', '.join(sorted(operations))})"
+    names = sorted(shorten(printable(name), _NAME) for name in operations)
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return f"{calls} of the last {of} calls ({', '.join(names[:_NAMES])}{more})"
 
 
 def milliseconds(seconds: float) -> str:

@@ -156,7 +156,7 @@ def pace(job: Job) -> str:
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
     if measured.slowest is None:
         return f"{text}, and none is always the last"
-    calls = compared_calls(measured.calls or 0, measured.of_calls or 0, map(clean, measured.operations))
+    calls = compared_calls(measured.calls or 0, measured.of_calls or 0, measured.operations)
     late = f"{milliseconds(measured.late_seconds or 0)} behind, last in {measured.last_share or 0:.0%} of {calls}"
     return f"{text}, mostly for rank {measured.slowest} ({late})"
 
@@ -378,7 +378,7 @@ def past(before: PastView) -> str:
         return f"{text}."
     late = before.late_seconds or 0.0
     after = f" {milliseconds(late)} after the others, which" if late >= _TELLING_SECONDS else " and the others"
-    calls = compared_calls(before.calls, before.of_calls or 0, map(clean, before.operations))
+    calls = compared_calls(before.calls, before.of_calls or 0, before.operations)
     return (
         f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of {calls},{after}"
         f" waited {before.others_waited_share:.0%} of the time."

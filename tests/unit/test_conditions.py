@@ -1,6 +1,7 @@
 """Whether a condition around a rank's call may be why another rank does not make it: by its values on that rank."""
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.parse import parsed_expression, rounded
 from hangdoc.reasoning.engine import examine
@@ -102,12 +103,15 @@ def test_a_number_is_compared_to_six_digits(text: str, shown: str) -> None:
 
 
 def test_a_condition_that_leaves_out_a_call_is_shown_as_in_the_source_with_its_statement() -> None:
-    """`if not deep and last: break` above the call of rank 0; rank 1 is elsewhere."""
+    """`if not deep and last: break` above the call of rank 0; rank 1 is elsewhere. Not one of a loop that has ended, nor in an
+    `if` that need not be true."""
     skip = Exit(line=7, statement="break", conditions=("not deep and last",))
     blocks = Loop(line=5, end_line=10, header="for block in blocks", exits=(skip,))
-    here = frame("forward", 9, conditions=("not (not deep and last)",), loops=(blocks,))
+    within = replace(blocks, exits=(replace(skip, conditions=("verbose", "not deep and last")),))
+    ended = replace(blocks, end_line=8)
     unknown = frame("forward", 9, conditions=("not (not deep and last)",))
-    for mine, statement in ((here, " (`break` at me/train.py:7)"), (unknown, "")):
+    here, *others = (replace(unknown, loops=(loop,)) for loop in (blocks, within, ended))
+    for mine, statement in ((here, " (`break` at me/train.py:7)"), (unknown, ""), *((each, "") for each in others)):
         _, (run,) = examine(snapshot(rank(0, *c10d("all_reduce"), mine), rank(1, *c10d("barrier"), frame("main", 20))))
         condition = find_condition(run.ranks[0], run.ranks[1])
         assert condition is not None and not condition.runs

@@ -93,8 +93,8 @@ def test_the_stack_of_a_rank_that_has_counted_since_is_dropped() -> None:
 def test_a_rank_that_makes_calls_and_waits_for_its_next_batch_loads_data(
     kind: str, asked: bool | None, age: float, state: str
 ) -> None:
-    seen = Loops(loaders=(Loader(kind=kind, done=5, done_before=4, begins=10, asked=asked),))
-    moves = {"stack": NO, "stack_before": NO, "recorder": record(7, 3), "loops": seen, "deep_seconds_ago": age}
+    seen = Loops(loaders=(Loader(kind=kind, done=5, done_before=4, begins=10, asked=asked),), seconds_ago=age)
+    moves = {"stack": NO, "stack_before": NO, "recorder": record(7, 3), "loops": seen, "deep_seconds_ago": 5.0}
     ranks = (replace(rank(number, train(9)), **moves) for number in (0, 1))
     (job,) = diagnose(snapshot(*ranks), patience=3.0).jobs
     assert (job.verdict, [view.state for view in job.ranks]) == ("healthy", [state, state])

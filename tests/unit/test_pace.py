@@ -99,7 +99,7 @@ def test_ranks_of_groups_beside_each_other_that_are_late_before_one_of_equal_cal
     evidence = snapshot(*(in_mesh(number, ms) for number, ms in late.items()), silence=0.0, wall_us=wall)
     (finding,) = findings(diagnose(evidence), "HD601")
     assert (sorted(finding.culprits), finding.victims) == ([2, 3], (0, 1))
-    assert "they make 40 of the last 160 calls (all_reduce) 152 ms later" in finding.summary
+    assert "they make some calls 152 ms later" in finding.summary
 
 
 def test_a_rank_whose_stack_was_not_read_is_where_it_made_its_last_call() -> None:
@@ -139,7 +139,7 @@ def test_who_is_behind_others_that_wait_for_something_too_may_be_no_slower() -> 
     (finding,) = findings(healthy({0: 0, 1: 22}), "HD601")
     assert finding.summary == (
         "rank 1 is behind the others, but may be no slower: it makes its calls 22 ms later; rank 0 too waits for something else, "
-        "57% of the time, as all ranks with slow loaders do"
+        "57% of the time, as ranks with slow loaders do"
     )
     assert finding.confidence == 0.6
     (finding,) = findings(healthy({0: 0, 1: 52}), "HD601")

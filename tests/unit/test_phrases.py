@@ -2,7 +2,7 @@
 
 import pytest
 
-from hangdoc.phrases import least_minutes, shorten_values, timeout, values_by_rank
+from hangdoc.phrases import compared_calls, least_minutes, shorten_values, timeout, values_by_rank
 
 _FOLDER = "/tmp/torchelastic_8x2k1n3q/none_5v7y0wqe/attempt_0/{}/error.json"
 
@@ -22,6 +22,12 @@ def test_a_difference_far_from_the_end_is_shown_with_an_ellipsis_on_both_sides()
 def test_values_are_given_with_their_ranks() -> None:
     assert values_by_rank([("0", (0, 1)), (None, (2,))]) == "0 on ranks 0-1; not set on rank 2"
     assert values_by_rank([("x" * 61, (0,))]) == "x" * 59 + "… on rank 0"
+
+
+def test_names_of_calls_are_those_of_a_process() -> None:
+    assert compared_calls(9, 9, ["barrier"]) == "the last 9 calls"
+    assert compared_calls(3, 9, ["b\x1b]0;owned\x07", "a"]) == "3 of the last 9 calls (a, b·]0;owned·)"
+    assert compared_calls(3, 9, ["x" * 1000, *"abcd"]) == "3 of the last 9 calls (a, b, c and 2 more)"
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,22 @@ def test_the_loop_around_says_the_number_of_the_pass() -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "numbers"),
+    [
+        ("for epoch in range(50)", True),
+        ("for epoch in tqdm(range(first, last), desc='x')", True),
+        ("for epoch in trange(3)", True),
+        ("for epoch in itertools.count()", True),
+        ("for step, batch in enumerate(DataLoader(Subset(data, range(1000)), 8))", False),
+        ("for batch in np.arange(9)", False),
+        ("for batch in loader", False),
+    ],
+)
+def test_a_loop_over_numbers(header: str, numbers: bool) -> None:
+    assert iterators.goes_over_range(replace(LOOP, header=header)) is numbers
+
+
+@pytest.mark.parametrize(
     ("tests", "repeated", "number"),
     [
         ((), 0, 7),

@@ -120,10 +120,8 @@ class Account:
     def _count_competitors(self, user: User, waiting: Collection[User]) -> int:
         least = _COMPETES * self.seconds
         busy = (other for other, seconds in list(self.taken_seconds.items()) if seconds > least)
-        others = {*waiting, *busy, *map(self.user, list(self.targets))} - {
-            None
-        }  # of one that has ended, nothing is left to read
-        return len({user, *others})
+        users = {*waiting, *busy, *map(self.user, list(self.targets))}
+        return len({user, *(users - {None})})  # a process that has ended has no user, and nothing of it is left to read
 
 
 class Accounts:

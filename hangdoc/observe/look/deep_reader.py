@@ -50,7 +50,7 @@ class Readings:
     """Whether C++ frames were read, or found unnecessary, since the main thread arrived at its present location."""
     counted_at: float | None = None
     """When it was last seen to make calls (monotonic), so that its stack was not needed. None once the stack was read twice
-    since: one reading does not show whether it moves."""
+    since, or at rest: one reading of a rank that runs does not show whether it moves."""
     off_cpu: bool = False
     """Whether it did not run in the whole window of the reading."""
     slow: dict[str, Any] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class DeepReader:
         if before is not None:
             readings.stack_before, readings.read_before_at = before.stack, before.read_at
             readings.slow, readings.slow_at = before.slow, before.slow_at
-            readings.counted_at = before.counted_at if before.stack is COUNTS else None
+            readings.counted_at = before.counted_at if before.stack is COUNTS and not off_cpu else None
             if isinstance(before.stack, Stack) and isinstance(stack, Stack):
                 same = native_stacks.location(before.stack) == native_stacks.location(stack)
                 if same:

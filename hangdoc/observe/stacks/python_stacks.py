@@ -270,13 +270,15 @@ def works_without_helpers(observation: Observation, rank: Target, stack: Stack |
 
 
 def _is_in_collective(stack: Stack) -> bool:
-    """Whether the main thread is in torch.distributed, or in a backward, in which DDP makes its calls."""
-    return any(
-        file_names.DISTRIBUTED in frame.file or file_names.BACKWARD.is_at(frame.file, frame.function)
-        for thread in stack.threads
-        if thread.name == "MainThread"
-        for frame in thread.frames
-    )
+    """Whether the main thread is in torch.distributed, or in a backward, in which DDP makes its calls, and not in the user's code
+    that these call, as FSDP does a forward."""
+    main = next((thread for thread in stack.threads if thread.name == "MainThread"), None)
+    for frame in main.frames if main is not None else ():
+        if file_names.DISTRIBUTED in frame.file or file_names.BACKWARD.is_at(frame.file, frame.function):
+            return True
+        if not frame.library and not frame.native:
+            return False
+    return False
 
 
 def _waits_for_other(proc: ProcFS, pid: int) -> bool:

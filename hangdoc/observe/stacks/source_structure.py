@@ -182,11 +182,13 @@ def _find_passed(block: Sequence[ast.stmt], line: int) -> Iterator[ast.AST]:
             case ast.If():
                 arms = [node.body, node.orelse]
             case ast.Match():
+                yield from (case for case in node.cases if case.pattern.lineno <= line)
                 arms = [case.body for case in node.cases]
             case ast.With() | ast.AsyncWith():
                 yield node
                 arms = [node.body]
             case ast.Try():
+                yield from (handler for handler in node.handlers if handler.lineno <= line)
                 handlers = [part for handler in node.handlers for part in handler.body]
                 arms = [[*node.body, *handlers, *node.orelse, *node.finalbody]]
         for arm in arms:
@@ -197,9 +199,6 @@ def _find_passed(block: Sequence[ast.stmt], line: int) -> Iterator[ast.AST]:
 def _find_assigned(node: ast.AST) -> Iterator[str]:
     """The variables and attributes that a statement assigns or deletes, without the statements in it."""
     parts = [node, *_expressions(node)]
-    parts += getattr(node, "handlers", ())  # of Try, and of TryStar from Python 3.11
-    if isinstance(node, ast.Match):
-        parts += (part for case in node.cases for part in ast.walk(case.pattern))
     inside = (inner for part in parts if isinstance(part, ast.comprehension) for inner in ast.walk(part.target))
     of_comprehensions = {id(part) for part in inside}
     for part in parts:

@@ -305,7 +305,7 @@ class Condition(NamedTuple):
     text: str
     """A clause about the call."""
     branch: str
-    """The condition as its `if` in the source has it, with the statement that leaves out the call if that is known."""
+    """The condition as its `if` in the source has it where that is known, with the statement that leaves out the call."""
     runs: bool
     """Whether the call runs if that is true, rather than if it is false."""
     unread: tuple[tuple[str, str], ...]
@@ -336,7 +336,8 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
     elif changes and not handles and any(None in pair for pair in values.values()):
         addition = f", whose value on rank {other.rank} could not be read"
     counts = bool(values) and counters >= values.keys()
-    runs, branch = _name_branch(test, rank)
+    branch = _find_branch(test, rank)
+    named = f"`{branch.test}`{branch.where}"
     return Condition(
         test,
         "exception"
@@ -350,35 +351,44 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
         else "decision",
         tuple(differ),
         all(None not in pair for pair in read),
-        f"its call {'runs only' if runs else 'does not run'} under the condition {branch}{addition}",
-        branch,
-        runs,
+        f"its call {'runs only' if branch.runs else 'does not run'} under the condition {named}{addition}",
+        named,
+        branch.runs,
         tuple((name, here) for name, (here, there) in values.items() if here is not None and there is None),
     )
 
 
-def _name_branch(test: str, rank: Rank) -> tuple[bool, str]:
-    """The condition as the source has it, with the function of a package that tests it, or the statement that leaves out the call
-    of the rank; and whether the call runs if it is true."""
+class _Branch(NamedTuple):
+    """A condition around a call, as the source has it where that is known."""
+
+    test: str
+    runs: bool
+    """Whether the call runs if it is true, rather than if it is false."""
+    where: str
+    """The function of a package that tests it, or the statement that leaves out the call; empty for none."""
+
+
+def _find_branch(test: str, rank: Rank) -> _Branch:
     frame = next(frame for each, frame in reversed(_list_tests(rank)) if each == test)
     if frame.library:
         function, package = frame.function.partition(".<locals>")[0], package_of(frame.file)
-        return True, f"`{test}` of {function}{f' in {package}' if package else ''}"
-    before = (exit_ for loop in frame.loops for exit_ in loop.exits if exit_.conditions and exit_.line < frame.line)
-    exit_ = next((each for each in before if are_opposite(each.conditions[-1], test)), None)
+        return _Branch(test, runs=True, where=f" of {function}{f' in {package}' if package else ''}")
     tested = denied(test)
+    around_line = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    exits = (each for loop in around_line for each in loop.exits if each.conditions and each.line < frame.line)
+    # It leaves the block of the call, and not one inside an `if` that need not be true.
+    left = (each for each in exits if {*each.conditions[:-1]} <= {*frame.conditions})
+    exit_ = next((each for each in left if are_opposite(each.conditions[-1], test)), None)
     if exit_ is not None:
-        return (
-            False,
-            f"`{tested or exit_.conditions[-1]}` (`{exit_.statement}` at {short(frame.file)}:{exit_.line})",
-        )
-    return tested is None, f"`{tested or test}`"
+        at = f" (`{exit_.statement}` at {short(frame.file)}:{exit_.line})"
+        return _Branch(tested or exit_.conditions[-1], runs=False, where=at)
+    return _Branch(tested or test, runs=tested is None, where="")
 
 
-def describe_place(test: str) -> str:
-    """Where a call runs only under a condition, as the source has that."""
-    tested = denied(test)
-    return f"inside `if {test}`" if tested is None else f"only if `{tested}` is false"
+def describe_place(test: str, rank: Rank) -> str:
+    """Where a call of a rank runs only under a condition, as the source has that."""
+    branch = _find_branch(test, rank)
+    return f"inside `if {branch.test}`" if branch.runs else f"only if `{branch.test}` is false"
 
 
 def _read_value(rank: Rank, name: str) -> int | None:

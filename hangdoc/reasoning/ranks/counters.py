@@ -375,7 +375,7 @@ def _is_over_numbers(loop: Loop, frame: Frame, process: Process | None) -> bool:
     if not loop.header.startswith("for "):
         return False
     iterator = iterators.find_iterator(process, frame, loop)
-    return "range(" in loop.header or (iterator is not None and iterator.kind == "range_iterator")
+    return iterators.goes_over_range(loop) or (iterator is not None and iterator.kind == "range_iterator")
 
 
 def _is_in_some_rounds(loop: Loop, frame: Frame, inner: Loop) -> bool:
@@ -383,9 +383,8 @@ def _is_in_some_rounds(loop: Loop, frame: Frame, inner: Loop) -> bool:
     or in a function that it calls. A test whose other arm leaves the loop decides nothing."""
     before = max(0, len(frame.conditions) - frame.repeated)
     tests = frame.conditions[before:]
-    if (
-        inner in frame.loops
-    ):  # the conditions in its rounds are its own; behind it, those around the line are not around it
+    if inner in frame.loops:
+        # The conditions in its rounds are its own; behind it, those around the line are not around it.
         tests = frame.conditions[:before] if inner.line <= frame.line <= inner.end_line else ()
     leaves = [exit_.conditions[-1] for exit_ in loop.exits if exit_.conditions]
     advanced = {*loop.counters, *loop.advances}

@@ -17,6 +17,12 @@ _GIVE_ALL = frozenset({"enumerate", "iter", "tqdm", "track"})
 """Functions that give everything that their first argument gives."""
 
 
+_GIVE_NUMBERS = frozenset({"range", "trange", "count"})
+"""Functions that give one number after the other: of Python, tqdm and itertools."""
+_THIS_LOOK = 1.0
+"""Seconds. What is older was not read in this look."""
+
+
 def list_loaders(process: Process | None) -> tuple[Loader, ...]:
     """Its iterators and dataloaders."""
     return process.loops.loaders if process is not None and isinstance(process.loops, Loops) else ()
@@ -54,11 +60,23 @@ def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:
 
 def _find_iterated(header: str) -> str | None:
     """The variable over which a `for` goes, or which it hands to something that gives all of it: `enumerate(tqdm(loader))`."""
+    node = _parse_iterated(header)
+    return unparsed(node) if isinstance(node, ast.Name | ast.Attribute) else None
+
+
+def goes_over_range(loop: Loop) -> bool:
+    """Whether a `for` goes over numbers: `range(...)`, also in something that gives all of it, `trange(...)` or `count(...)`."""
+    node = _parse_iterated(loop.header)
+    return isinstance(node, ast.Call) and (unparsed(node.func) or "").rpartition(".")[2] in _GIVE_NUMBERS
+
+
+def _parse_iterated(header: str) -> ast.expr | None:
+    """What a `for` goes over, or hands to something that gives all of it; None if the header can't be parsed."""
     target, word, iterated = header.removesuffix(":").partition(" in ")
     node = parsed_expression(iterated.strip()) if target.startswith("for ") and word else None
     while isinstance(node, ast.Call) and node.args and (unparsed(node.func) or "").rpartition(".")[2] in _GIVE_ALL:
         node = node.args[0]
-    return unparsed(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    return node
 
 
 def _is_at(loader: Loader, frame: Frame) -> bool:
@@ -84,7 +102,7 @@ def find_training_iterator(process: Process | None) -> Loader | None:
 
 def asks_for_batch(process: Process) -> bool:
     """Whether a `for` of a rank was seen to wait for its next batch in this look."""
-    if process.deep_seconds_ago:
+    if not isinstance(process.loops, Loops) or process.loops.seconds_ago > _THIS_LOOK:
         return False
     return any(loader.asked is True and loader.kind not in _OF_ANYTHING for loader in list_loaders(process))
 

@@ -136,12 +136,9 @@ def list_asking(thread: PythonThread | None) -> list[Frame]:
 
 
 def list_unawaited_workers(process: Process | None, thread: PythonThread | None) -> frozenset[int]:
-    """The workers that fetch ahead for a loop which is in its body: no thread waits for them. None of them, if the thread of the
-    rank is in a loader whose workers load: a body can ask for a batch too."""
-    in_loader = (
-        any(frame.file.endswith(file_names.DATALOADER) for frame in thread.frames) if thread is not None else True
-    )
-    if in_loader and not list_asking(thread):
+    """The workers that fetch ahead for a loop in whose body the thread of the rank loads other data itself: it waits for none of
+    them. Empty for any other thread."""
+    if not list_asking(thread):
         return frozenset()
     loaders = iterators.list_loaders(process)
     return frozenset(pid for loader in loaders if loader.asked is False for pid in loader.workers)

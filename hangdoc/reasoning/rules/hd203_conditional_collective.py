@@ -59,7 +59,8 @@ elsewhere than in the call, these are missing.
 
 In a first round, nothing was made before, so that two sides of one size stay
 equal: then the finding is HD201 and names all ranks. A rank that left a loop
-early (HD101, HD102, HD105) may look like one that skipped a call.
+early (HD101, HD102, HD105) may look like one that skipped a call. Where its lines
+were not read, no loop around it is known: the score is lower, and no reason is named.
 
 ## References
 

@@ -93,7 +93,7 @@ _ENDING = "The run is about to end. If the launcher is still alive in a minute, 
 _ENDING_EARLY = (
     "The run is about to end: the ranks' last output says why. If the launcher lives on for a minute, terminate it."
 )
-"""Not all ranks have ended with code 0."""
+"""For ranks of which one is known to have failed."""
 _OVER = "Read the ranks' last output, then terminate the launcher. The run is over."
 
 
@@ -107,7 +107,7 @@ def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
         confidence=0.9,
         summary=f"all ranks have ended (rank {first.rank}: {first.why}), {'and' if ending else 'but'} {left}",
         evidence=[Evidence(rank.rank, "processes", _end(rank.process)) for rank in ranks if rank.process is not None],
-        remedy=_OVER if not ending else _ENDING_EARLY if blockage.culprits else _ENDING,
+        remedy=_OVER if not ending else _ENDING_EARLY if any(_failed(rank.process) for rank in ranks) else _ENDING,
         commands=next_steps.show([kind.launcher.pid]),
     )
 
@@ -139,6 +139,10 @@ def _death(run: Run, rank: Rank) -> Evidence:
     if rank.process.exit_code == 0:
         return WithRemedy(rank.rank, "processes", _end(rank.process), remedy=_ENDED_EARLY)
     return Evidence(rank.rank, "processes", _end(rank.process))
+
+
+def _failed(process: Process | None) -> bool:
+    return process is not None and bool(process.exit_code)
 
 
 def _end(process: Process) -> str:

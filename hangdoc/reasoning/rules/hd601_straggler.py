@@ -44,7 +44,8 @@ as it is late, waits for work itself: that is no straggler. A slow network link 
 late; if one is busy most of the time, no rank is blamed. If the hosts' clocks can't be compared, only
 the ranks of one host are. On a crowded host the scheduler may make a
 rank late for some seconds: if it waited for a core, the finding names that, with a
-lower score. Without a record, an observation that is shorter than
+lower score. Where the others wait for something of their own for as long as for the
+late rank, it may be no slower than they are, and the score is lower too. Without a record, an observation that is shorter than
 a step shows only one phase of it, so the finding needs several iterations.
 
 ## References
@@ -59,6 +60,7 @@ from msgspec.structs import replace
 
 from hangdoc.phrases import compared_calls, duration, milliseconds
 from hangdoc.reasoning.causes import pace
+from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.model.rank import Rank
@@ -121,12 +123,14 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     by_record = [line for measured, late in groups for line in _by_record(measured, late.slow + late.others)]
     up_to = "up to " if slow[-1].median_seconds < pace.AS_LATE * slow[0].median_seconds else ""
     late_by = f"{up_to}{milliseconds(slow[0].median_seconds)}"
-    late, measured = [lag.rank for lag in slow], groups[0][0]
-    if measured.of_few:
-        calls = compared_calls(measured.telling_calls, measured.calls, measured.operations)
+    late, of_few = [lag.rank for lag in slow], [measured for measured, _ in groups if measured.of_few]
+    if not of_few:
+        how = f"{words.verb(late, 'it makes its', 'they make their')} calls {late_by} later"
+    elif len(groups) == 1:
+        calls = compared_calls(of_few[0].telling_calls, of_few[0].calls, of_few[0].operations)
         how = f"{words.verb(late, 'it makes', 'they make')} {calls} {late_by} later"
     else:
-        how = f"{words.verb(late, 'it makes its', 'they make their')} calls {late_by} later"
+        how = f"{words.verb(late, 'it makes', 'they make')} some calls {late_by} later"
     ranks = [run.ranks[lag.rank] for lag in slow]
     waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
@@ -135,7 +139,7 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
         slowest, others = [rank.rank for rank in ranks], [rank.rank for rank in rest]
         summary = (
             f"{words.are(slowest)} behind the others, but may be no slower: {how}; {words.ranks(others)} too "
-            f"{words.verb(others, 'waits', 'wait')} for something else, {own:.0%} of the time, as all ranks with slow loaders do"
+            f"{words.verb(others, 'waits', 'wait')} for something else, {own:.0%} of the time, as ranks with slow loaders do"
         )
         found = replace(found, summary=summary, confidence=0.6)
     share = pace.find_lack_of_core(ranks, rest, [lag for _, late in groups for lag in late.others])
@@ -148,13 +152,16 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
 
 
 def _find_own_waits(run: Run, others: Iterable[Lag]) -> float | None:
-    """The least share of the time in which one of the others neither computes nor waits for a later rank: it waits for something
-    of its own. None if their use of the cores is unknown."""
-    shares = [
-        1 - lag.waited_share - percent / 100 if (percent := run.ranks[lag.rank].cpu_percent) is not None else None
-        for lag in others
-    ]
-    return min((share for share in shares if share is not None), default=None) if None not in shares else None
+    """The least share of the time in which one of the others neither waits for a later rank nor computes or is ready to: it waits
+    for something of its own. None if that is unknown, as where a card may compute."""
+    shares = []
+    for lag in others:
+        rank = run.ranks[lag.rank]
+        if rank.cpu_percent is None or rank.process is None or observed.uses_nccl(rank.process):
+            return None
+        wanted = rank.cpu_percent / 100 + (pace.share_waiting_for_core(rank) or 0.0)
+        shares.append(1 - lag.waited_share - wanted)
+    return min(shares, default=None)
 
 
 def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:

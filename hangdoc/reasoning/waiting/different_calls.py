@@ -300,7 +300,7 @@ def _explain_odd_side(
         reason = f"{who} did not call {_name_awaited_call(theirs)}"
         return Subset(parts=parts, reason=reason, others=same_side, perhaps_later=not passed, ends=ends)
     if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
-        reason = f"only {who} called {called} ({conditions.describe_place(condition)})"
+        reason = f"only {who} called {called} ({conditions.describe_place(condition, mine.first)})"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     by_past = record is not None and record.by_past
     reason = (
@@ -318,7 +318,7 @@ def _describe_site(record: Odd, mine: Class, theirs: Class) -> str:
     if site is not None and at is not None and (site.path, site.line) == (at.file, at.line):
         condition = conditions.find_own_condition(mine.first, [theirs.first])
         if condition is not None:
-            return f" ({conditions.describe_place(condition)})"
+            return f" ({conditions.describe_place(condition, mine.first)})"
     where = f" at {site.file}:{site.line}" if site is not None else ""
     return f"{where} (call number {record.number})"
 
