@@ -34,7 +34,8 @@ POSITIONAL = Setting(r"^argument \d+$", "data", "may name the data, or a file of
 ARGUMENTS: tuple[Setting, ...] = (
     POSITIONAL,
     Setting(r"(^|_)(local_?|node_?|machine_?|process_?|global_?)?(rank|process_index|index|id)$", "differs", "tells ranks apart"),
-    Setting(r"(^|_)(seed|tag|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)$|^(run|exp|experiment|wandb|job)?_?(name|id)$",
+    Setting(r"(^|_)seed$", "differs", "may differ, unless it orders the data or sets the first weights"),
+    Setting(r"(^|_)(tag|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)$|^(run|exp|experiment|wandb|job)?_?(name|id)$",
            "differs", "is meant to differ"),
     Setting(r"(^|_)(out|output|log|logs|logging|save|checkpoint|ckpt|cache|tmp|temp|scratch|wandb|report)_?(dir|path|file|root|folder|to)?$",
            "differs", "sets where to write"),
@@ -57,6 +58,8 @@ ARGUMENTS: tuple[Setting, ...] = (
            "collectives", "changes which reductions are made and in which order"),
     Setting(r"(^|_)(model|model_name\w*|arch|architecture|optim|optimizer|config|cfg|resume\w*)$", "collectives", "changes what is trained"),
     Setting(r"(^|_)(drop_last|pad\w*|shuffle|split|fraction|ratio|limit\w*|max_samples)(_|$)", "collectives", "changes the number of batches"),
+    Setting(r"(^|_)(train|val|valid|validation|eval|test|data|dataset)_(size|len|length)$|(^|_)(max|num|n)_\w*(samples|examples|rows)$",
+           "collectives", "changes the number of batches"),
     Setting(r"(^|_)(data|datasets?|datadir|datapath|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
     Setting(r"(^|_)(lr|learning_rate|weight_decay|beta\d?|betas|eps|momentum|warmup\w*|dropout|clip\w*|grad_clip|schedule\w*|decay)(_|$)",
            "numbers", "makes the replicas diverge without an error"),

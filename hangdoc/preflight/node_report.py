@@ -33,12 +33,14 @@ from hangdoc.portable import find_launcher_python, running_from
 from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
+from hangdoc.regex import regex
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
+_SAYS_PATH = regex(r"(?i)(dir|directory|directories|path|file|folder|root)s?$")
 _REST_SECONDS = 1.0
 _MOST_AT_REST = 0.01
 """Of a core: threads of torch wake up now and then while their rank waits."""
@@ -215,9 +217,17 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
-        elif listed is None and meant:
-            problems.append(f"data directory {path} ({origin}) does not exist")
+        elif listed is None and meant and (origin == "--data" or _is_surely_path(path, origin)) and _is_missing(path):
+            problems.append(f"the data {path} ({origin}) does not exist")
     pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_surely_path(path: str, origin: str) -> bool:
+    """Whether a setting names a path: its own name says so, or the path leaves the working directory, or a folder that exists has
+    it. `--dataset_name wikitext` and `allenai/c4` may be names in a hub."""
+    here, folder = os.getcwd(), os.path.dirname(path)
+    inside = path.startswith(f"{here.rstrip('/')}/")
+    return bool(_SAYS_PATH.search(origin)) or not inside or (folder != here and os.path.isdir(folder))
 
 
 def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Iterator[Agent]:

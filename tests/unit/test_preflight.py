@@ -479,6 +479,35 @@ def test_data_types_have_the_name_that_torch_has() -> None:
         data_type("fp7")
 
 
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (("--per_device_train_batch_size", "4"), None),
+        (("--num_train_epochs=3",), None),
+        (("--train-split", "0.9"), None),
+        (("--dataset_name", "wikitext"), None),
+        (("--dataset_name", "allenai/c4"), None),
+        (("--data-dir", "shards"), "shards"),
+        (("--train_file", "data/x.json"), "data/x.json"),
+        (("--train_file", "here/x.json"), None),
+        (("--dataset", "here/shards"), "here/shards"),  # `here` exists
+        (("--dataset", "/nowhere/shards"), "/nowhere/shards"),
+    ],
+)
+def test_only_what_surely_is_a_path_must_exist(
+    words: tuple[str, ...], missing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/x.json").touch()
+    problems: list[str] = []
+    (tmp_path / "4").mkdir()  # no directory of data
+    assert not list(node_report._list_data(Plan(arguments=("train.py", *words)), {}, problems))
+    name = words[0].partition("=")[0]
+    expected = [] if missing is None else [f"the data {tmp_path / missing} ({name}) does not exist"]
+    assert problems == expected
+
+
 def test_a_directory_for_checkpoints_must_exist(tmp_path: Path) -> None:
     for folder, missing in ((tmp_path / "none", True), (tmp_path, False)):
         plan = Plan(checkpoints=str(folder))

@@ -54,6 +54,7 @@ _BOUND_SECONDS = 3.0
 _DATA_NAME = regex(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|root|base)")
 _SAYS_DATA = regex(r"(?i)data|corpus|shard|train|input|parquet")
 _SAYS_OTHER = regex(r"(?i)out|log|save|ckpt|check|cache|te?mp|result|work|model|pretrain|meta")
+_NUMBER = regex(r"[-+]?[0-9][0-9_.,]*([eE][-+]?[0-9]+)?")
 _OF_TOOLS = regex(
     r"(PYENV|CONDA|MAMBA|VIRTUAL_ENV|UV|POETRY|PYTHON|XDG|LD|NVM|CUDA|CUDNN|JAVA|GO|CARGO|RUSTUP|MODULE|LMOD|SLURM|SSH|DBUS|TORCH|"
     r"TRITON|NCCL|GLOO|MPI|OMPI|PMI|PMIX)[A-Z0-9_]*|(OLD)?PWD|PATH|HOME|TMP|TEMP|TMPDIR"
@@ -154,6 +155,8 @@ def named_folders(
 
     def add(text: str, origin: str) -> None:
         text = text.strip("'\"")
+        if _NUMBER.fullmatch(text):
+            return  # `--per_device_train_batch_size 4`
         if not text or "\0" in text or "://" in text or len(text) > 1000:
             return
         path = os.path.normpath(os.path.join(cwd, os.path.expanduser(text) if text[0] != "~" else text))
