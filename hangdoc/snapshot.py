@@ -964,7 +964,7 @@ class Process(Value, frozen=True, kw_only=True):
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data
     and runtime. 0 if it was read in the window, or if the process has not run since the reading."""
     counted_seconds_ago: float | None = None
-    """How long before the end of the window a poll last saw it make calls, for which its stack was not read. Only if it has made
+    """How long ago a poll last saw it make calls, for which its stack was not read. Only if it has made
     none in the window, has run in it and was not read twice since."""
 
 
