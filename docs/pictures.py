@@ -52,7 +52,7 @@ async def _run_that_freezes() -> None:
         while len(started.pids) < len(scenario.nodes):
             await asyncio.sleep(0.1)
         options = Options(window=0.5, native="never", pids=started.pids)
-        top = Top(Live(Polling(options).look, "this host", patience=30.0), rate=1.0)
+        top = Top(Live(Polling(options), "this host", patience=30.0), rate=1.0)
         async with top.run_test(size=_SIZE) as pilot:
             while top.model is None or top.model.job.verdict != "hung":
                 await pilot.pause(0.2)
