@@ -18,7 +18,8 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 
 - `computing`: CPU or GPU work, compiling, checkpointing, evaluating.
 - `data`: its dataloader loads the next batch.
-- `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or its location changed.
+- `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or what both polls read
+  of its calls, its place or its batches is different. What only one of them read is no progress.
 - `waiting`: blocked without progress.
 - `dead`: its process has ended.
 - `unseen`: it was not observed, or did not exist yet.
@@ -101,7 +102,8 @@ class Recorder:
         self._position: dict[int, int] = {}
         """Position of each rank in the bytes of a poll. New ranks are appended."""
         self._polls: deque[_Poll] = deque(maxlen=polls)
-        self._before: dict[int, object] = {}
+        self._before: dict[int, dict[object, object]] = {}
+        """What the newest poll read of each rank that it observed."""
         self._last_progress: float | None = None
 
     @property
@@ -159,12 +161,12 @@ class Recorder:
             self._position.setdefault(rank, len(self._position))
         codes = bytearray([_UNSEEN]) * len(self._position)
         shares = {view.rank: 1 - view.waited_share for view in job.ranks if view.waited_share is not None}
-        places: dict[int, object] = {}
+        readings = {view.rank: _list_readings(view) for view in job.ranks}
         for view in job.ranks:
-            places[view.rank] = place = (view.operation, view.where, view.batches_done)
-            moved = view.rank in self._before and self._before[view.rank] != place
+            before, now = self._before.get(view.rank, {}), readings[view.rank]
+            moved = any(before[what] != now[what] for what in before.keys() & now.keys())
             codes[self._position[view.rank]] = _CODE[_cell(view, since, moved)]
-        self._before = places
+        self._before = readings
         self._polls.append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
         if _progresses(self._polls[-1]):
             self._last_progress = seconds
@@ -260,6 +262,22 @@ def _tally(codes: bytes, shares: bytes | None = None, *, past: bool = False) -> 
 def together(cells: Iterable[Cell]) -> tuple[Cell, float]:
     """(cell of several ranks with these cells, share of them that made progress)."""
     return _tally(bytes(_CODE[cell] for cell in cells))
+
+
+def _list_readings(view: RankView) -> dict[object, object]:
+    """What a poll read of a rank that only progress changes, each under what it is and where it comes from. A poll of a busy host
+    reads less: what two sources say of the same call differs without progress."""
+    operation, where = view.operation, view.where
+    readings: dict[object, object] = {
+        "label": view.label,
+        ("line", view.where_source): (where.file, where.line, where.function) if where is not None else None,
+        ("batches", view.batches_source, view.batches_loop): view.batches_done,
+    }
+    if operation is not None:
+        readings["call", view.where_source, operation.seq is None] = (operation.op, operation.peer)
+        readings["seq", operation.group] = operation.seq
+    readings |= {("made", calls.group, calls.source): calls.made for calls in view.calls}
+    return {what: value for what, value in readings.items() if value is not None}
 
 
 def _cell(view: RankView, since: float, moved: bool) -> Cell:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hangdoc.diagnosis import Job, Label, Operation, RankView, Unseen, Where
+from hangdoc.diagnosis import Calls, Job, Label, Operation, RankView, Unseen, Where
 from hangdoc.timeline import CELLS, Cell, Past, Recorder, Timeline, blocks
 
 
@@ -66,6 +66,25 @@ def test_a_rank_moves_where_bytes_passed_or_it_stands_elsewhere_since_the_poll_b
     assert cells(timeline, 0) == ("waiting", "moving", "waiting", "moving")
     # A byte of two seconds ago is news where the poll before is older than that.
     assert cells(recorded(job(view(0)), job(waits(0, 2.0)), every=5.0).timeline(), 0)[-1] == "moving"
+
+
+def test_what_only_one_of_two_polls_read_is_no_progress() -> None:
+    whole = msgspec.structs.replace(
+        waits(0), operation=Operation(op="barrier", seq=131, backend="gloo"), where_source="stack",
+        batches_done=123, batches_source="loader",
+        calls=(Calls(group=None, made=131, pending=131, last=None, age_seconds=90.0, source="recorder"),),
+    )  # fmt: skip
+    # A poll of a busy host that had no time for the record and the loops, and one that had none for the stack.
+    without_record = msgspec.structs.replace(
+        whole, operation=Operation(op="barrier", origin="user"), batches_done=None, batches_source=None, calls=()
+    )
+    without_stack = msgspec.structs.replace(whole, where_source="recorder", where=None)
+    frozen = recorded(*(job(each) for each in (whole, without_record, whole, without_stack, whole)))
+    assert set(cells(frozen.timeline(), 0)) == {"waiting"}
+
+    (calls,) = whole.calls
+    called = msgspec.structs.replace(whole, calls=(msgspec.structs.replace(calls, made=132),))
+    assert cells(recorded(job(whole), job(called)).timeline(), 0)[-1] == "moving"
 
 
 def test_ranks_that_nobody_could_look_at_or_that_come_later_are_unseen() -> None:
