@@ -25,6 +25,7 @@ from hangdoc.snapshot import (
     Progress,
     PythonThread,
     Stack,
+    TrainerCount,
     Transfer,
 )
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, silent, snapshot, stack
@@ -469,6 +470,33 @@ def test_a_list_and_a_number_of_the_source_show_that_a_loop_had_not_ended(
     assert (finding.code, finding.culprits) == ("HD105", (1,))
     assert (RUN_OUT in (finding.remedy or "")) == unclear
     assert ("4 of 6" in finding.summary) != unclear
+
+
+@pytest.mark.parametrize(
+    ("header", "done", "batches", "unclear"),
+    [
+        ("for epoch in range(begin, epochs)", 30, 200, False),
+        ("for epoch in range(begin, epochs)", 150, 200, True),
+        ("for epoch in range(begin, epochs)", 30, None, True),  # a stream
+        ("for batch in batches", 30, 200, True),
+    ],
+)
+def test_a_framework_with_steps_left_did_not_run_out_of_data(
+    header: str, done: int, batches: int | None, unclear: bool
+) -> None:
+    out = Exit(line=18, statement="break", conditions=("self.stop",))
+    loop = Loop(line=10, end_line=20, header=header, begin="begin", bound="epochs", exits=(out,))
+    loader = Loader(file="/app/main.py", function="fit", kind="dataloader", done=123, total=batches, line=4, begins=4)
+
+    def counts(steps: int, *loaders: Loader) -> Loops:
+        steps_of = TrainerCount(framework="transformers", name="TrainerState.global_step", done=steps, total=150)
+        return Loops(loaders=loaders, counts=(steps_of,))
+
+    inside = rank(0, *backward(), frame("fit", 15, loops=(loop,)), frame("main", 5), loops=counts(30, loader))
+    left = rank(1, *c10d("barrier"), frame("main", 6), loops=counts(done))
+    (finding,) = job(inside, left).findings
+    assert (finding.code, finding.culprits) == ("HD105", (1,))
+    assert (RUN_OUT in (finding.remedy or "")) == unclear
 
 
 def test_ranks_on_their_way_and_a_cycle_are_one_blockage() -> None:

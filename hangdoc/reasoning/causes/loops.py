@@ -17,7 +17,15 @@ from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import begin_of, end_of, frame_of, is_over_data, is_over_loader, positions
+from hangdoc.reasoning.ranks.counters import (
+    begin_of,
+    count_batches,
+    end_of,
+    frame_of,
+    is_over_data,
+    is_over_loader,
+    positions,
+)
 from hangdoc.snapshot import Exit, Frame, Loop, Loops, TrainerCount
 
 _SHOWN = 3
@@ -297,11 +305,22 @@ def _find_handler(loop: Loop, rank: Rank, other: Rank) -> tuple[str, Frame] | No
 
 def may_have_run_out(kind: LeftLoop) -> bool:
     """Whether the loop may have ended with its data on the ranks that left it: nothing shows how much a stream has. A loop that
-    ends at a number of the source has as many rounds on all ranks."""
+    ends at a number of the source has as many rounds on all ranks. While a framework has steps left, a loop over its passes has
+    not ended with them."""
     view = kind.short.first.loop
     if not kind.loop.header.startswith("for ") or (kind.loop.begin is None and integer(kind.loop.bound) is not None):
         return False
+    if not is_over_data(kind.loop) and _has_steps_left(kind.short.first, kind.inside.first):
+        return False
     return view is None or None in (view.done, view.total) or (view.done or 0) >= (view.total or 0)
+
+
+def _has_steps_left(rank: Rank, other: Rank) -> bool:
+    """Whether its framework counts fewer steps on a rank than both ranks have. A stream may end before them."""
+    mine, theirs = _totals_of(rank), _totals_of(other)
+    return count_batches(other).total is not None and any(
+        name in theirs and count.done < (count.total or 0) == theirs[name].total for name, count in mine.items()
+    )
 
 
 def describe_exit(exit_: Exit, at: str = "") -> str:
