@@ -346,3 +346,20 @@ def test_an_earlier_call_at_another_line_is_the_first_difference(agreed_before: 
     text = "first differ in number 9: a barrier (train.py:67) on rank 0; a barrier (train.py:13) on rank 1"
     shown = [line.text for line in finding.evidence if "first differ" in line.text]
     assert shown == [f"the calls of the default group {text}"] * agreed_before
+
+
+def test_calls_of_one_line_are_named_by_the_line_at_which_their_ways_part() -> None:
+    """The trainer of a library makes another call behind its loop than in it."""
+
+    def gather(line: int, *inner: tuple[str, int, str]) -> CallForm:
+        ways = frames(*inner, ("trainer.py", line, "train"), ("train.py", 77, "main"))
+        return CallForm(op="all_gather", frames=tuple(replace(each, library=each.line != 77) for each in ways))
+
+    usual = [form("all_reduce", 5)] * 8
+    behind, within = gather(1676, ("utils.py", 290, "gather")), gather(1660, ("trainer.py", 2350, "count"))
+    both = (frame("fit", 67), frame("main", 20))
+    first = recorded(0, [*usual, behind, form("barrier", 78)], *c10d("barrier"), *both)
+    finding = only_finding(first, recorded(1, [*usual, within, form("all_reduce", 77)], *c10d("all_reduce"), *both))
+    (text,) = [line.text for line in finding.evidence if "first differ" in line.text]
+    mine, theirs = (f"an all_gather (train.py:77, through trainer.py:{line})" for line in (1676, 1660))
+    assert text.endswith(f"in number 9: {mine} on rank 0; {theirs} on rank 1")

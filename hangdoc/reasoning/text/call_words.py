@@ -22,7 +22,7 @@ from hangdoc.reasoning.ledger.compare import (
 from hangdoc.reasoning.ledger.history import may_be_shifted
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.ledger.nccl_counts import find_uneven, find_uneven_by_ras, ras_groups
-from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Class, numbers_of
 from hangdoc.reasoning.model.run import Run, StoreWait
 from hangdoc.reasoning.ranks.card import Use, card_of, use_of
@@ -41,11 +41,12 @@ def group_name(group: GroupCalls) -> str:
     return "the default group" if group.name is None else f"group {group.label or group.name}"
 
 
-def name_call(call: Call, *, tensors: bool = False) -> str:
-    """`an all_reduce of float32[8, 8] (train.py:14)`."""
+def name_call(call: Call, *, tensors: bool = False, beside: Iterable[Call] = ()) -> str:
+    """`an all_reduce of float32[8, 8] (train.py:14)`; beside another call of the same line also the line at which the
+    ways to them part: `an all_gather (train.py:14, through trainer.py:90)`."""
     article = "an" if call.name[:1] in "aeiou" else "a"
     data = f" of {call.tensors[0]}" if tensors and len(call.tensors) == 1 else ""
-    return f"{article} {call.name}{data}{_at(call)}"
+    return f"{article} {call.name}{data}{_at(call, beside)}"
 
 
 def place_of(call: Call) -> str:
@@ -53,8 +54,17 @@ def place_of(call: Call) -> str:
     return f"{call.site.file}:{call.site.line}" if call.site is not None else "an unknown line"
 
 
-def _at(call: Call) -> str:
-    return f" ({place_of(call)})" if call.site is not None else ""
+def _at(call: Call, beside: Iterable[Call] = ()) -> str:
+    if call.site is None:
+        return ""
+    parting = _find_parting_site(call, (other for other in beside if place_of(other) == place_of(call)))
+    return f" ({place_of(call)}{f', through {parting.file}:{parting.line}' if parting is not None else ''})"
+
+
+def _find_parting_site(call: Call, others: Iterable[Call]) -> Site | None:
+    """The line at which the way to a call parts from that to any of some others: the outermost that differs. None for none."""
+    pairs = (pair for other in others for pair in zip(reversed(call.sites), reversed(other.sites), strict=False))
+    return next((mine for mine, theirs in pairs if (mine.file, mine.line) != (theirs.file, theirs.line)), None)
 
 
 def stuck_group(run: Run, ranks: Collection[int]) -> GroupCalls | None:
@@ -141,7 +151,8 @@ def describe_earlier_difference(run: Run, ranks: Collection[int]) -> Evidence | 
     if earlier is None:
         return None
     number, calls = earlier
-    made = "; ".join(f"{name_call(call)} on rank {rank}" for rank, call in sorted(calls.items()))
+    named = {rank: name_call(call, beside=calls.values()) for rank, call in sorted(calls.items())}
+    made = "; ".join(f"{call} on rank {rank}" for rank, call in named.items())
     return Evidence(None, PROBE, f"the calls of {group_name(group)} first differ in number {number}: {made}")
 
 
