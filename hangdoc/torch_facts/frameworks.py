@@ -78,8 +78,9 @@ class FunctionCount(NamedTuple):
     total: str | None
     shown: str
     versions: str
-    batches: bool = False
-    """Whether it counts the batches of this pass over the data."""
+    batches_from: Function | None = None
+    """The function that has the iterator of this pass over the data, if it counts the batches of that; else None. An evaluation
+    in the pass has another iterator."""
     first: int | None = None
     """Its value in the first batch, if it changes when a batch begins; None if it changes when one is completed."""
     loops: int = 0
@@ -117,13 +118,14 @@ FUNCTION_COUNTS = (
     FunctionCount("torch", PIPELINE_STEP, "time_step", None, "action of the schedule", "2.13"),
     *(
         FunctionCount(
-            "lightning", Function(file, "run"), f"self.{_COMPLETED}", "self.max_batches", f"{_FIT_LOOP}.completed", "2.6", True,
+            "lightning", Function(f"{folder}/fit_loop.py", "run"), f"self.{_COMPLETED}", "self.max_batches",
+            f"{_FIT_LOOP}.completed", "2.6", Function(f"{folder}/training_epoch_loop.py", "run"),
             passes="self.epoch_progress.current.started",
         )
-        for file in ("/pytorch_lightning/loops/fit_loop.py", "/lightning/pytorch/loops/fit_loop.py")
+        for folder in ("/pytorch_lightning/loops", "/lightning/pytorch/loops")
     ),
     FunctionCount(
-        "transformers", _EPOCH, "step", "steps_in_epoch", "Trainer._run_epoch: step", "5.23", True, first=0, loops=2,
+        "transformers", _EPOCH, "step", "steps_in_epoch", "Trainer._run_epoch: step", "5.23", _EPOCH, first=0, loops=2,
         passes="epoch", first_pass=0,
     ),
 )  # fmt: skip

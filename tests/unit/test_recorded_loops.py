@@ -62,9 +62,16 @@ def test_the_framework_says_how_many_batches_are_completed() -> None:
     """transformers' Trainer fetches the batches of eight forward passes at once."""
     steps = TrainerCount(framework="transformers", name="TrainerState.global_step", done=1, total=38)
     batches = TrainerCount(framework="transformers", name="Trainer._run_epoch: step", done=9, batches=True)
-    fetched = replace(ITERATOR, done=16, total=150, begins=0, pass_id=5)
-    for counts, done in (((steps, batches), 9), ((steps,), 15)):
-        (job,) = diagnose(snapshot(rank(0, FRAME, loops=Loops(loaders=(fetched,), counts=counts)))).jobs
+    fetched = replace(
+        ITERATOR, done=16, total=150, begins=0, pass_id=5, file="/v/transformers/trainer.py", function="_run_epoch"
+    )
+    evaluated = replace(fetched, done=0, total=4, begins=2986, pass_id=6, function="evaluation_loop")
+    for loaders, counts, done in (
+        ((fetched,), (steps, batches), 9),
+        ((fetched,), (steps,), 15),
+        ((evaluated, fetched), (steps, batches), 9),  # no `for` goes over the iterator of the training
+    ):
+        (job,) = diagnose(snapshot(rank(0, FRAME, loops=Loops(loaders=loaders, counts=counts)))).jobs
         assert (job.ranks[0].batches_done, job.ranks[0].batches_total, job.ranks[0].batches_pass) == (done, 150, 5)
 
 

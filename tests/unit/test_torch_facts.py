@@ -200,6 +200,8 @@ def test_functions_of_frameworks_count_in_these_variables(count: frameworks.Func
     source = "".join(path.read_text() for path in _files(count.function.file))
 
     assert f"def {count.function.name}(" in source
+    if count.batches_from is not None:
+        assert f"def {count.batches_from.name}(" in "".join(p.read_text() for p in _files(count.batches_from.file))
     for path in filter(None, (count.done, count.total, count.passes)):
         name, *attributes = path.split(".")
         assert name == "self" or re.search(rf"\bfor {name}\b|\b{name} = |\b{name}, |\b{name},$", source, re.MULTILINE)

@@ -45,7 +45,8 @@ def counts_of_function(objects: Objects, frame: MemoryFrame) -> list[TrainerCoun
             count = _count(row, done, total)
             if count is not None:
                 number = _number_pass(row, _read(objects, frame.variables, row.passes))
-                counts.append(msgspec.structs.replace(count, batches=row.batches, pass_number=number))
+                of_batches = row.batches_from is not None
+                counts.append(msgspec.structs.replace(count, batches=of_batches, pass_number=number))
     return counts
 
 

@@ -301,11 +301,12 @@ def count_batches(rank: Rank) -> BatchCount:
 
 def _count_batches(rank: Rank) -> BatchCount:
     if observed.beacon(rank.process) is None:
-        iterator = iterators.find_training_iterator(rank.process)
         if (count := iterators.find_framework_count(rank.process)) is not None:
-            total = count.total if count.total is not None or iterator is None else iterator.total
-            pass_id = iterator.pass_id if iterator is not None else None
+            behind = iterators.find_iterator_behind(rank.process, count)
+            total = count.total if count.total is not None or behind is None else behind.total
+            pass_id = behind.pass_id if behind is not None else None
             return BatchCount(count.done, total, "loader", pass_id, pass_number=count.pass_number)
+        iterator = iterators.find_training_iterator(rank.process)
         view = rank.loop
         if view is not None and iterator is not None and _is_within_batch(view, iterator):
             view = None

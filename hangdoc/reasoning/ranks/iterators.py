@@ -10,6 +10,7 @@ from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.phrases import amount
 from hangdoc.program import early_exits
 from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process, TrainerCount
+from hangdoc.torch_facts.frameworks import FUNCTION_COUNTS
 
 _OF_ANYTHING = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "enumerate"})
 """Kinds of iterators that may give batches or anything else."""
@@ -90,14 +91,17 @@ def ended_with_its_data(loop: Loop) -> bool:
 
 def find_training_iterator(process: Process | None) -> Loader | None:
     """The iterator over batches that no other loop over batches is around; None if there is none, or if there are several."""
-    batches = [
-        loader for loader in list_loaders(process) if loader.done is not None and loader.kind not in _OF_ANYTHING
-    ]
+    batches = _list_batches(process)
     running = [loader for loader in batches if loader.begins] or [
         loader for loader in batches if loader.kind != "DataLoader"
     ]
     outermost = [loader for loader in running if loader.depth == min(each.depth for each in running)]
     return outermost[0] if len(outermost) == 1 else None
+
+
+def _list_batches(process: Process | None) -> list[Loader]:
+    """The iterators of a rank that give batches."""
+    return [loader for loader in list_loaders(process) if loader.done is not None and loader.kind not in _OF_ANYTHING]
 
 
 def asks_for_batch(process: Process) -> bool:
@@ -127,6 +131,18 @@ def list_framework_counts(process: Process | None) -> tuple[TrainerCount, ...]:
 def find_framework_count(process: Process | None) -> TrainerCount | None:
     """How many batches the framework that trains has completed in this pass over the data; None if none counts them."""
     return next((count for count in list_framework_counts(process) if count.batches), None)
+
+
+def find_iterator_behind(process: Process | None, count: TrainerCount) -> Loader | None:
+    """The iterator whose batches a framework counts: not that of an evaluation, which may be the only one with a `for`. None if
+    it was not read."""
+    places = [row.batches_from for row in FUNCTION_COUNTS if row.shown == count.name and row.batches_from is not None]
+    found = [
+        loader
+        for loader in _list_batches(process)
+        if any(place.is_at(loader.file, loader.function) for place in places)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def find_unused_like(process: Process | None, theirs: Loader) -> Loader | None:
