@@ -58,7 +58,7 @@ ARGUMENTS: tuple[Setting, ...] = (
            "collectives", "changes which reductions are made and in which order"),
     Setting(r"(^|_)(model|model_name\w*|arch|architecture|optim|optimizer|config|cfg|resume\w*)$", "collectives", "changes what is trained"),
     Setting(r"(^|_)(drop_last|pad\w*|shuffle|split|fraction|ratio|limit\w*|max_samples)(_|$)", "collectives", "changes the number of batches"),
-    Setting(r"(^|_)(train|val|valid|validation|eval|test|data|dataset)_(size|len|length)$|(^|_)(max|num|n)_\w*(samples|examples|rows)$",
+    Setting(r"(^|_)(train|val|valid|validation|eval|test|data|dataset)_(size|len|length)$|(^|_)(max|num|n)_(train|val|eval|test|data)\w*_(samples|examples|rows)$",
            "collectives", "changes the number of batches"),
     Setting(r"(^|_)(data|datasets?|datadir|datapath|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
     Setting(r"(^|_)(lr|learning_rate|weight_decay|beta\d?|betas|eps|momentum|warmup\w*|dropout|clip\w*|grad_clip|schedule\w*|decay)(_|$)",

@@ -34,6 +34,8 @@ PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
 """Cells of a rank that makes progress."""
 
 _KEPT_POLLS = 600
+_COMPARED_POLLS = 3
+"""What was read longer ago shows no progress of now."""
 _MOST_ROWS = 64
 _CODE: dict[Cell, int] = {cell: code for code, cell in enumerate(CELLS)}
 _UNSEEN = _CODE["unseen"]
@@ -102,8 +104,9 @@ class Recorder:
         self._position: dict[int, int] = {}
         """Position of each rank in the bytes of a poll. New ranks are appended."""
         self._polls: deque[_Poll] = deque(maxlen=polls)
-        self._before: dict[int, dict[object, object]] = {}
-        """What the newest poll read of each rank that it observed."""
+        self._read: dict[int, dict[object, tuple[object, int]]] = {}
+        """What the last polls read of each rank: (value, number of the poll)."""
+        self._count = 0
         self._last_progress: float | None = None
 
     @property
@@ -154,22 +157,28 @@ class Recorder:
         if self._polls and self._polls[-1].seconds >= seconds:
             earlier = [poll for poll in self._polls if poll.seconds < seconds]
             self._polls = deque(earlier, self._polls.maxlen)
-            self._before = {}
+            self._read = {}
             self._last_progress = next((poll.seconds for poll in reversed(earlier) if _progresses(poll)), None)
         since = seconds - self._polls[-1].seconds if self._polls else _FIRST_POLL_SECONDS
         for rank in (*(view.rank for view in job.ranks), *(unseen.rank for unseen in job.unseen)):
             self._position.setdefault(rank, len(self._position))
         codes = bytearray([_UNSEEN]) * len(self._position)
         shares = {view.rank: 1 - view.waited_share for view in job.ranks if view.waited_share is not None}
-        readings = {view.rank: _list_readings(view) for view in job.ranks}
+        self._count += 1
         for view in job.ranks:
-            before, now = self._before.get(view.rank, {}), readings[view.rank]
-            moved = any(before[what] != now[what] for what in before.keys() & now.keys())
-            codes[self._position[view.rank]] = _CODE[_cell(view, since, moved)]
-        self._before = readings
+            codes[self._position[view.rank]] = _CODE[_cell(view, since, self._has_moved(view))]
         self._polls.append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
         if _progresses(self._polls[-1]):
             self._last_progress = seconds
+
+    def _has_moved(self, view: RankView) -> bool:
+        """Whether a poll read something else of a rank than one of the last polls. A poll of a busy host reads less."""
+        before, now = self._read.get(view.rank, {}), _list_readings(view)
+        if "pid" in before and before["pid"][0] != view.pid:
+            before = {}
+        recent = {what: read for what, read in before.items() if self._count - read[1] <= _COMPARED_POLLS}
+        self._read[view.rank] = recent | {what: (value, self._count) for what, value in now.items()}
+        return any(what in recent and recent[what][0] != value for what, value in now.items())
 
     def _shares(self, codes: Sequence[int], shares: Mapping[int, float]) -> bytes:
         """A rank that makes progress has waited for less than the whole time."""
@@ -269,12 +278,14 @@ def _list_readings(view: RankView) -> dict[object, object]:
     reads less: what two sources say of the same call differs without progress."""
     operation, where = view.operation, view.where
     readings: dict[object, object] = {
+        "pid": view.pid,
         "label": view.label,
         ("line", view.where_source): (where.file, where.line, where.function) if where is not None else None,
         ("batches", view.batches_source, view.batches_loop): view.batches_done,
     }
     if operation is not None:
-        readings["call", view.where_source, operation.seq is None] = (operation.op, operation.peer)
+        call = (operation.op, operation.group, operation.peer, operation.origin)
+        readings["call", view.where_source, operation.seq is None] = call
         readings["seq", operation.group] = operation.seq
     readings |= {("made", calls.group, calls.source): calls.made for calls in view.calls}
     return {what: value for what, value in readings.items() if value is not None}

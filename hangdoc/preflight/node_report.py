@@ -22,7 +22,7 @@ from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.process_files import own_root
 from hangdoc.observe.find.discover import discover
-from hangdoc.observe.kernel.data_directories import list_shards, named_folders, names_data
+from hangdoc.observe.kernel.data_directories import list_shards, named_folders, names_data, says_path
 from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener, find_first_holder
 from hangdoc.observe.look.abilities import check_all
@@ -40,7 +40,7 @@ from hangdoc.torch_facts import environment_names
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
-_SAYS_PATH = regex(r"(?i)(dir|directory|directories|path|file|folder|root)s?$")
+_VALUE = regex(r"(?i)true|false|none|null|auto|[0-9.]+[a-z]?")
 _REST_SECONDS = 1.0
 _MOST_AT_REST = 0.01
 """Of a core: threads of torch wake up now and then while their rank waits."""
@@ -200,7 +200,8 @@ def _find_port_error(plan: Plan) -> str | None:
 def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments."""
     origins = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
-    origins |= named_folders(environment, ("", *plan.arguments), os.getcwd())
+    for path, origin in named_folders(environment, ("", *plan.arguments), os.getcwd()).items():
+        origins.setdefault(path, origin)
     pool, root = ThreadPoolExecutor(4), own_root()
     waiting = [
         (path, origin, pool.submit(list_shards, root, path, any_suffix=names_data(origin)))
@@ -223,11 +224,15 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
 
 
 def _is_surely_path(path: str, origin: str) -> bool:
-    """Whether a setting names a path: its own name says so, or the path leaves the working directory, or a folder that exists has
-    it. `--dataset_name wikitext` and `allenai/c4` may be names in a hub."""
-    here, folder = os.getcwd(), os.path.dirname(path)
-    inside = path.startswith(f"{here.rstrip('/')}/")
-    return bool(_SAYS_PATH.search(origin)) or not inside or (folder != here and os.path.isdir(folder))
+    """Whether a setting names a path: the path leaves the working directory, or a folder that exists has it, or the name of the
+    setting says so. `--dataset_name wikitext` and `--dataset_path allenai/c4` may be names in a hub."""
+    within = os.path.relpath(path)
+    if within.startswith("..") or (os.sep in within and os.path.isdir(os.path.dirname(path))):
+        return True
+    # `--max_train_files 10k`, `--shuffle_train_files true`
+    may_be_value = origin.lower().endswith("files") and _VALUE.fullmatch(within) is not None
+    may_be_in_hub = origin.lower().endswith("path") and within.count(os.sep) == 1
+    return says_path(origin) and not may_be_value and not may_be_in_hub
 
 
 def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Iterator[Agent]:

@@ -110,7 +110,8 @@ def test_a_condition_that_leaves_out_a_call_is_shown_as_in_the_source_with_its_s
     within = replace(blocks, exits=(replace(skip, conditions=("verbose", "not deep and last")),))
     ended = replace(blocks, end_line=8)
     unknown = frame("forward", 9, conditions=("not (not deep and last)",))
-    here, *others = (replace(unknown, loops=(loop,)) for loop in (blocks, within, ended))
+    inner = Loop(line=6, end_line=8, header="for part in block")
+    here, *others = (replace(unknown, loops=loops) for loops in ((blocks,), (within,), (ended,), (blocks, inner)))
     for mine, statement in ((here, " (`break` at me/train.py:7)"), (unknown, ""), *((each, "") for each in others)):
         _, (run,) = examine(snapshot(rank(0, *c10d("all_reduce"), mine), rank(1, *c10d("barrier"), frame("main", 20))))
         condition = find_condition(run.ranks[0], run.ranks[1])

@@ -473,19 +473,20 @@ def test_a_list_and_a_number_of_the_source_show_that_a_loop_had_not_ended(
 
 
 @pytest.mark.parametrize(
-    ("header", "done", "batches", "unclear"),
+    ("header", "done", "batches", "leaves", "unclear"),
     [
-        ("for epoch in range(begin, epochs)", 30, 200, False),
-        ("for epoch in range(begin, epochs)", 150, 200, True),
-        ("for epoch in range(begin, epochs)", 30, None, True),  # a stream
-        ("for batch in batches", 30, 200, True),
+        ("for epoch in range(begin, epochs)", 30, 200, True, False),
+        ("for epoch in range(begin, epochs)", 150, 200, True, True),
+        ("for epoch in range(begin, epochs)", 30, None, True, True),  # a stream
+        ("for epoch in range(begin, epochs)", 30, 200, False, True),  # no statement leaves it
+        ("for batch in batches", 30, 200, True, True),
     ],
 )
 def test_a_framework_with_steps_left_did_not_run_out_of_data(
-    header: str, done: int, batches: int | None, unclear: bool
+    header: str, done: int, batches: int | None, leaves: bool, unclear: bool
 ) -> None:
     out = Exit(line=18, statement="break", conditions=("self.stop",))
-    loop = Loop(line=10, end_line=20, header=header, begin="begin", bound="epochs", exits=(out,))
+    loop = Loop(line=10, end_line=20, header=header, begin="begin", bound="epochs", exits=(out,) if leaves else ())
     loader = Loader(file="/app/main.py", function="fit", kind="dataloader", done=123, total=batches, line=4, begins=4)
 
     def counts(steps: int, *loaders: Loader) -> Loops:

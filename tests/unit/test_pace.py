@@ -35,6 +35,7 @@ LOSS = CallForm(op="all_reduce", inputs=("float32[]",), frames=frames(("train.py
 METRICS = CallForm(op="broadcast", inputs=("float32[4]",), frames=frames(("train.py", 40, "train")))
 BARRIER = CallForm(op="barrier", frames=frames(("train.py", 16, "main")))
 _STEPS, _STEP_US = 40, 67_000
+_LOADS = Loops(loaders=(Loader(kind="_SingleProcessDataLoaderIter", done=9, done_before=4, begins=10, asked=True),))
 _WALL_US = T0_US + _STEPS * _STEP_US
 
 
@@ -144,6 +145,12 @@ def test_who_is_behind_others_that_wait_for_something_too_may_be_no_slower() -> 
     assert finding.confidence == 0.6
     (finding,) = findings(healthy({0: 0, 1: 52}), "HD601")
     assert finding.confidence == 0.9
+    loads = replace(_LOADS, seconds_ago=0.0)
+    no = Unavailable(reason="not needed")
+    ranks = (replace(trains(n, 22 * n, ranks=2), loops=loads, stack=no, stack_before=no) for n in (0, 1))
+    (finding,) = findings(diagnose(snapshot(*ranks, silence=0.0, wall_us=_WALL_US)), "HD601")
+    assert finding.confidence == 0.6
+    assert (finding.remedy or "").startswith("Find out what the late one waits for")
 
 
 def test_a_late_rank_of_a_healthy_run_is_no_culprit() -> None:

@@ -87,6 +87,19 @@ def test_what_only_one_of_two_polls_read_is_no_progress() -> None:
     assert cells(recorded(job(whole), job(called)).timeline(), 0)[-1] == "moving"
 
 
+def test_a_rank_moves_though_not_each_poll_reads_its_line() -> None:
+    lines = [waits(0, line=line) for line in (3, 9, 12, 15)]
+    unread = msgspec.structs.replace(waits(0), where=None)
+    polls = [job(each) for at in lines for each in (at, unread)]
+    assert cells(recorded(*polls).timeline(), 0)[::2] == ("waiting", "moving", "moving", "moving")
+    one, two = (
+        msgspec.structs.replace(waits(0), operation=Operation(op="all_reduce", group=group)) for group in ("1", "2")
+    )
+    assert cells(recorded(*map(job, (one, two, one))).timeline(), 0)[1:] == ("moving", "moving")
+    later = recorded(job(lines[0]), *(job(unread) for _ in range(9)), job(lines[1]))
+    assert cells(later.timeline(), 0)[-1] == "waiting"  # it may have moved long ago
+
+
 def test_ranks_that_nobody_could_look_at_or_that_come_later_are_unseen() -> None:
     timeline = recorded(job(view(0), unseen=(1,)), job(view(0), view(1), view(2))).timeline()
     assert [cells(timeline, rank) for rank in (1, 2)] == [("unseen", "computing")] * 2

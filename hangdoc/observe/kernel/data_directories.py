@@ -55,6 +55,7 @@ _DATA_NAME = regex(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|r
 _SAYS_DATA = regex(r"(?i)data|corpus|shard|train|input|parquet")
 _SAYS_OTHER = regex(r"(?i)out|log|save|ckpt|check|cache|te?mp|result|work|model|pretrain|meta")
 _NUMBER = regex(r"[-+]?[0-9][0-9_.,]*([eE][-+]?[0-9]+)?")
+_SAYS_PATH = regex(r"(?i)(dir|directory|directories|path|file|folder|root)s?$")
 _OF_TOOLS = regex(
     r"(PYENV|CONDA|MAMBA|VIRTUAL_ENV|UV|POETRY|PYTHON|XDG|LD|NVM|CUDA|CUDNN|JAVA|GO|CARGO|RUSTUP|MODULE|LMOD|SLURM|SSH|DBUS|TORCH|"
     r"TRITON|NCCL|GLOO|MPI|OMPI|PMI|PMIX)[A-Z0-9_]*|(OLD)?PWD|PATH|HOME|TMP|TEMP|TMPDIR"
@@ -155,7 +156,7 @@ def named_folders(
 
     def add(text: str, origin: str) -> None:
         text = text.strip("'\"")
-        if _NUMBER.fullmatch(text):
+        if _NUMBER.fullmatch(text) and not says_path(origin):
             return  # `--per_device_train_batch_size 4`
         if not text or "\0" in text or "://" in text or len(text) > 1000:
             return
@@ -197,6 +198,11 @@ def names_data(origin: str) -> bool:
     """Whether the name of a setting says that it names training data (`--data-dir`). A `--dir` may be for anything, and outputs
     differ between ranks by design."""
     return bool(_SAYS_DATA.search(origin)) and not _SAYS_OTHER.search(origin)
+
+
+def says_path(origin: str) -> bool:
+    """Whether the name of a setting says that it names a path (`--data-dir`)."""
+    return bool(_SAYS_PATH.search(origin))
 
 
 def _list_all(folders: list[_Folder], listed: dict[_Folder, _Listing | None], root: Root) -> None:

@@ -16,7 +16,7 @@ from hangdoc.reasoning.model.holds import Starves
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
-from hangdoc.reasoning.ranks import amounts
+from hangdoc.reasoning.ranks import amounts, iterators
 from hangdoc.reasoning.ranks.counters import (
     begin_of,
     count_batches,
@@ -310,16 +310,27 @@ def may_have_run_out(kind: LeftLoop) -> bool:
     view = kind.short.first.loop
     if not kind.loop.header.startswith("for ") or (kind.loop.begin is None and integer(kind.loop.bound) is not None):
         return False
-    if not is_over_data(kind.loop) and _has_steps_left(kind.short.first, kind.inside.first):
+    passes = not is_over_data(kind.loop) and bool(early_exits(kind.loop))
+    if passes and _has_steps_left(kind.short.first, kind.inside.first):
         return False
     return view is None or None in (view.done, view.total) or (view.done or 0) >= (view.total or 0)
 
 
 def _has_steps_left(rank: Rank, other: Rank) -> bool:
-    """Whether its framework counts fewer steps on a rank than both ranks have. A stream may end before them."""
+    """Whether its framework counts fewer steps of all passes on a rank than both ranks have. A stream may end before them: its
+    iterator has no length."""
+    counted = iterators.find_framework_count(other.process)
+    if counted is not None:  # its total may be that of the steps
+        behind = iterators.find_iterator_behind(other.process, counted)
+        batches = behind.total if behind is not None else None
+    else:
+        batches = count_batches(other).total
+    if batches is None:
+        return False
     mine, theirs = _totals_of(rank), _totals_of(other)
-    return count_batches(other).total is not None and any(
-        name in theirs and count.done < (count.total or 0) == theirs[name].total for name, count in mine.items()
+    return any(
+        not count.batches and name in theirs and count.done < (count.total or 0) == theirs[name].total
+        for name, count in mine.items()
     )
 
 

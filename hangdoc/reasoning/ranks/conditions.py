@@ -375,7 +375,9 @@ def _find_branch(test: str, rank: Rank) -> _Branch:
         return _Branch(test, runs=True, where=f" of {function}{f' in {package}' if package else ''}")
     tested = denied(test)
     around_line = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    inner = [loop for loop in frame.loops if loop.end_line < frame.line]
     exits = (each for loop in around_line for each in loop.exits if each.conditions and each.line < frame.line)
+    exits = (each for each in exits if not any(loop.line < each.line <= loop.end_line for loop in inner))
     # It leaves the block of the call, and not one inside an `if` that need not be true.
     left = (each for each in exits if {*each.conditions[:-1]} <= {*frame.conditions})
     exit_ = next((each for each in left if are_opposite(each.conditions[-1], test)), None)

@@ -18,7 +18,7 @@ _GIVE_ALL = frozenset({"enumerate", "iter", "tqdm", "track"})
 """Functions that give everything that their first argument gives."""
 
 
-_GIVE_NUMBERS = frozenset({"range", "trange", "count"})
+_GIVE_NUMBERS = frozenset({"range", "trange", "tqdm.trange", "count", "itertools.count"})
 """Functions that give one number after the other: of Python, tqdm and itertools."""
 _THIS_LOOK = 1.0
 """Seconds. What is older was not read in this look."""
@@ -68,7 +68,7 @@ def _find_iterated(header: str) -> str | None:
 def goes_over_range(loop: Loop) -> bool:
     """Whether a `for` goes over numbers: `range(...)`, also in something that gives all of it, `trange(...)` or `count(...)`."""
     node = _parse_iterated(loop.header)
-    return isinstance(node, ast.Call) and (unparsed(node.func) or "").rpartition(".")[2] in _GIVE_NUMBERS
+    return isinstance(node, ast.Call) and unparsed(node.func) in _GIVE_NUMBERS
 
 
 def _parse_iterated(header: str) -> ast.expr | None:

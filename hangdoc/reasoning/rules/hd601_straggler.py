@@ -71,6 +71,7 @@ from hangdoc.snapshot import Clocks, Progress, Stack
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
+_AT_WORK = ("computing", "loading-data")
 _WORKING_PERCENT = 50
 """CPU of a rank that the others wait for, if it computes for most of that time."""
 _SHARE_OF_LATENESS = 0.25
@@ -254,7 +255,7 @@ def _describe_work(slow: Sequence[Rank], waited_share: float) -> str:
 
 def _hardly_computes(rank: Rank) -> bool:
     """Whether a rank of which nothing else is known uses little of a core: it may wait for something."""
-    return rank.cpu_percent is not None and rank.cpu_percent < _WORKING_PERCENT and rank.state == "computing"
+    return rank.cpu_percent is not None and rank.cpu_percent < _WORKING_PERCENT and rank.state in _AT_WORK
 
 
 def _wants_core(rank: Rank) -> bool:

@@ -62,9 +62,14 @@ def _at(call: Call, beside: Iterable[Call] = ()) -> str:
 
 
 def _find_parting_site(call: Call, others: Iterable[Call]) -> Site | None:
-    """The line at which the way to a call parts from that to any of some others: the outermost that differs. None for none."""
-    pairs = (pair for other in others for pair in zip(reversed(call.sites), reversed(other.sites), strict=False))
-    return next((mine for mine, theirs in pairs if (mine.file, mine.line) != (theirs.file, theirs.line)), None)
+    """The line at which the way to a call parts from those to some others: for each the outermost that differs, and of these the
+    innermost. None for none."""
+    outside = call.sites[::-1]
+    parted = []
+    for other in others:
+        pairs = enumerate(zip(outside, reversed(other.sites), strict=False))
+        parted += [at for at, (mine, theirs) in pairs if (mine.file, mine.line) != (theirs.file, theirs.line)][:1]
+    return outside[max(parted)] if parted else None
 
 
 def stuck_group(run: Run, ranks: Collection[int]) -> GroupCalls | None:
