@@ -18,8 +18,8 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 
 - `computing`: CPU or GPU work, compiling, checkpointing, evaluating.
 - `data`: its dataloader loads the next batch.
-- `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or what both polls read
-  of its calls, its place or its batches is different. What only one of them read is no progress.
+- `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or its calls, its place
+  or its batches differ from what one of the last polls read. What no other of these has read is no progress.
 - `waiting`: blocked without progress.
 - `dead`: its process has ended.
 - `unseen`: it was not observed, or did not exist yet.

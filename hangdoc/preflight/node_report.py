@@ -262,9 +262,9 @@ def _find_other_ranks(running: Mapping[int, Target]) -> list[list[Target]]:
 
 def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
     """The pids of those that use almost no CPU for a second, by the CPU clocks of all their threads."""
-    before = {target.pid: _read_clock(proc, target) for target in targets}
     if not targets:
         return frozenset()
+    before = {target.pid: _read_clock(proc, target) for target in targets}
     time.sleep(_REST_SECONDS)
     most = _MOST_AT_REST * _REST_SECONDS * proc.ticks_per_second
     after = ((target.pid, _read_clock(proc, target), before[target.pid]) for target in targets)
