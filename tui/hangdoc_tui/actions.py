@@ -323,9 +323,10 @@ class Actions(App[None]):
         )
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The commands of the palette: the action of every key."""
-        yield from super().get_system_commands(screen)
-        for binding in keys.BINDINGS:
-            if binding.action not in ("quit", "command_palette"):  # Textual has these itself
-                title = f"{binding.description.capitalize()} ({keys.shown(binding)})"
+        """The commands of the palette: the action of every key, and what Textual has beside them."""
+        titles = {binding.description.capitalize(): binding for binding in keys.BINDINGS}
+        yield from (command for command in super().get_system_commands(screen) if command.title not in titles)
+        for title, binding in titles.items():
+            if binding.action != "command_palette":
+                title = f"{title} ({keys.shown(binding)})"
                 yield SystemCommand(title, binding.tooltip, partial(self.run_action, binding.action))

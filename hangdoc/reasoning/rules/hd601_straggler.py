@@ -136,7 +136,7 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
     own = _find_own_waits(run, [lag for _, late in groups for lag in late.others])
-    if found.remedy == _FIND_ITS_WAIT and own is not None and own >= waited:
+    if _waits_unexplained(run, ranks[0], rest[0]) and own is not None and own >= waited:
         slowest, others = [rank.rank for rank in ranks], [rank.rank for rank in rest]
         summary = (
             f"{words.are(slowest)} behind the others, but may be no slower: {how}; {words.ranks(others)} too "
@@ -199,11 +199,12 @@ def _draft(
     slow = [rank.rank for rank in busy]
     sleep = _describe_sleep(busy[0])
     why = pace.describe_slowness(run, busy[0], rest[0]) or sleep
-    remedy = _FIND_ITS_WAIT if not why and _hardly_computes(busy[0]) else _BALANCE
-    if not why and _wants_core(busy[0]):
+    if why is not None:
+        remedy = _LOOK_AT_SLEEP if why == sleep else _BALANCE
+    elif _wants_core(busy[0]):
         remedy = _GIVE_IT_A_CORE
-    if why is not None and why == sleep:
-        remedy = _LOOK_AT_SLEEP
+    else:
+        remedy = _FIND_ITS_WAIT if _waits_unexplained(run, busy[0], rest[0]) else _BALANCE
     return Draft(
         confidence=confidence,
         culprits=slow,
@@ -214,6 +215,12 @@ def _draft(
         remedy=remedy,
         commands=next_steps.look_again(busy[0]),
     )
+
+
+def _waits_unexplained(run: Run, slow: Rank, other: Rank) -> bool:
+    """Whether a late rank neither computes nor lacks a core, and nothing shows why it is late: then it waits for something."""
+    explained = pace.describe_slowness(run, slow, other) or _describe_sleep(slow)
+    return not explained and not _wants_core(slow) and _hardly_computes(slow)
 
 
 def _describe_sleep(rank: Rank) -> str | None:
