@@ -264,9 +264,10 @@ def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
     """The pids of those that use almost no CPU for a second, by the CPU clocks of all their threads."""
     if not targets:
         return frozenset()
-    before = {target.pid: _read_clock(proc, target) for target in targets}
+    before, start = {target.pid: _read_clock(proc, target) for target in targets}, time.monotonic()
     time.sleep(_REST_SECONDS)
-    most = _MOST_AT_REST * _REST_SECONDS * proc.ticks_per_second
+    # The kernel rounds user and system time down to a tick each, so that a step of both may be less than a tick of CPU.
+    most = _MOST_AT_REST * (time.monotonic() - start) * proc.ticks_per_second + 1
     after = ((target.pid, _read_clock(proc, target), before[target.pid]) for target in targets)
     return frozenset(pid for pid, now, then in after if now is not None and then is not None and now - then <= most)
 

@@ -351,6 +351,21 @@ def test_ranks_at_rest_are_those_whose_cpu_clock_stands(monkeypatch: pytest.Monk
     assert [f"{sleeps.pid}, {spins.pid}" in text for text in report.running] == [True]
 
 
+@pytest.mark.parametrize(
+    ("ticks", "seconds", "rests"), [(2, 1.0, True), (3, 1.0, False), (4, 3.2, True), (30, 1.0, False)]
+)
+def test_a_step_of_each_clock_is_rounding(
+    monkeypatch: pytest.MonkeyPatch, ticks: int, seconds: float, rests: bool
+) -> None:
+    """User and system time may step by a tick each although a fraction was used; on a loaded host the sleep takes longer."""
+    used, now = iter((100, 100 + ticks)), iter((5.0, 5.0 + seconds))
+    target = Target(pid=7, ppid=6, role="rank", name="python", argv=(), state="S", start_ticks=0, owner=6)
+    monkeypatch.setattr(node_report, "_read_clock", lambda proc, target: next(used))
+    monkeypatch.setattr(node_report.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(node_report.time, "monotonic", lambda: next(now))
+    assert node_report._find_at_rest(ProcFS(), [target]) == (frozenset([7]) if rests else frozenset())
+
+
 def test_the_holder_of_a_port_is_a_rank_or_a_launcher_of_a_run() -> None:
     rank = Target(pid=7, ppid=6, role="rank", name="python", argv=(), state="S", start_ticks=0, owner=6)
     running = {7: rank, 9: replace(rank, pid=9, ppid=1, owner=8, launcher_gone=True)}
