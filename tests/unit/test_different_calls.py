@@ -363,3 +363,26 @@ def test_calls_of_one_line_are_named_by_the_line_at_which_their_ways_part() -> N
     (text,) = [line.text for line in finding.evidence if "first differ" in line.text]
     mine, theirs = (f"an all_gather (train.py:77, through trainer.py:{line})" for line in (1676, 1660))
     assert text.endswith(f"in number 9: {mine} on rank 0; {theirs} on rank 1")
+
+
+def test_a_skipped_call_of_one_line_is_named_by_its_way() -> None:
+    """Rank 1 has skipped the second of two gathers of a library, which the program calls at one line. The call of the hang
+    itself fits no shift: a shift by steps more, which ends before it, is no better."""
+
+    def gather(line: int) -> CallForm:
+        ways = frames(("trainer.py", line, "train"), ("train.py", 77, "main"))
+        return CallForm(op="all_gather", frames=tuple(replace(each, library=each.line != 77) for each in ways))
+
+    usual = [*[gather(90), gather(95), form("all_reduce", 5)] * 6, form("barrier", 20)] * 10
+    both = (frame("fit", 67), frame("main", 20))
+    first = recorded(0, [*usual[:150], form("barrier", 67)], *c10d("barrier"), *both)
+    skips = [*usual[:39], *usual[40:151]]
+    finding = only_finding(first, recorded(1, [*skips, form("all_reduce", 77)], *c10d("all_reduce"), *both))
+    assert finding.code == "HD207"
+    call = "an all_gather (train.py:77, through trainer.py:95)"
+    assert finding.summary.startswith(
+        f"rank 1 skipped {call}, or rank 0 made it in addition, at number 40 of the default"
+    )
+    around = [line.text.partition(": ")[2] for line in finding.evidence if line.text.startswith("calls 39 to 41")]
+    first, second = ("all_gather (train.py:77, through trainer.py:90)", call.removeprefix("an "))
+    assert around == [f"{first}, all_reduce (train.py:5), {first}", f"{first}, {second}, all_reduce (train.py:5)"]

@@ -25,6 +25,9 @@ _STRETCH, _MOST_STRETCHES = 32, 32
 _LAST = 200
 _SWITCH = 6.0
 """A change of the shift costs as much as so many calls that do not match."""
+_FAR = 0.05
+"""And so much more for each call of the new shift. The calls of the hang itself fit none, so that a shift that differs by whole
+steps and ends before them may fit better than the true one."""
 _UNKNOWN = 0.5
 """The same for a call that is not in the other record."""
 _MATCHES, _BETTER = 0.9, 0.15
@@ -253,17 +256,17 @@ def _segments(numbers: Sequence[int], a: dict[int, int], b: dict[int, int]) -> l
     shifts = [0, *_candidates(numbers, a, b)]
     if len(shifts) == 1 or not numbers:
         return []
-    costs = [0.0 if shift == 0 else _SWITCH for shift in shifts]
+    change = [_SWITCH + _FAR * abs(shift) for shift in shifts]
+    costs = [0.0, *change[1:]]
     came_from: list[list[int]] = []
     for number in numbers:
         best = min(range(len(shifts)), key=lambda at: costs[at])
         sources, step = [], []
         for at, shift in enumerate(shifts):
-            stays = costs[at] <= costs[best] + _SWITCH
+            changed = costs[best] + change[at]
             # On a tie, change as late as possible: going back from the end, that is to have changed here.
-            source = at if stays and costs[at] < costs[best] + _SWITCH else best
-            sources.append(source)
-            step.append((costs[at] if source == at else costs[best] + _SWITCH) + _cost(number, shift, a, b))
+            sources.append(at if costs[at] < changed else best)
+            step.append(min(costs[at], changed) + _cost(number, shift, a, b))
         came_from.append(sources)
         costs = step
     state = min(range(len(shifts)), key=lambda at: costs[at])

@@ -68,6 +68,7 @@ from hangdoc.program import around
 from hangdoc.reasoning.causes.disagreements import DivergedEarlier
 from hangdoc.reasoning.causes.rounds import CallsPerRound
 from hangdoc.reasoning.ledger.history import FirstDifference
+from hangdoc.reasoning.model.ledger import Call
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.views import job_views
@@ -131,14 +132,16 @@ def _summary(cause: DivergedEarlier) -> str:
         return f"{who} skipped or added a call of {group} that is older than the record: {paired}"
     steps = f" and {difference.steps_ago} steps" if difference.steps_ago else ""
     ago = f"{call_words.count(difference.calls_ago)}{steps} before the hang"
-    return f"{_event(difference)} at number {difference.number} of {group}, {ago}; since then {paired}"
+    return f"{_event(cause)} at number {difference.number} of {group}, {ago}; since then {paired}"
 
 
-def _event(difference: FirstDifference) -> str:
+def _event(cause: DivergedEarlier) -> str:
     """What happened first. If as many ranks did one thing as the other, nothing shows which is wrong."""
+    difference = cause.difference
     who, others = words.ranks(difference.ranks), words.ranks(difference.others)
     times, skipped = abs(difference.first_shift), difference.first_shift > 0
-    call = call_words.name_call(difference.others_call if skipped else difference.call)
+    beside = [call for ranks in (difference.ranks, difference.others) for call in _calls_around(cause, ranks).values()]
+    call = call_words.name_call(difference.others_call if skipped else difference.call, beside=beside)
     what = call if times == 1 else f"{call_words.count(times)}, first {call},"
     event = f"{who} skipped {what}" if skipped else f"{who} made {what} in addition"
     if len(difference.ranks) != len(difference.others):
@@ -154,13 +157,22 @@ def _evidence(cause: DivergedEarlier) -> list[Evidence]:
         f"{abs(difference.shift)}, and {difference.matched_unshifted:.0%} without the shift"
     )
     sides = (difference.ranks, difference.others) if difference.number is not None else ()
-    around = (_calls_around(cause, difference.number or 0, ranks) for ranks in sides)
-    return [*around, Evidence(difference.ranks[0], call_words.PROBE, text + words.also(difference.ranks))]
+    around = [_calls_around(cause, ranks) for ranks in sides]
+    beside = [call for calls in around for call in calls.values()]
+    lines = (_describe_calls(ranks, calls, beside) for ranks, calls in zip(sides, around, strict=True))
+    return [*lines, Evidence(difference.ranks[0], call_words.PROBE, text + words.also(difference.ranks))]
 
 
-def _calls_around(cause: DivergedEarlier, number: int, ranks: tuple[int, ...]) -> Evidence:
+def _calls_around(cause: DivergedEarlier, ranks: tuple[int, ...]) -> dict[int, Call]:
+    """The calls at the first difference and beside it, by their numbers, of ranks that made the same ones."""
+    calls, number = cause.group.ranks[ranks[0]].by_number(), cause.difference.number or 0
+    return {at: calls[at] for at in range(number - 1, number + 2) if at in calls}
+
+
+def _describe_calls(ranks: tuple[int, ...], calls: dict[int, Call], beside: list[Call]) -> Evidence:
     """`calls 201 to 203: all_reduce (train.py:12), all_reduce (train.py:15), barrier (train.py:20)`."""
-    calls = cause.group.ranks[ranks[0]].by_number()
-    shown = [at for at in range(number - 1, number + 2) if at in calls]
-    names = ", ".join(f"{calls[at].name} ({call_words.place_of(calls[at])})" for at in shown)
-    return Evidence(ranks[0], call_words.PROBE, f"calls {shown[0]} to {shown[-1]}: {names}" + words.also(ranks))
+    names = ", ".join(
+        f"{call.name}{call_words.at_place(call, beside) or ' (an unknown line)'}" for call in calls.values()
+    )
+    text = f"calls {min(calls)} to {max(calls)}: {names}" + words.also(ranks)
+    return Evidence(ranks[0], call_words.PROBE, text)

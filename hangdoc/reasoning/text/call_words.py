@@ -46,7 +46,7 @@ def name_call(call: Call, *, tensors: bool = False, beside: Iterable[Call] = ())
     ways to them part: `an all_gather (train.py:14, through trainer.py:90)`."""
     article = "an" if call.name[:1] in "aeiou" else "a"
     data = f" of {call.tensors[0]}" if tensors and len(call.tensors) == 1 else ""
-    return f"{article} {call.name}{data}{_at(call, beside)}"
+    return f"{article} {call.name}{data}{at_place(call, beside)}"
 
 
 def place_of(call: Call) -> str:
@@ -54,7 +54,9 @@ def place_of(call: Call) -> str:
     return f"{call.site.file}:{call.site.line}" if call.site is not None else "an unknown line"
 
 
-def _at(call: Call, beside: Iterable[Call] = ()) -> str:
+def at_place(call: Call, beside: Iterable[Call] = ()) -> str:
+    """` (train.py:14)`; beside another call of the same line ` (train.py:14, through trainer.py:90)`; empty without a
+    traceback."""
     if call.site is None:
         return ""
     parting = _find_parting_site(call, (other for other in beside if place_of(other) == place_of(call)))
