@@ -1,6 +1,7 @@
 """What iterators count and how long datasets are, read from real processes in every Python at hand. torch is not needed: the
 classes have its names and attributes. tests/live/test_loops.py has the real ones."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +20,7 @@ from tests.pythons import located
 
 PROGRAM = """
 import itertools, sys
-COUNT, NAMES = 77, ["a", "b"]
+COUNT, NAMES, twelve = 77, ["a", "b"], 12
 
 def of(module, name, methods=(), bases=(), **attributes):
     # An instance of a class of this module and name.
@@ -309,6 +310,16 @@ def test_an_iterator_that_starts_its_workers_is_in_no_pass(
     assert has.pass_id is not None
 
 
+def test_a_number_is_read_while_it_stays_where_it_is(memory: Memory, variables: dict[str, int]) -> None:
+    """A count is another int after each step, and any other may soon be where it was. One that never rests is not read."""
+    count, span, number = (variables[name] for name in ("COUNT", "span", "twelve"))
+    places = iter([number, count, span, span, count, count])
+    assert memory.settled_integer(lambda: next(places)) == 77
+    turns = itertools.cycle([number, count])
+    with pytest.raises(Unreadable, match="changes while it is read"):
+        memory.settled_integer(lambda: next(turns))
+
+
 def test_numbers_of_frameworks(memory: Memory, victim: tuple[int, Image], variables: dict[str, int]) -> None:
     objects = Objects(memory, victim[1].version)
 
@@ -328,7 +339,7 @@ def test_a_batch_that_has_begun_is_not_completed(memory: Memory, victim: tuple[i
     stack = {frame.function: frame for frame in frames.stack(thread)}
 
     def count(frame: MemoryFrame) -> list[int]:
-        return [each.done for each in counts_of_function(objects, frame)]
+        return [each.done for each in counts_of_function(objects, frames, frame)]
 
     epoch = stack["_run_epoch"]
     assert count(epoch) == [5]

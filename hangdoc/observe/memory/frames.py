@@ -158,6 +158,17 @@ class Frames:
             return frame.function
         return self._memory.text(self._memory.word(frame.code + layout.function + 8))
 
+    def integer(self, frame: MemoryFrame, name: str) -> int:
+        """The int in a variable. Raises Unreadable if it is none, or if the frame has ended."""
+
+        def find() -> int:
+            now = self.frame(frame.address, suspended=frame.suspended)
+            if now.code != frame.code or name not in now.variables:
+                raise Unreadable(f"no variable {name}")
+            return now.variables[name]
+
+        return self._memory.settled_integer(find)
+
     def is_same(self, frame: MemoryFrame) -> bool:
         """Whether there is still a frame of the same function where `frame` was. Meaningful while its address is in use."""
         with contextlib.suppress(Unreadable):

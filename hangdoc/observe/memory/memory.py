@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple
@@ -38,6 +38,8 @@ _SLICE = 1 << 15
 _READ_COST = 256
 """A read of a few bytes takes as long as one of this size."""
 
+_ATTEMPTS = 4
+"""To read a number that changes: at 1,500 changes a second, about one read of a hundred meets a change."""
 _GAP, _TOGETHER = 256, 1 << 16
 """Objects that are read together: bytes between two of them, and of all."""
 
@@ -240,6 +242,17 @@ class Memory:
         low, high = struct.unpack("<II", digits)
         value = (low if size else 0) + ((high << 30) if size > 1 else 0)
         return int(sign * value)
+
+    def settled_integer(self, find: Callable[[], int]) -> int:
+        """The int at the address that `find` returns before and after it is read. A process that runs replaces the ints that it
+        counts with, and another one may soon be where the old one was."""
+        for _ in range(_ATTEMPTS):
+            address = find()
+            with contextlib.suppress(Unreadable):
+                value = self.integer(address)
+                if find() == address:
+                    return value
+        raise Unreadable("changes while it is read")
 
     def number(self, address: int) -> float:
         """The float at `address`."""

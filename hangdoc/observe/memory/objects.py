@@ -101,7 +101,7 @@ class Objects:
     def integer_at(self, address: int, path: str) -> int | None:
         """The integer at a path of attributes; None for anything else."""
         with contextlib.suppress(Unreadable):
-            return self.memory.integer(self.at(address, path))
+            return self.memory.settled_integer(lambda: self.at(address, path))
         return None
 
     def length_of_builtin(self, address: int) -> int | None:

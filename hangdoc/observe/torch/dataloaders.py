@@ -77,7 +77,7 @@ class LoopReader:
 
     def _read_thread(self, thread: ThreadState) -> tuple[list[SeenLoader], list[TrainerCount]]:
         frames = self._read_frames(thread)
-        reached = reach(self._objects, frames)
+        reached = reach(self._objects, self._frames, frames)
         iterating = self._keep_unchanged(thread, self._find_iterating(frames))
         loaders = [self._in_use(iteration, reached) for iteration in reversed(iterating)]
         samplers = {iteration.counted.sampler for iteration in iterating}

@@ -8,7 +8,7 @@ import contextlib
 
 import msgspec
 
-from hangdoc.observe.memory.frames import MemoryFrame
+from hangdoc.observe.memory.frames import Frames, MemoryFrame
 from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.observe.memory.objects import Objects
 from hangdoc.snapshot import TrainerCount
@@ -33,32 +33,32 @@ def counts_of_object(objects: Objects, address: int) -> list[TrainerCount]:
     ]
 
 
-def counts_of_function(objects: Objects, frame: MemoryFrame) -> list[TrainerCount]:
+def counts_of_function(objects: Objects, frames: Frames, frame: MemoryFrame) -> list[TrainerCount]:
     """The numbers in the variables of a function that runs, if it is in the table."""
     counts = []
     for row in FUNCTION_COUNTS:
         if row.function.is_at(frame.file, frame.function):
-            done, total = (_read(objects, frame.variables, path) for path in (row.done, row.total))
+            done, total = (_read(objects, frames, frame, path) for path in (row.done, row.total))
             if done is not None and row.first is not None:
                 in_batch = len(frame.loops) >= row.loops
                 done += (0 if in_batch else 1) - row.first
             count = _count(row, done, total)
             if count is not None:
-                number = _number_pass(row, _read(objects, frame.variables, row.passes))
+                number = _number_pass(row, _read(objects, frames, frame, row.passes))
                 of_batches = row.batches_from is not None
                 counts.append(msgspec.structs.replace(count, batches=of_batches, pass_number=number))
     return counts
 
 
-def _read(objects: Objects, variables: dict[str, int], path: str | None) -> int | None:
+def _read(objects: Objects, frames: Frames, frame: MemoryFrame, path: str | None) -> int | None:
     """The integer at a variable, or at a path of attributes from it; None for anything else."""
     name, _, attributes = (path or "").partition(".")
-    if name not in variables:
+    if name not in frame.variables:
         return None
     if attributes:
-        return objects.integer_at(variables[name], attributes)
+        return objects.integer_at(frame.variables[name], attributes)
     with contextlib.suppress(Unreadable):
-        return objects.memory.integer(variables[name])
+        return frames.integer(frame, name)
     return None
 
 

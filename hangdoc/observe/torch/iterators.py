@@ -140,14 +140,14 @@ class Iterators:
             return inner if inner.total is not None else inner._replace(total=total)
         if "n" not in frame.variables:
             return None
-        done = objects.memory.integer(frame.variables["n"]) - (objects.integer_at(bar, "initial") or 0)
+        done = self._frames.integer(frame, "n") - (objects.integer_at(bar, "initial") or 0)
         return Count("tqdm", done + (1 if frame.suspended and frame.loops else 0), total, address)
 
     def _count_accelerate(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
         """DataLoaderShard and DataLoaderDispatcher read one batch ahead; `batch_index` grows after each `yield`."""
-        memory, variables = self._objects.memory, frame.variables
+        variables = frame.variables
         inner = next((count for value in variables.values() if (count := self._count_batches(value, depth))), None)
-        done = memory.integer(variables["batch_index"]) if "batch_index" in variables else 0
+        done = self._frames.integer(frame, "batch_index") if "batch_index" in variables else 0
         if frame.suspended and "batch_index" in variables:
             done += 1
         loader = self._objects.class_name(variables["self"]) if "self" in variables else "generator"
@@ -168,13 +168,19 @@ class Iterators:
 
     def _count_loader(self, address: int, attributes: dict[str, int]) -> Count:
         """_BaseDataLoaderIter: `_num_yielded` grows when `__next__` returns a batch."""
-        memory = self._objects.memory
-        done = memory.integer(attributes["_num_yielded"])
+        done = self._count_in(address, "_num_yielded")
         sampler = attributes["_index_sampler"]
         total = self._batches_of(address, attributes)
         return Count(
             self._objects.class_name(address), done, total, address, sampler, pass_id=self._pass_of(attributes)
         )
+
+    def _count_in(self, address: int, attribute: str) -> int:
+        """Raises Unreadable if it is no int."""
+        count = self._objects.integer_at(address, attribute)
+        if count is None:
+            raise Unreadable(f"no number in {attribute}")
+        return count
 
     def _pass_of(self, attributes: dict[str, int]) -> int | None:
         """Each iterator has a random number of its own (`_base_seed`). That of persistent workers, which stays, begins each pass
@@ -230,7 +236,7 @@ class Iterators:
         memory = self._objects.memory
         waiting = memory.length(attributes["batches"]) if "batches" in attributes else 0
         total = self._objects.integer_at(address, "length")
-        done = memory.integer(attributes["fetched"]) - (waiting or 0)
+        done = self._count_in(address, "fetched") - (waiting or 0)
         pass_id = None
         with contextlib.suppress(Unreadable, KeyError, StopIteration):
             iterators = self._objects.at(address, "_combined_loader._iterator.iterators")

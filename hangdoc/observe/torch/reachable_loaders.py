@@ -4,7 +4,7 @@ import contextlib
 from itertools import islice
 from typing import NamedTuple
 
-from hangdoc.observe.memory.frames import MemoryFrame
+from hangdoc.observe.memory.frames import Frames, MemoryFrame
 from hangdoc.observe.memory.memory import Unreadable
 from hangdoc.observe.memory.objects import Objects
 from hangdoc.observe.torch.framework_steps import counts_of_function, counts_of_object
@@ -37,8 +37,8 @@ class HeldLoader(NamedTuple):
 class Reached:
     """What the variables of a stack reach."""
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, objects: Objects, frames: Frames) -> None:
+        self._objects, self._frames = objects, frames
         self.loaders: list[HeldLoader] = []
         """Those in variables of the user's own code, and in attributes of these."""
         self.counts: list[TrainerCount] = []
@@ -53,7 +53,7 @@ class Reached:
 
     def look_in(self, frame: MemoryFrame) -> None:
         """Look at the variables of a frame: all of the user's own code; in a library, `self`."""
-        self._add(counts_of_function(self._objects, frame))
+        self._add(counts_of_function(self._objects, self._frames, frame))
         library = is_library(frame.file)
         names = ("self",) if library else frame.variables
         todo = [(name, frame.variables[name], 0) for name in names if name in frame.variables and len(name) < _MAX_NAME]
@@ -100,9 +100,9 @@ class Reached:
         del self.counts[_MAX_COUNTS:]
 
 
-def reach(objects: Objects, frames: list[MemoryFrame]) -> Reached:
-    """What the variables of a stack reach, the innermost frames first."""
-    reached = Reached(objects)
-    for frame in reversed(frames):
+def reach(objects: Objects, frames: Frames, stack: list[MemoryFrame]) -> Reached:
+    """What the variables of a stack (the outermost frame first) reach; the innermost frames are looked at first."""
+    reached = Reached(objects, frames)
+    for frame in reversed(stack):
         reached.look_in(frame)
     return reached
