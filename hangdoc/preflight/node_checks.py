@@ -1,13 +1,14 @@
 """Checks of the nodes: versions, data, settings, left-over ranks, resources. Pure."""
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from hangdoc import settings
 from hangdoc.parse import natural
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
-from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
+from hangdoc.preflight.plan import Check, Link, MissingData, NodeReport, Plan
 from hangdoc.snapshot import Machine
 from hangdoc.torch_facts.launchers import AGENTS
 
@@ -74,10 +75,12 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 text=f"{report.node}: {problem}",
                 remedy="Mount or copy the data there.",
             )
+        yield from (_judge_missing(missing, report, reports) for missing in report.missing_data)
     origins = dict.fromkeys(source.origin for report in reports for source in report.data)
     for origin in origins:
         sources = {report.node: next((s for s in report.data if s.origin == origin), None) for report in reports}
-        missing = [node for node, source in sources.items() if source is None]
+        named = {report.node for report in reports if origin in {missing.origin for missing in report.missing_data}}
+        missing = [node for node, source in sources.items() if source is None and node not in named]
         seen = {node: source for node, source in sources.items() if source is not None}
         counts = {node: f"{source.files} files" for node, source in seen.items()}
         where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
@@ -102,6 +105,18 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         else:
             same = ", the same on all nodes" if len(reports) > 1 else ""
             yield Check(name="data", status="pass", text=f"{origin}: {next(iter(counts.values()))}{same}")
+
+
+def _judge_missing(missing: MissingData, report: NodeReport, reports: Sequence[NodeReport]) -> Check:
+    """Many programs download or prepare their data at the start. Nothing shows that they do so on some nodes only."""
+    elsewhere = any(missing.path == source.path for other in reports for source in other.data)
+    must_exist = missing.origin == "--data" or elsewhere
+    remedy = "Mount or copy the data there" + (
+        "." if must_exist else ", unless the script itself makes or downloads it."
+    )
+    text = f"{report.node}: the data {missing.path} ({missing.origin}) does not exist"
+    status: Literal["fail", "warn"] = "fail" if must_exist else "warn"
+    return Check(name="data", status=status, nodes=(report.node,), text=text, remedy=remedy)
 
 
 def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -30,7 +30,7 @@ from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
-from hangdoc.preflight.plan import Agent, Attach, Card, NodeReport, Plan, RestingRun
+from hangdoc.preflight.plan import Agent, Attach, Card, MissingData, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.regex import regex
@@ -48,7 +48,7 @@ _MOST_AT_REST = 0.01
 
 def gather(plan: Plan) -> NodeReport:
     """The report of this node. Never raises: the report has reasons for what can't be read."""
-    proc, problems = ProcFS(), list[str]()
+    proc, problems, missing = ProcFS(), list[str](), list[MissingData]()
     host = machine(proc)
     master = (plan.master or "").rpartition(":")[0]
     own = socket.gethostname()
@@ -78,7 +78,8 @@ def gather(plan: Plan) -> NodeReport:
         port_error=_find_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
-        data=tuple(_list_data(plan, environment, problems)),
+        data=tuple(_list_data(plan, environment, problems, missing)),
+        missing_data=tuple(missing),
         left_over=tuple(_describe_ranks(proc, each, None) for each in others if each[0].launcher_gone),
         running=tuple(text for text, rest in zip(texts, rests, strict=True) if not rest),
         resting=tuple(
@@ -197,8 +198,11 @@ def _find_port_error(plan: Plan) -> str | None:
     return None
 
 
-def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) -> Iterator[DataSource]:
-    """Data directories in the plan, in environment variables and in the script's arguments."""
+def _list_data(
+    plan: Plan, environment: Mapping[str, str], problems: list[str], missing: list[MissingData]
+) -> Iterator[DataSource]:
+    """Data directories in the plan, in environment variables and in the script's arguments. What can't be listed becomes a
+    problem, and what is not there is added to `missing`."""
     origins = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
     for path, origin in named_folders(environment, ("", *plan.arguments), os.getcwd()).items():
         origins.setdefault(path, origin)
@@ -219,7 +223,7 @@ def _list_data(plan: Plan, environment: Mapping[str, str], problems: list[str]) 
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
         elif listed is None and meant and (origin == "--data" or _is_surely_path(path, origin)) and _is_missing(path):
-            problems.append(f"the data {path} ({origin}) does not exist")
+            missing.append(MissingData(path=path, origin=origin))
     pool.shutdown(wait=False, cancel_futures=True)
 
 

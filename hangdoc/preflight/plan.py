@@ -76,6 +76,14 @@ class RestingRun(Value, frozen=True, kw_only=True):
     text: str
 
 
+class MissingData(Value, frozen=True, kw_only=True):
+    """Data that a setting names and that is not on the node."""
+
+    path: str
+    origin: str
+    """The option or variable that names it; `--data` is preflight's own."""
+
+
 class NodeReport(Value, frozen=True, kw_only=True):
     """The report of one node."""
 
@@ -103,6 +111,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     environment: dict[str, str]
     arguments: tuple[str, ...]
     data: tuple[DataSource, ...]
+    missing_data: tuple[MissingData, ...] = ()
     left_over: tuple[str, ...]
     """Ranks of earlier runs, whose launcher is gone, one clause each."""
     running: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from hangdoc.observe.kernel import sockets
 from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
-from hangdoc.preflight.plan import Agent, Card, Check, Link, NodeReport, Plan, RestingRun
+from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingData, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
 from tests.rules.shapes import machine
@@ -520,11 +520,30 @@ def test_only_what_surely_is_a_path_must_exist(
     (tmp_path / "here").mkdir()
     (tmp_path / "here/x.json").touch()
     problems: list[str] = []
+    lacking: list[MissingData] = []
     (tmp_path / "4").mkdir()  # no directory of data
-    assert not list(node_report._list_data(Plan(arguments=("train.py", *words)), {}, problems))
+    assert not list(node_report._list_data(Plan(arguments=("train.py", *words)), {}, problems, lacking))
     name = words[0].partition("=")[0]
-    expected = [] if missing is None else [f"the data {tmp_path / missing} ({name}) does not exist"]
-    assert problems == expected
+    expected = [] if missing is None else [MissingData(path=str(tmp_path / missing), origin=name)]
+    assert (problems, lacking) == ([], expected)
+
+
+def test_data_that_is_not_there_may_be_made_by_the_script() -> None:
+    """As Lightning's `prepare_data` does. What preflight was given by name, or another node has, must be there."""
+    lacks = MissingData(path="/d/shards", origin="--data-dir")
+    has = DataSource(path="/d/shards", origin="--data-dir", files=4, bytes=4, suffixes=(), digest="a")
+    named = replace(lacks, origin="--data")
+    for reports, status in (
+        ([node(1, missing_data=(lacks,)), node(2, missing_data=(lacks,))], "warn"),
+        ([node(1, data=(has,)), node(2, missing_data=(lacks,))], "fail"),
+        ([node(1, missing_data=(named,)), node(2, missing_data=(named,))], "fail"),
+    ):
+        checks = [
+            check for check in all_checks(reports, LINKS, PLAN) if check.name == "data" and check.status != "pass"
+        ]
+        assert {check.status for check in checks} == {status}
+        assert all("does not exist" in check.text for check in checks)
+        assert all(("unless the script" in (check.remedy or "")) == (status == "warn") for check in checks)
 
 
 def test_a_directory_for_checkpoints_must_exist(tmp_path: Path) -> None:
