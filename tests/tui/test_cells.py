@@ -289,6 +289,25 @@ def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
     assert calls._rate_of(RankCalls(0, "h0", made=9, made_before=4), host) == 5.0
 
 
+@pytest.mark.parametrize(
+    ("every_ms", "number", "made", "age", "rate"),
+    [
+        (1300, 100, 0, 0.4, 0.8),  # a step takes longer than the window
+        (1300, 100, 1, 0.1, 0.8),
+        (1300, 100, 0, 30.0, 0.0),
+        (80, 200, 0, 1.5, 0.0),  # it made 12 calls in a window, and has stopped
+        (1000, 5, 1, 0.5, 1.1),  # it began 4.5 s ago
+    ],
+)
+def test_few_calls_in_a_window_are_counted_over_ten_seconds(
+    every_ms: int, number: int, made: int, age: float, rate: float
+) -> None:
+    host = replace(snapshot(silence=None).hosts[0], window_seconds=1.0)
+    times = tuple(at * every_ms * 1000 for at in range(1, number + 1))
+    of_rank = RankCalls(0, "h0", made=number, made_before=number - made, made_us=times, last_age_seconds=age)
+    assert calls._rate_of(of_rank, host) == pytest.approx(rate, abs=0.05)
+
+
 def test_the_last_call_is_that_of_any_group() -> None:
     """The default group comes first, and was last called before the loop."""
     poll = app("healthy", Path()).source.poll(0)

@@ -1,5 +1,6 @@
 """What torch's record of calls says of each rank: calls per second, and how late it comes to them."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis import RankView
@@ -11,6 +12,8 @@ from hangdoc_tui.view_model import ViewModel
 
 _LEAST_SECONDS = 0.001
 """Who comes later by less is not late."""
+_FEW, _RATE_SECONDS = 3, 10.0
+"""Calls of a window that tell no rate, and the time in which they are counted instead: a step may take longer than a window."""
 
 
 def has_record(model: ViewModel) -> bool:
@@ -19,7 +22,7 @@ def has_record(model: ViewModel) -> bool:
 
 
 def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
-    """The calls per second of some ranks in the window, on average; `-` if unknown."""
+    """The calls per second of some ranks, on average; `-` if unknown."""
     rates = [rate for view in views if (rate := _find_rate(model, view)) is not None]
     if not rates:
         return "-"
@@ -65,11 +68,18 @@ def _find_rate(model: ViewModel, view: RankView) -> float | None:
 
 
 def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
-    """The rate of a rank's calls in the window. It is that of their times, because of two ranks that make equally many calls one
-    may have made one more within the window."""
+    """The rate of a rank's calls in the window; of one that makes few in a window, in the last 10 s. It is that of their times,
+    because of two ranks that make equally many calls one may have made one more within the window."""
     if calls.made is None or calls.made_before is None or host is None or not host.window_seconds:
         return None
     made = max(0, calls.made - calls.made_before)
+    if made < _FEW and calls.made_us and calls.last_age_seconds is not None:
+        looked_us = calls.made_us[-1] + calls.last_age_seconds * 1e6
+        seconds = min(_RATE_SECONDS, (looked_us - calls.made_us[0]) / 1e6)  # a young run has not made calls for so long
+        if seconds > host.window_seconds:
+            recent = len(calls.made_us) - bisect_left(calls.made_us, looked_us - seconds * 1e6)
+            has_stopped = not made and recent / seconds * host.window_seconds >= _FEW
+            return 0.0 if has_stopped else recent / seconds
     times = calls.made_us[-made - 1 :] if made else ()  # the record may have kept fewer of them
     if len(times) > 1 and times[-1] > times[0]:
         return (len(times) - 1) * 1e6 / (times[-1] - times[0])
