@@ -8,7 +8,7 @@ from hangdoc.parse import natural
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
-from hangdoc.preflight.plan import Check, Link, MissingData, NodeReport, Plan
+from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, Plan
 from hangdoc.snapshot import Machine
 from hangdoc.torch_facts.launchers import AGENTS
 
@@ -107,10 +107,10 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             yield Check(name="data", status="pass", text=f"{origin}: {next(iter(counts.values()))}{same}")
 
 
-def _judge_missing(missing: MissingData, report: NodeReport, reports: Sequence[NodeReport]) -> Check:
+def _judge_missing(missing: MissingPath, report: NodeReport, reports: Sequence[NodeReport]) -> Check:
     """Many programs download or prepare their data at the start. Nothing shows that they do so on some nodes only."""
     elsewhere = any(missing.path == source.path for other in reports for source in other.data)
-    must_exist = missing.origin == "--data" or elsewhere
+    must_exist = missing.must_exist or elsewhere
     remedy = "Mount or copy the data there" + (
         "." if must_exist else ", unless the script itself makes or downloads it."
     )
@@ -187,6 +187,10 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             continue
         if plan.ranks_per_node is not None:
             yield _cores(report, machine, plan, plan.ranks_per_node)
+        for missing in report.missing_checkpoints:
+            yield Check(name="checkpoints", status="warn", nodes=(report.node,),
+                        text=f"{report.node}: the checkpoint {missing.path} ({missing.origin}) does not exist",
+                        remedy="Copy it there, or correct the path: the script may fail, or begin anew.")  # fmt: skip
         if report.lacks_checkpoints:
             yield Check(name="checkpoints", status="warn", nodes=(report.node,),
                         text=f"{report.node}: directory {plan.checkpoints} (--checkpoints) does not exist",

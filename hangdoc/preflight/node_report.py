@@ -30,7 +30,7 @@ from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
-from hangdoc.preflight.plan import Agent, Attach, Card, MissingData, NodeReport, Plan, RestingRun
+from hangdoc.preflight.plan import Agent, Attach, Card, MissingPath, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.regex import regex
@@ -41,6 +41,10 @@ from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
 _VALUE = regex(r"(?i)true|false|none|null|auto|[0-9.]+[a-z]?")
+_RESUMES = regex(
+    r"(?i)^(?!.*(dir|folder|every|save|out))(.*[-_.])?(resume|ckpt|checkpoint|load|restore|restart)([-_.].*)?$"
+)
+_WEIGHTS = regex(r"(?i)\.(ckpt|pt|pth|bin|safetensors)$")
 _REST_SECONDS = 1.0
 _MOST_AT_REST = 0.01
 """Of a core: threads of torch wake up now and then while their rank waits."""
@@ -48,7 +52,7 @@ _MOST_AT_REST = 0.01
 
 def gather(plan: Plan) -> NodeReport:
     """The report of this node. Never raises: the report has reasons for what can't be read."""
-    proc, problems, missing = ProcFS(), list[str](), list[MissingData]()
+    proc, problems, missing = ProcFS(), list[str](), list[MissingPath]()
     host = machine(proc)
     master = (plan.master or "").rpartition(":")[0]
     own = socket.gethostname()
@@ -80,6 +84,7 @@ def gather(plan: Plan) -> NodeReport:
         arguments=redact.argv(plan.arguments),
         data=tuple(_list_data(plan, environment, problems, missing)),
         missing_data=tuple(missing),
+        missing_checkpoints=tuple(_find_missing_checkpoints(plan, problems)),
         left_over=tuple(_describe_ranks(proc, each, None) for each in others if each[0].launcher_gone),
         running=tuple(text for text, rest in zip(texts, rests, strict=True) if not rest),
         resting=tuple(
@@ -199,11 +204,12 @@ def _find_port_error(plan: Plan) -> str | None:
 
 
 def _list_data(
-    plan: Plan, environment: Mapping[str, str], problems: list[str], missing: list[MissingData]
+    plan: Plan, environment: Mapping[str, str], problems: list[str], missing: list[MissingPath]
 ) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments. What can't be listed becomes a
     problem, and what is not there is added to `missing`."""
-    origins = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
+    own = {os.path.abspath(os.path.expanduser(folder)) for folder in plan.data}
+    origins = dict.fromkeys(own, "--data")
     for path, origin in named_folders(environment, ("", *plan.arguments), os.getcwd()).items():
         origins.setdefault(path, origin)
     pool, root = ThreadPoolExecutor(4), own_root()
@@ -218,12 +224,31 @@ def _list_data(
             problems.append(f"data directory {path} could not be listed within {_LIST_SECONDS:g} s (a dead mount?)")
             continue
         setting = settings.variable(origin)
-        meant = origin == "--data" or names_data(origin) or (setting is not None and setting.kind == "data")
+        meant = path in own or names_data(origin) or (setting is not None and setting.kind == "data")
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
-        elif listed is None and meant and (origin == "--data" or _is_surely_path(path, origin)) and _is_missing(path):
-            missing.append(MissingData(path=path, origin=origin))
+        elif listed is None and meant and (path in own or _is_surely_path(path, origin)) and _is_missing(path):
+            missing.append(MissingPath(path=path, origin=origin, must_exist=path in own))
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _find_missing_checkpoints(plan: Plan, problems: list[str]) -> Iterator[MissingPath]:
+    """Checkpoints that an option of the script names by a path, as `--ckpt_path runs/last.ckpt`, and that are not there. A name
+    without a folder may be one in a hub, or a word such as `latest`."""
+    pool = ThreadPoolExecutor(1)
+    for name, value in settings.options(("", *plan.arguments)).items():
+        is_path = value.startswith(("/", "./", "../", "~/")) or (os.sep in value and _WEIGHTS.search(value))
+        if not _RESUMES.search(name) or not is_path or "://" in value:
+            continue
+        path = os.path.abspath(os.path.expanduser(value))
+        try:
+            if pool.submit(_is_missing, path).result(_LIST_SECONDS):
+                written = settings.names_as_written(("", *plan.arguments))[name]
+                yield MissingPath(path=path, origin=written)
+        except FutureTimeout:
+            problems.append(f"checkpoint {path} could not be looked up within {_LIST_SECONDS:g} s (a dead mount?)")
+            break
     pool.shutdown(wait=False, cancel_futures=True)
 
 

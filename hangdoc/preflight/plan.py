@@ -76,12 +76,14 @@ class RestingRun(Value, frozen=True, kw_only=True):
     text: str
 
 
-class MissingData(Value, frozen=True, kw_only=True):
-    """Data that a setting names and that is not on the node."""
+class MissingPath(Value, frozen=True, kw_only=True):
+    """A file or directory that a setting names and that is not on the node."""
 
     path: str
     origin: str
-    """The option or variable that names it; `--data` is preflight's own."""
+    """The option or variable that names it."""
+    must_exist: bool = False
+    """Whether an option of preflight names it. What one of the script names, the script may make."""
 
 
 class NodeReport(Value, frozen=True, kw_only=True):
@@ -111,7 +113,9 @@ class NodeReport(Value, frozen=True, kw_only=True):
     environment: dict[str, str]
     arguments: tuple[str, ...]
     data: tuple[DataSource, ...]
-    missing_data: tuple[MissingData, ...] = ()
+    missing_data: tuple[MissingPath, ...] = ()
+    missing_checkpoints: tuple[MissingPath, ...] = ()
+    """From which the script is to resume."""
     left_over: tuple[str, ...]
     """Ranks of earlier runs, whose launcher is gone, one clause each."""
     running: tuple[str, ...] = ()

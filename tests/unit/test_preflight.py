@@ -25,7 +25,7 @@ from hangdoc.observe.kernel import sockets
 from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
-from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingData, NodeReport, Plan, RestingRun
+from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingPath, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
 from tests.rules.shapes import machine
@@ -511,6 +511,7 @@ def test_data_types_have_the_name_that_torch_has() -> None:
         (("--train_file", "here/x.json"), None),
         (("--dataset", "here/shards"), "here/shards"),  # `here` exists
         (("--dataset", "/nowhere/shards"), "/nowhere/shards"),
+        (("--data", "shards"), None),  # no option of preflight: it may be the name of a dataset
     ],
 )
 def test_only_what_surely_is_a_path_must_exist(
@@ -520,19 +521,19 @@ def test_only_what_surely_is_a_path_must_exist(
     (tmp_path / "here").mkdir()
     (tmp_path / "here/x.json").touch()
     problems: list[str] = []
-    lacking: list[MissingData] = []
+    lacking: list[MissingPath] = []
     (tmp_path / "4").mkdir()  # no directory of data
     assert not list(node_report._list_data(Plan(arguments=("train.py", *words)), {}, problems, lacking))
     name = words[0].partition("=")[0]
-    expected = [] if missing is None else [MissingData(path=str(tmp_path / missing), origin=name)]
+    expected = [] if missing is None else [MissingPath(path=str(tmp_path / missing), origin=name)]
     assert (problems, lacking) == ([], expected)
 
 
 def test_data_that_is_not_there_may_be_made_by_the_script() -> None:
     """As Lightning's `prepare_data` does. What preflight was given by name, or another node has, must be there."""
-    lacks = MissingData(path="/d/shards", origin="--data-dir")
+    lacks = MissingPath(path="/d/shards", origin="--data-dir")
     has = DataSource(path="/d/shards", origin="--data-dir", files=4, bytes=4, suffixes=(), digest="a")
-    named = replace(lacks, origin="--data")
+    named = replace(lacks, must_exist=True)
     for reports, status in (
         ([node(1, missing_data=(lacks,)), node(2, missing_data=(lacks,))], "warn"),
         ([node(1, data=(has,)), node(2, missing_data=(lacks,))], "fail"),
@@ -544,6 +545,34 @@ def test_data_that_is_not_there_may_be_made_by_the_script() -> None:
         assert {check.status for check in checks} == {status}
         assert all("does not exist" in check.text for check in checks)
         assert all(("unless the script" in (check.remedy or "")) == (status == "warn") for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (("--ckpt_path", "/nope/last.ckpt"), "--ckpt_path"),
+        (("--resume_from_checkpoint=./nope",), "--resume_from_checkpoint"),
+        (("--resume", "runs/last.pt"), "--resume"),
+        (("trainer.resume=~/nope",), "trainer.resume"),
+        (("--resume", "here.pt"), None),
+        (("--ckpt_path", "./here.pt"), None),
+        (("--ckpt_path", "best"), None),
+        (("--resume_from_checkpoint", "org/model"), None),
+        (("--resume", "s3://bucket/x.pt"), None),
+        (("--checkpoint_dir", "/nope/new"), None),  # the script makes it
+        (("--save_checkpoint", "/nope/new.pt"), None),
+        (("--download", "/nope/new.pt"), None),
+    ],
+)
+def test_a_checkpoint_to_resume_from_must_exist(
+    words: tuple[str, ...], missing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.pt").touch()
+    found = tuple(node_report._find_missing_checkpoints(Plan(arguments=("train.py", *words)), []))
+    assert [each.origin for each in found] == ([missing] if missing else [])
+    checks = failing([node(1, missing_checkpoints=found), node(2)])
+    assert ("checkpoints" in checks) == bool(found)
 
 
 def test_a_directory_for_checkpoints_must_exist(tmp_path: Path) -> None:
