@@ -101,6 +101,12 @@ class Objects:
     def integer_at(self, address: int, path: str) -> int | None:
         """The integer at a path of attributes; None for anything else."""
         with contextlib.suppress(Unreadable):
+            return self.memory.integer(self.at(address, path))
+        return None
+
+    def counter_at(self, address: int, path: str) -> int | None:
+        """As `integer_at`, of an attribute with which a process that runs counts."""
+        with contextlib.suppress(Unreadable):
             return self.memory.settled_integer(lambda: self.at(address, path))
         return None
 

@@ -152,7 +152,7 @@ class LoopReader:
                 held = self._objects.at(count.address, "_dataset")
                 dataset, length, sampler = self._iterators.data_of(held, count.sampler)
             workers = self._iterators.workers(count.address)
-            outstanding = self._objects.integer_at(count.address, "_tasks_outstanding")
+            outstanding = self._objects.counter_at(count.address, "_tasks_outstanding")
             name = reached.name_of(count.sampler) or name
         loader = Loader(
             kind=count.kind,
@@ -180,7 +180,7 @@ class LoopReader:
         for held in reached.loaders:
             if held.sampler in in_use:
                 continue
-            done = self._objects.integer_at(held.address, "_iterator._num_yielded")
+            done = self._objects.counter_at(held.address, "_iterator._num_yielded")
             dataset, length, sampler = self._iterators.data_of(held.dataset, held.sampler)
             loader = Loader(
                 kind=self._objects.class_name(held.address),

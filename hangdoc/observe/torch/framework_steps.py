@@ -28,7 +28,7 @@ def counts_of_object(objects: Objects, address: int) -> list[TrainerCount]:
     return [
         count
         for row in rows
-        if (count := _count(row, objects.integer_at(address, row.done), _total(objects, address, row.total)))
+        if (count := _count(row, objects.counter_at(address, row.done), _total(objects, address, row.total)))
         is not None
     ]
 
@@ -56,7 +56,7 @@ def _read(objects: Objects, frames: Frames, frame: MemoryFrame, path: str | None
     if name not in frame.variables:
         return None
     if attributes:
-        return objects.integer_at(frame.variables[name], attributes)
+        return objects.counter_at(frame.variables[name], attributes)
     with contextlib.suppress(Unreadable):
         return frames.integer(frame, name)
     return None

@@ -177,7 +177,7 @@ class Iterators:
 
     def _count_in(self, address: int, attribute: str) -> int:
         """Raises Unreadable if it is no int."""
-        count = self._objects.integer_at(address, attribute)
+        count = self._objects.counter_at(address, attribute)
         if count is None:
             raise Unreadable(f"no number in {attribute}")
         return count
