@@ -295,41 +295,58 @@ def test_as_many_calls_in_nearly_as_many_rounds_show_no_number_per_round() -> No
         assert (finding.code, finding.culprits) == ("HD203", (1,))
 
 
+_STEPS = Loop(line=3, end_line=9, header="for it in range(99)", counters=("it",), every=1, start=0, bound="99")
+_PAIR = Group(address=7, name="1", ranks=(0, 1), default=False, backend="gloo")
+_EVERY = Group(address=8, name="2", ranks=(0, 1, 2), default=False, backend="gloo")
+
+
+def _waits_at(line: int, number: int, round_now: int, lines: list[int], *conditions: str) -> Process:
+    """A rank in the last one of its calls at these lines, one a second. All ranks broadcast at lines 4 and 5, and ranks 0 and 1
+    reduce in their group at line 8."""
+    forms: dict[CallForm, int] = {}
+    calls = [(second, at, form("all_reduce" if at == 8 else "broadcast", at)) for second, at in enumerate(lines)]
+    records = []
+    for group, of_group in ((_PAIR, [8]), (_EVERY, [4, 5])):
+        those = [(second, call) for second, at, call in calls if at in of_group]
+        entries = [
+            (n, call, T0_US + second * 1_000_000, second == len(lines) - 1) for n, (second, call) in enumerate(those, 1)
+        ]
+        if entries:
+            wall_us = T0_US + 100_000_000
+            records.append(history_of(entries, name=group.name, wall_us=wall_us, forms=forms, ranks=group.ranks))
+    given = local("group", "<ProcessGroup>", address=(_PAIR if line == 8 else _EVERY).address)
+    shown = (local("it", round_now), local("rank", number))
+    main = frame("main", line, loops=(_STEPS,), locals=shown, conditions=conditions)
+    inside = Interpreter(environment={}, globals=(), groups=(_PAIR, _EVERY) if number < 2 else (_EVERY,))
+    calls_it = c10d("all_reduce" if line == 8 else "broadcast", given)
+    return rank(number, *calls_it, main, world=3, interpreter=inside, recorder=recorder(*records, forms=forms))
+
+
 @pytest.mark.parametrize(("round_of_0", "code"), [(8, "HD203"), (7, "HD205")])
 def test_a_rank_in_a_later_round_left_out_a_call_of_another_group(round_of_0: int, code: str) -> None:
-    """In each round, all ranks make two broadcasts, then ranks 0 and 1 reduce in their group. Rank 0 has not reduced in round 7.
-    In the same round, it may have taken the groups in another order."""
-    steps = Loop(line=3, end_line=9, header="for it in range(99)", counters=("it",), every=1, start=0, bound="99")
-    pair = Group(address=7, name="1", ranks=(0, 1), default=False, backend="gloo")
-    every = Group(address=8, name="2", ranks=(0, 1, 2), default=False, backend="gloo")
-
-    def waits_at(line: int, number: int, round_now: int, lines: list[int]) -> Process:
-        """A rank in the last one of its calls at these lines, one a second."""
-        forms: dict[CallForm, int] = {}
-        calls = [(second, at, form("all_reduce" if at == 8 else "broadcast", at)) for second, at in enumerate(lines)]
-        records = []
-        for group, of_group in ((pair, [8]), (every, [4, 5])):
-            those = [(second, call) for second, at, call in calls if at in of_group]
-            entries = [
-                (n, call, T0_US + second * 1_000_000, second == len(lines) - 1)
-                for n, (second, call) in enumerate(those, 1)
-            ]
-            if entries:
-                wall_us = T0_US + 100_000_000
-                records.append(history_of(entries, name=group.name, wall_us=wall_us, forms=forms, ranks=group.ranks))
-        given = local("group", "<ProcessGroup>", address=(pair if line == 8 else every).address)
-        main = frame("main", line, loops=(steps,), locals=(local("it", round_now),))
-        groups = (pair, every) if number < 2 else (every,)
-        inside = Interpreter(environment={}, globals=(), groups=groups)
-        calls_it = c10d("all_reduce" if line == 8 else "broadcast", given)
-        return rank(number, *calls_it, main, world=3, interpreter=inside, recorder=recorder(*records, forms=forms))
-
-    skips = waits_at(4, 0, round_of_0, [*[4, 5, 8] * 7, 4, 5, 4])
-    reduces = waits_at(8, 1, 7, [4, 5, 8] * 8)
-    finding = only_finding(skips, reduces, waits_at(5, 2, 8, [4, 5] * 9))
+    """Rank 0 has not reduced in round 7. In the same round, it may have taken the groups in another order."""
+    skips = _waits_at(4, 0, round_of_0, [*[4, 5, 8] * 7, 4, 5, 4])
+    reduces = _waits_at(8, 1, 7, [4, 5, 8] * 8)
+    finding = only_finding(skips, reduces, _waits_at(5, 2, 8, [4, 5] * 9))
     assert (finding.code, finding.culprits) == (code, (0,))
     if code == "HD203":
         assert finding.summary.startswith("rank 0 did not call the all_reduce that rank 1 is waiting in")
+
+
+@pytest.mark.parametrize(("reduced_before", "culprits"), [(7, (0,)), (2, (0, 1, 2))])
+def test_the_members_of_a_group_show_who_left_its_call_out(reduced_before: int, culprits: tuple[int, ...]) -> None:
+    """Three calls, none of which meets another one. Where rank 1 has not always reduced before, it may be odd as well."""
+    before = [*[4, 5] * (7 - reduced_before), *[4, 5, 8] * reduced_before]
+    tests = "not (rank == 0 and loss > best)", "rank in members"
+    skips = _waits_at(5, 0, 8, [*before, 4, 5, 4, 5])
+    reduces = _waits_at(8, 1, 7, [*before, 4, 5, 8], *tests)
+    finding = only_finding(skips, reduces, _waits_at(4, 2, 8, [*[4, 5] * 8, 4]))
+    assert finding.culprits == culprits
+    if culprits == (0,):
+        texts = " ".join(line.text for line in finding.evidence)
+        assert "has made 7 calls in group 1, the last one" in texts
+        assert "does not run under the condition `rank == 0 and loss > best`" in texts
+        assert "rank in members" not in texts + finding.remedy
 
 
 @pytest.mark.parametrize("agreed_before", [True, False])

@@ -203,6 +203,8 @@ _LEAST_SHARE = 0.9
 _LEAST_AGREED = 5
 """Calls that agreed before a first difference."""
 Item = TypeVar("Item")
+_GroupCall = tuple[str | None, Signature]
+"""A call and its group."""
 
 
 class Odd(NamedTuple):
@@ -336,6 +338,47 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
 
 
+def find_left_out(ledger: Ledger, group: GroupCalls, behind: Behind) -> tuple[int, ...]:
+    """The members of a group that left out the call in which others of it wait: where their calls first differ from those of one
+    that waits, in all groups that both are in, that call nearly always followed the same calls before. Ranks that are no members
+    say nothing of it. Empty if the past of one of them does not tell, or if it has made no other call since."""
+    waits = (n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == behind.number)
+    waiting = next(waits, None)
+    if waiting is None or len(_recorded_waits(ledger, waiting)) != 1:
+        return ()
+    left_out = all(_has_left_out(ledger, rank, waiting) for rank in behind.ranks)
+    return behind.ranks if left_out else ()
+
+
+def _has_left_out(ledger: Ledger, rank: int, waiting: int) -> bool:
+    """Whether a rank made another call in place of the one in which another rank waits, and that one was due there."""
+    shared = [group for group, _ in ledger.of_rank(waiting) if rank in group.ranks]
+    ours, theirs = (_order_calls(shared, number) for number in (rank, waiting))
+    *before, (_, awaited) = theirs
+    positions = {place: at for at, (place, _) in enumerate(ours)}
+    at = positions.get(before[-1][0]) if before else None
+    if at is None or at + 1 == len(ours):
+        return False
+    agreed = list(zip(reversed(ours[: at + 1]), reversed(before), strict=False))
+    if len(agreed) < _LEAST_AGREED or any(mine != other for mine, other in agreed):
+        return False
+    made = ours[at + 1][1]
+    if made[1] == awaited[1]:  # one line goes over the groups, in another order
+        return False
+    return _what_followed([call for _, call in before], {made, awaited}) == awaited
+
+
+def _order_calls(groups: Iterable[GroupCalls], rank: int) -> list[tuple[tuple[str | None, int], _GroupCall]]:
+    """The calls of a rank in some groups, in the order in which it made them, each with its group and number."""
+    made = [
+        (at, (group.name, number), (group.name, signature(call)))
+        for group in groups
+        for calls in (group.ranks[rank],)
+        for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True)
+    ]
+    return [(place, call) for _, place, call in sorted(made, key=lambda timed: timed[0])]
+
+
 def _recorded_waits(ledger: Ledger, rank: int) -> list[tuple[str | None, Call]]:
     """The first unfinished call of a rank in each group, by its record."""
     return [
@@ -343,10 +386,6 @@ def _recorded_waits(ledger: Ledger, rank: int) -> list[tuple[str | None, Call]]:
         for group, calls in ledger.of_rank(rank)
         if calls.pending and calls.pending[0].source == "recorder"
     ]
-
-
-_GroupCall = tuple[str | None, Signature]
-"""A call and its group."""
 
 
 def _complete_calls(ledger: Ledger, rank: int) -> list[_GroupCall]:

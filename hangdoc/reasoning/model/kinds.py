@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from hangdoc.reasoning.model.agreement import Agreement, Difference
 from hangdoc.reasoning.model.holds import Ends, Hold, Stopped
-from hangdoc.reasoning.model.ledger import Call
+from hangdoc.reasoning.model.ledger import Call, GroupCalls
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.snapshot import Frame, Loop, Process
 
@@ -51,6 +51,8 @@ class Subset(Cycle, frozen=True, kw_only=True):
     """Classes whose call the reason does not name."""
     asked: str | None = None
     """The condition under which a framework makes the call, if it is the framework's."""
+    group: GroupCalls | None = None
+    """The group of the call, if the calls of its members show who left it out."""
     perhaps_later: bool = False
     """Whether ranks that did not make the call may make it after the one in which they wait: only the record shows that they
     made both before, and their lines do not show that they have passed it."""

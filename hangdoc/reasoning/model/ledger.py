@@ -198,6 +198,15 @@ class Ledger(NamedTuple):
         ]
         return bool(groups) and all(theirs is not None and theirs == ours for theirs, ours in groups)
 
+    def has_made_before(self, rank: int, waiting: int) -> bool:
+        """Whether a rank has made the call in which another one waits before, at the same lines."""
+        return any(
+            signature(call) == signature(calls.pending[0].call)
+            for group, calls in self.of_rank(waiting)
+            if calls.pending and calls.pending[0].call.sites and rank in group.ranks
+            for call in group.ranks[rank].calls
+        )
+
     def has_made_as_often(self, rank: int, waiting: int) -> bool:
         """Whether a rank has made the call in which another one waits as often as that one, by their whole records. Then it was
         not kept from it in the present round: the calls of the two have met others than their own since some earlier one."""

@@ -236,6 +236,35 @@ def _find_innermost_shared(rank: Rank, other: Rank) -> int:
     return max(len(rank.program) - shared - 1, 0)
 
 
+def _may_keep_out(test: str, rank: Rank, other: Rank) -> bool:
+    """Whether a condition may not have held on a rank that it has let pass before: a part of it is not about the rank, and has a
+    variable that counts no rounds and that is not known to be the same on both ranks. Where the other rank is in a later round,
+    its counters are no longer those of the test."""
+    counters, later = counters_in(rank.own), _list_later(test, rank)
+    counts = not counters.isdisjoint(names_in(test)) and test not in list_conditions(other)
+    if not counts and not tells_apart(test, rank, other):
+        return False
+    return test.startswith("except") or any(
+        may_change(part)
+        and any(
+            name not in counters and (None in pair or pair[0] != pair[1])
+            for name, pair in _values_of(part, rank, other, later).items()
+        )
+        for part in _split_into_parts(parsed_expression(test), test)
+    )
+
+
+def _split_into_parts(node: ast.expr | None, test: str) -> list[str]:
+    """The comparisons and names of which a condition consists, whatever joins them."""
+    match node:
+        case ast.BoolOp(values=operands):
+            return [part for operand in operands for part in _split_into_parts(operand, unparsed(operand) or test)]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _split_into_parts(operand, unparsed(operand) or test)
+        case _:
+            return [test]
+
+
 def _split_into_operands(test: str) -> list[str]:
     """The operands of an `and`, all of which are true, or of a negated `or`, all of which are false."""
     node = parsed_expression(test)  # None for `except OSError`, which is a condition too
@@ -312,10 +341,12 @@ class Condition(NamedTuple):
     """The variables whose value could only be read on the rank that makes the call, with that value."""
 
 
-def find_condition(rank: Rank, other: Rank) -> Condition | None:
+def find_condition(rank: Rank, other: Rank, *, passed: bool = False) -> Condition | None:
     """The condition around the call of `rank` that is not around that of `other` and may not hold there, with the values of its
-    variables on both ranks where they differ; None for none. Of several, as in `_choose_cause`."""
-    apart = [test for test in reversed(list_conditions(rank)) if tells_apart(test, rank, other)]
+    variables on both ranks where they differ; None for none. Of several, as in `_choose_cause`. `passed`: whether `other` has
+    made the same call before, so that being another rank does not keep it from that."""
+    tells = _may_keep_out if passed else tells_apart
+    apart = [test for test in reversed(list_conditions(rank)) if tells(test, rank, other)]
     test = _choose_cause(apart, rank, [other])
     if test is None:
         return None
@@ -324,11 +355,14 @@ def find_condition(rank: Rank, other: Rank) -> Condition | None:
     differ = {
         name: f"`{name}` is {here} on rank {rank.rank}, {there} on rank {other.rank}"
         for name, (here, there) in values.items()
-        if name not in counters and None not in (here, there) and here != there
+        if name not in counters
+        and None not in (here, there)
+        and here != there
+        and not (passed and not may_change(name))
     }
     parts = [part for part in _split_into_operands(test) if differ.keys() & set(names_in(_STRING.sub("", part)))]
     read = (pair for part in parts for pair in _values_of(part, rank, other, later).values())
-    handles, changes = test.startswith("except"), may_change(test)
+    handles, changes = test.startswith("except"), passed or may_change(test)
     assigned = [f"`{name}` was assigned after the test" for name in values if name in later - counters]
     addition = ""
     if differ or assigned:

@@ -11,7 +11,7 @@ from hangdoc.phrases import duration, minutes
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.cause import Cause
 from hangdoc.reasoning.model.holds import Hold
-from hangdoc.reasoning.model.kinds import Cycle
+from hangdoc.reasoning.model.kinds import Cycle, Subset
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.text import call_words, words
 from hangdoc.reasoning.text.next_steps import Command, WithRemedy, look_again
@@ -130,7 +130,8 @@ def _completed(draft: Draft, run: Run, blockage: Blockage) -> Draft:
     by_lines = isinstance(blockage.kind, Cycle) and blockage.cause is None
     doubt = call_words.doubt(run, ranks) if by_lines else None
     earlier = call_words.describe_earlier_difference(run, ranks) if by_lines else None
-    about_calls = (earlier, *call_words.evidence(run, ranks), doubt)
+    group = blockage.kind.group if isinstance(blockage.kind, Subset) else None
+    about_calls = (earlier, *call_words.evidence(run, ranks, group), doubt)
     calls = [line for line in about_calls if line is not None]
     culprits = blockage.blamed if draft.culprits is None else draft.culprits
     return replace(

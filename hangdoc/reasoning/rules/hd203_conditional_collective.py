@@ -53,7 +53,10 @@ its variables differ, or it reports that they could not be read, or were assigne
 after the test. Without a record (Gloo before torch 2.11), only a condition on the
 rank (`if rank == 0:`) is enough for this finding; otherwise it is HD201. In
 new_group, the members of the group that it makes must call it: if fewer of them are
-elsewhere than in the call, these are missing.
+elsewhere than in the call, these are missing. Of a group of some ranks, only the
+members are compared: who is in a later round, made another call where this one
+always followed, and has made fewer calls of the group, left it out. A condition on
+the rank did not decide that if the rank made the same call before.
 
 ## When it can be wrong
 

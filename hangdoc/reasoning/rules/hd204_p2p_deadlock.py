@@ -83,7 +83,7 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
         *_compare_tags(run, kind, posted),
         *words.class_evidence(parts),
         *(loops or _compare_rounds(parts)),
-        *_conditions(kind.pair or ()),
+        *_conditions(run, kind.pair or ()),
     ]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
@@ -168,9 +168,9 @@ def _compare_rounds(parts: Sequence[Class]) -> list[Evidence]:
     ]
 
 
-def _conditions(pair: Sequence[Class]) -> list[Evidence]:
+def _conditions(run: Run, pair: Sequence[Class]) -> list[Evidence]:
     """Which rank sends and which receives usually depends on the rank, so such a condition shows no fault."""
-    return sentences.condition_evidence(pair, ranks_of(pair), without=("rank", "counter"))
+    return sentences.condition_evidence(run, pair, ranks_of(pair), without=("rank", "counter"))
 
 
 def _summary(kind: PointToPoint) -> str:

@@ -223,18 +223,22 @@ def call_evidence(run: Run, parts: Sequence[Class], deciding: Container[int]) ->
     """Their stacks, the conditions around their calls, and how long they have exchanged no data. The conditions around the calls
     of the ranks `deciding` show the remedy."""
     handlers = _handlers(part.first for part in parts[:_COMPARED])
-    return [*words.class_evidence(parts), *condition_evidence(parts, deciding), *handlers, *words.standstill(run)]
+    return [*words.class_evidence(parts), *condition_evidence(run, parts, deciding), *handlers, *words.standstill(run)]
 
 
 def condition_evidence(
-    parts: Sequence[Class], deciding: Container[int], without: Container[str] = ()
+    run: Run, parts: Sequence[Class], deciding: Container[int], without: Container[str] = ()
 ) -> list[Evidence]:
-    """The conditions around their calls that are not around those of the others, but for those that are decided by one of
-    `without`. Those around the calls of the ranks `deciding` show the remedy."""
+    """The conditions around their calls that are not around those of the others that have to make these calls too, but for those
+    that are decided by one of `without`. Those around the calls of the ranks `deciding` show the remedy."""
     firsts = [part.first for part in parts[:_COMPARED]]
     lines: list[Evidence | None] = []
     for rank in firsts:
-        found = (conditions.find_condition(rank, other) for other in firsts if other is not rank)
+        found = (
+            conditions.find_condition(rank, other, passed=run.ledger.has_made_before(other.rank, rank.rank))
+            for part in parts[:_COMPARED]
+            if part.first is not rank and (other := _find_member(run, part, rank)) is not None
+        )
         condition = next(filter(None, found), None)
         if condition is not None and condition.decides not in without:
             line = Evidence(rank.rank, "source", condition.text)
@@ -243,6 +247,14 @@ def condition_evidence(
             lines += [line, *(_describe_option(name, firsts) for name in condition.differing)]
             lines += [_describe_folder(rank, name, value, firsts) for name, value in condition.unread]
     return [line for line in lines if line is not None]
+
+
+def _find_member(run: Run, part: Class, rank: Rank) -> Rank | None:
+    """The first of some ranks that has to make the call in which `rank` waits; None if all of them are outside of its group."""
+    members = rank.wait.members if rank.wait is not None else None
+    if members is None or part.first.rank in members:
+        return part.first
+    return next((run.ranks[number] for number in part.ranks if number in members and number in run.ranks), None)
 
 
 def _describe_folder(rank: Rank, name: str, value: str, ranks: Sequence[Rank]) -> Evidence | None:

@@ -93,10 +93,10 @@ def _waits_in(run: Run, rank: int, group: GroupCalls, calls: RankCalls) -> bool:
     return any(waiting.source == "recorder" for waiting in calls.pending)
 
 
-def evidence(run: Run, ranks: Collection[int]) -> list[Evidence]:
-    """How far each rank has come in the group in which most of `ranks` wait, and when torch ends the run. Empty without a
-    record."""
-    group = stuck_group(run, ranks)
+def evidence(run: Run, ranks: Collection[int], group: GroupCalls | None = None) -> list[Evidence]:
+    """How far each rank has come in a group, or else in the one in which most of `ranks` wait, and when torch ends the run. Empty
+    without a record."""
+    group = group or stuck_group(run, ranks)
     if group is None:
         waits = [run.ranks[rank].wait for rank in ranks if rank in run.ranks]
         ending = _timeout(run) if any(wait is not None and wait.kind == "p2p" for wait in waits) else []

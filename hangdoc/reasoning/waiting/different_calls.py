@@ -22,6 +22,7 @@ from hangdoc.reasoning.ledger.compare import (
     Unfinished,
     compare,
     find_departed,
+    find_left_out,
     find_odd,
     find_odd_across,
     sizes_before,
@@ -169,7 +170,7 @@ def _is_complete(group: GroupCalls) -> bool:
 def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them, and none, if
     the call of some is not known."""
-    recorded = _blame_by_record(run, parts) or _blame_by_order(run, parts)
+    recorded = _blame_by_record(run, parts) or _blame_by_order(run, parts) or _blame_in_group(run, parts)
     if recorded is not None:
         return recorded
     everyone = ranks_of(parts)
@@ -200,16 +201,44 @@ def _find_passed(run: Run, parts: Parts, departed: tuple[int, ...], ends: Ends) 
     """The call in which others wait, if `departed` ranks are a round ahead in the program without it: they left it out, and took
     the groups in no other order. None if the record or the program does not show that: in the same round, they may make it
     later."""
-    others = tuple(part for part in parts if set(part.ranks) & set(departed))
     for group, answer in _compare_groups(run, parts):
-        if not departed or not isinstance(answer, Behind) or not set(departed) <= set(answer.ranks):
-            continue
-        waiting = {n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == answer.number}
-        theirs = next((part for part in parts if part not in others and waiting.intersection(part.ranks)), None)
-        if theirs is not None and all(is_a_round_ahead(run.ranks[rank], theirs.first) for rank in departed):
-            reason = f"{ranks(departed)} did not call {_name_awaited_call(theirs)}"
-            return Subset(parts=parts, reason=reason, others=others, ends=ends)
+        if departed and isinstance(answer, Behind) and set(departed) <= set(answer.ranks):
+            left_out = _describe_left_out(run, parts, group, answer, departed, ends)
+            if left_out is not None:
+                return left_out
     return None
+
+
+def _blame_in_group(run: Run, parts: Parts) -> KindWithCulprits | None:
+    """By the calls of the members of one group: those that are behind in it left a call out, by the order of all calls that they
+    share with who waits there. None if the records of the members, or the program, do not show that."""
+    for group, answer in _compare_groups(run, parts):
+        if not isinstance(answer, Behind) or not _is_complete(group) or not set(answer.ranks) <= set(numbers_of(parts)):
+            continue
+        absent = find_left_out(run.ledger, group, answer)
+        left_out = _describe_left_out(run, parts, group, answer, absent, "never") if absent else None
+        if left_out is not None:
+            return left_out, absent
+    return None
+
+
+def _describe_left_out(
+    run: Run, parts: Parts, group: GroupCalls, answer: Behind, absent: tuple[int, ...], ends: Ends
+) -> Subset | None:
+    """A call of a group that some of its members left out. None if they are not all a round ahead in the program of those who
+    wait in it: in the same round, they may make it later."""
+    waiting = {n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == answer.number}
+    present = (part for part in parts if waiting.intersection(part.ranks) and not set(absent) & set(part.ranks))
+    theirs = next(present, None)
+    if theirs is None or not all(is_a_round_ahead(run.ranks[rank], theirs.first) for rank in absent):
+        return None
+    return Subset(
+        parts=parts,
+        reason=f"{ranks(absent)} did not call {_name_awaited_call(theirs)}",
+        others=tuple(part for part in parts if part is not theirs),
+        group=group,
+        ends=ends,
+    )
 
 
 def _find_absent_members(parts: Parts, ends: Ends) -> KindWithCulprits | None:
