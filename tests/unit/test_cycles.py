@@ -851,6 +851,22 @@ def test_the_pair_named_is_that_of_the_cycle() -> None:
     assert found.findings[0].summary.startswith("rank 3 is waiting in recv from rank 2, but rank 2 did not call")
 
 
+def test_only_the_rank_that_a_receive_names_skipped_its_send() -> None:
+    """Ranks 1 and 2 are in the broadcast of the next round, and rank 0 receives from rank 2."""
+
+    def in_round(number: int, step: int, op: str, line: int, *given: Local) -> Process:
+        return rank(
+            number, *c10d(op, *given), frame("main", line, loops=(STEPS,), locals=(local("step", step),)), world=3
+        )
+
+    ahead = [in_round(number, 20, "broadcast", 12) for number in (1, 2)]
+    (finding,) = job(in_round(0, 19, "recv", 14, local("src", 2)), *ahead).findings
+    assert (finding.code, finding.culprits) == ("HD204", (2,))
+    assert "but rank 2 is waiting in broadcast" in finding.summary
+    assert finding.remedy.startswith("Compare the calls of rank 2 with")
+    assert any(line.text.startswith("`step` is 20 on rank 2, 19 on rank 0, in the loop") for line in finding.evidence)
+
+
 def test_most_ranks_ran_out_of_data_before_one() -> None:
     """The last common round is complete on all: no rank left out a call in it. In it, one would have."""
     loop = replace(STEPS, header="for step, x in enumerate(batches)", bound=None)

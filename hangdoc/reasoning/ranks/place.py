@@ -89,6 +89,23 @@ def is_a_round_ahead(rank: Rank, other: Rank) -> bool:
     return parted is not None and (_count_rounds_ahead(rank, parted.frame, other, parted.other) or 0) > 0
 
 
+def find_rounds_apart(rank: Rank, other: Rank) -> tuple[Loop, str, int, int] | None:
+    """The outermost loop around both ranks that one is a round ahead in, its counter, and the value of that on `rank` and on
+    `other`. None if no counter that every round changes tells."""
+    parted = _find_parting(rank, rank.own, other, other.own)
+    if parted is None or not _count_rounds_ahead(rank, parted.frame, other, parted.other):
+        return None
+    for loop in sorted(parted.frame.loops, key=lambda loop: loop.line):
+        if _holds(loop, parted.frame, parted.other):
+            for name in loop.counters[: loop.every]:
+                mine, theirs = (
+                    read_number(who.process, at, name) for who, at in ((rank, parted.frame), (other, parted.other))
+                )
+                if mine is not None and theirs is not None and mine != theirs:
+                    return loop, name, mine, theirs
+    return None
+
+
 def _are_beside(frame: Frame, other: Frame) -> bool:
     """Whether two frames of one function are in the two branches of one `if`: neither is behind the other."""
     return any(are_opposite(test, theirs) for test in frame.conditions for theirs in other.conditions)

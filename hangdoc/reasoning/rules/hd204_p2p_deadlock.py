@@ -36,7 +36,8 @@ receives.
 It reads the peers and the tags of the calls (their arguments), and what each
 peer is doing. Of batch_isend_irecv it reads the list of P2POp objects of each
 rank, and compares those of ranks in the same round of their loop. If the headers of
-loops around both calls name a number that differs, the evidence has it; so does
+loops around both calls name a number that differs, the evidence has it. It has the
+counter of such a loop if one of the ranks is in a later round, and
 a variable that all ranks pass as `tag` to calls whose works they wait for. A rank
 in a call of RPC may hold a lock that its thread needs which answers the others.
 
@@ -59,10 +60,11 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.agreement import compare_values
 from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
-from hangdoc.reasoning.model.rank import Class, numbers_of, ranks_of
+from hangdoc.reasoning.model.rank import Class, Rank, numbers_of, ranks_of
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.conditions import compare_rounds, read_text
 from hangdoc.reasoning.ranks.in_source import PostedTogether, find_posted_together
+from hangdoc.reasoning.ranks.place import find_rounds_apart
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import words
@@ -165,7 +167,16 @@ def _compare_rounds(parts: Sequence[Class]) -> list[Evidence]:
     return [
         Evidence(None, "variables", f"loops around both calls go by `{name}`, which is {a} {on[0]}, {b} {on[1]}")
         for name, (a, b) in sorted(numbers.items())[:_SHOWN]
-    ]
+    ] + _compare_counters(firsts)
+
+
+def _compare_counters(ranks: Sequence[Rank]) -> list[Evidence]:
+    """The counter of the loop in which the first of two ranks is in another round than the second."""
+    if len(ranks) != 2 or (apart := find_rounds_apart(*ranks)) is None:
+        return []
+    loop, name, mine, theirs = apart
+    on = f"`{name}` is {mine} on rank {ranks[0].rank}, {theirs} on rank {ranks[1].rank}"
+    return [Evidence(None, "variables", f"{on}, in the loop `{loop.header}`")]
 
 
 def _conditions(run: Run, pair: Sequence[Class]) -> list[Evidence]:

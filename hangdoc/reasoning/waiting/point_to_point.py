@@ -28,7 +28,7 @@ def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
         return unposted
     ends = _end_of_calls(stuck)
     if len(stuck) < len(classes):
-        pair = _find_in_another_operation(stuck, classes)
+        pair = _find_in_another_operation(run, stuck, classes)
         culprits: tuple[int | None, ...] = (peer_of(pair[1].first),) if pair is not None else ()
     else:
         pair = _find_most_awaited(run, stuck) if ends == "never" else None
@@ -74,15 +74,15 @@ def _end_of_calls(stuck: list[Class]) -> Ends:
     return "never" if all(peer_of(part.first) is not None for part in stuck) else "unknown"
 
 
-def _find_in_another_operation(stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
-    """(ranks in another operation, ranks whose send or receive names one of them). None if those send while others wait to
+def _find_in_another_operation(run: Run, stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
+    """(a rank in another operation, ranks whose send or receive names it). None if those send while others wait to
     receive from them: they may send to the wrong rank."""
     for waiting in stuck:
         named = peer_of(waiting.first)
         peer = next((part for part in classes if named in part.ranks), None)
         if named is not None and peer is not None and not is_p2p(peer.first):
             astray = _sends(waiting.first) and any(peer_of(part.first) in waiting.ranks for part in stuck)
-            return None if astray else (peer, waiting)
+            return None if astray else (Class(run.ranks[named], (named,)), waiting)
     return None
 
 
