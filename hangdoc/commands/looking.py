@@ -8,7 +8,7 @@ import msgspec
 
 from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
-from hangdoc.observe.find.rank_search import find_rank_of_worker
+from hangdoc.observe.find.discover import find_helper
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.look.observe import Options, observe
 from hangdoc.observe.memory.maps import is_python, maps_torch
@@ -110,13 +110,12 @@ def _refuse_pids(options: Options) -> None:
 
 
 def check_pids(options: Options) -> None:
-    """Raises CommandError for a named process that does not exist, and for a dataloader worker."""
+    """Raises CommandError for a named process that does not exist, and for a helper of a rank."""
     for pid in (*options.pids, *((options.run_of,) if options.run_of is not None else ())):
         _may_signal(pid)
-        if (rank := find_rank_of_worker(ProcFS(), pid)) is not None:
+        if (helper := find_helper(ProcFS(), pid)) is not None:
             raise CommandError(
-                f"pid {pid} is no rank: it is a dataloader worker. Name its rank instead, pid {rank}.",
-                NO_RANK,
+                f"pid {pid} is no rank: it is {helper.what}. Name its rank instead, pid {helper.rank_pid}.", NO_RANK
             )
 
 

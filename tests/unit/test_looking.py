@@ -1,5 +1,6 @@
 """What a look says of a process that is no rank."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 from hangdoc.cli.group import run
 from hangdoc.commands.errors import NO_RANK
 from hangdoc.commands.looking import describe_no_rank
+from hangdoc.observe.find.discover import find_helper
+from hangdoc.procfs import ProcFS
 
 _WAITS = "import ctypes, sys; {}; print('ready', flush=True); sys.stdin.read()"
 
@@ -74,6 +77,7 @@ def test_a_child_that_failed_and_is_not_collected(child: str, says: str, tmp_pat
     assert (f"of pid {process.pid} is dead" in text) is (child == "false")
 
 
+_OF_RANK_2 = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 _FORKS = """
 import os, sys, threading, time
 def call_itself(task, name):
@@ -101,22 +105,49 @@ os.kill(child, 9)
 
 
 @pytest.mark.parametrize(
-    ("name", "backend", "is_worker"), [("pt_data_worker", "", True), ("", "", False), ("", "pt_gloo", False)]
+    ("name", "backend", "variables", "what"),
+    [
+        ("pt_data_worker", "", {}, "a dataloader worker"),
+        ("", "", _OF_RANK_2, "a process that rank 2 has started"),
+        ("", "", {}, None),
+        ("", "pt_gloo", {}, None),
+    ],
 )
-def test_a_worker_that_a_rank_forked_is_not_taken_for_it(
-    name: str, backend: str, is_worker: bool, capsys: pytest.CaptureFixture[str]
+def test_a_helper_that_a_rank_forked_is_not_taken_for_it(
+    name: str, backend: str, variables: dict[str, str], what: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A thread with the name of one of a backend stands for a process group. What another rank forked may be a rank, also before
-    it has a group of its own."""
+    """A thread with the name of one of a backend stands for a process group. What a process that is no known rank forked may be a
+    rank, also before it has a group of its own."""
     words = [sys.executable, "-c", _FORKS, name, backend]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=os.environ | variables) as process:
         assert process.stdin and process.stdout
-        worker = int(process.stdout.readline())
+        helper = int(process.stdout.readline())
         try:
-            assert run(["diagnose", "--pid", str(worker), "--window", "0.1"]) == NO_RANK
+            assert run(["diagnose", "--pid", str(helper), "--window", "0.1"]) == NO_RANK
         finally:
             process.stdin.close()
             process.wait()
     said = " ".join(capsys.readouterr().err.split())
-    assert (f"pid {worker} is no rank: it is a dataloader worker" in said) is is_worker
-    assert (f"Name its rank instead, pid {process.pid}." in said) is is_worker
+    assert (f"pid {helper} is no rank: it is {what}. Name its rank instead, pid {process.pid}." in said) is bool(what)
+
+
+@pytest.mark.parametrize(("rank", "is_helper"), [("2", True), ("3", False)])
+def test_a_rank_that_a_rank_started_is_no_helper(rank: str, is_helper: bool) -> None:
+    """One with variables of its own is a rank, also before it has a process group."""
+    program = _FORKS.replace(
+        "os.fork()", "os.posix_spawn(sys.executable, sys.argv[1:], os.environ | {'RANK': sys.argv[-1]})"
+    )
+    words = [sys.executable, "-c", program, sys.executable, "-c", _WAITS.format("import os; print(os.getpid())"), rank]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=os.environ | _OF_RANK_2) as process:
+        assert process.stdin and process.stdout
+        started = int(process.stdout.readline())
+        try:
+            assert find_helper(ProcFS(), started) == (
+                ("a process that rank 2 has started", process.pid) if is_helper else None
+            )
+            assert find_helper(ProcFS(), process.pid) is None
+        finally:
+            process.stdin.close()
+            process.wait()

@@ -7,6 +7,7 @@ rank is a helper: it inherits the rank's environment and often its command line,
 
 import os
 from collections import Counter
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +16,7 @@ from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.owner_rights import runs_set_user_id
 from hangdoc.observe.find import identity
-from hangdoc.observe.find.rank_search import BY_ORDER, Search, find, launchers_of
+from hangdoc.observe.find.rank_search import BY_ORDER, Search, communicates, find, launchers_of
 from hangdoc.observe.find.slurm import tasks_of
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.process_table import Entry, ProcessTable, is_hangdoc, launcher_gone, starters
@@ -27,6 +28,7 @@ from hangdoc.snapshot import RankIdentity, Unavailable
 from hangdoc.torch_facts import thread_names
 
 _MOST_UNREAD = 4096
+_SECONDS_FOR_HELPER = 5.0
 _LONGEST_COMMAND = 1 << 14
 """Characters. Each engine of a server has the command line of the server again."""
 
@@ -57,10 +59,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     """Every rank, launcher and helper in the scope."""
     scope = scope or Scope()
     table = process_table.read(proc)
-    launchers = {pid: launch for pid, launch in launchers_of(table).items() if not runs_set_user_id(proc, str(pid))}
-    search = Search(proc, table, _list_wanted(table, scope), launchers)
-    find(search, deadline)
-    search.ranks = {pid: who for pid, who in search.ranks.items() if not runs_set_user_id(proc, str(pid))}
+    search = _find_ranks(proc, table, _list_wanted(table, scope), deadline)
     restricted = bool(scope.pids) and scope.run_of is None and _may_have_ranks_outside(search)
     if scope.run_of is not None:
         # A run that has a name is searched for on the whole host.
@@ -79,6 +78,43 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     if scope.run_of is not None and _is_no_rank(search, scope.run_of):
         problems.append(f"pid {scope.run_of} is not a rank, so the ranks below it were observed; `--pid` is for that")
     return Discovered(targets, problems, restricted, unread)
+
+
+def _find_ranks(proc: ProcFS, table: ProcessTable, wanted: set[int], deadline: Deadline) -> Search:
+    """The ranks among the wanted processes of a host."""
+    launchers = {pid: launch for pid, launch in launchers_of(table).items() if not runs_set_user_id(proc, str(pid))}
+    search = Search(proc, table, wanted, launchers)
+    find(search, deadline)
+    search.ranks = {pid: who for pid, who in search.ranks.items() if not runs_set_user_id(proc, str(pid))}
+    return search
+
+
+class Helper(NamedTuple):
+    """What a helper is, and the rank that it is below."""
+
+    what: str
+    """`a dataloader worker`, `a process that rank 2 has started`."""
+    rank_pid: int
+
+
+def find_helper(proc: ProcFS, pid: int) -> Helper | None:
+    """What a process below a rank is. It has the variables of its rank and so, searched alone, looks like it. None for a rank,
+    for a process with a rank in its tree, and where no process above it has a process group."""
+    line = process_table.read_ancestry(proc, pid)
+    if pid not in line or communicates(proc, pid):
+        return None
+    above = next((ancestor for ancestor in line.ancestors(pid) if communicates(proc, ancestor)), None)
+    if above is None:
+        return None
+    if line[pid].stat.name == thread_names.DATALOADER_WORKER:
+        return Helper("a dataloader worker", above)
+    table = process_table.read(proc)
+    tree = table.tree(pid)
+    wanted = {*table.ancestors(pid), *tree} & set(table) - {os.getpid()}
+    ranks = _find_ranks(proc, table, wanted, Deadline(_SECONDS_FOR_HELPER)).ranks
+    if above not in ranks or pid not in table or tree & set(ranks):
+        return None
+    return Helper(f"a process that rank {ranks[above].rank} has started", above)
 
 
 def _is_no_rank(search: Search, pid: int) -> bool:

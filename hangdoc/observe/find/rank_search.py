@@ -18,7 +18,7 @@ from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.run_identity import Names
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
-from hangdoc.torch_facts.thread_names import DATALOADER_WORKER, has_process_group
+from hangdoc.torch_facts.thread_names import has_process_group
 
 BY_ORDER = "order of start"
 """The source of an identity."""
@@ -130,26 +130,17 @@ def _are_same_rank(first: RankIdentity, other: RankIdentity) -> bool:
 
 def _starts_ranks(search: Search, pid: int) -> bool:
     """Whether a process only starts ranks below it, such as a task of srun that spawns one rank per GPU."""
-    return not _communicates(search.proc, pid) and any(
-        _communicates(search.proc, below) for below in search.table.descendants(pid)
+    return not communicates(search.proc, pid) and any(
+        communicates(search.proc, below) for below in search.table.descendants(pid)
     )
 
 
-def _communicates(proc: ProcFS, pid: int) -> bool:
+def communicates(proc: ProcFS, pid: int) -> bool:
+    """Whether a process has threads of a backend of torch, and so a process group."""
     try:
         return any(map(has_process_group, proc.thread_names(pid)))
     except ProcError:
         return False
-
-
-def find_rank_of_worker(proc: ProcFS, pid: int) -> int | None:
-    """The process with a process group that made a dataloader worker, which has the variables of its rank and so, searched alone,
-    looks like it. None for any other process. torch names its workers; without that name, a process that a rank forked may be
-    another rank."""
-    table = process_table.read_ancestry(proc, pid)
-    if pid not in table or table[pid].stat.name != DATALOADER_WORKER or _communicates(proc, pid):
-        return None
-    return next((ancestor for ancestor in table.ancestors(pid) if _communicates(proc, ancestor)), None)
 
 
 def _find_in_memory(search: Search, deadline: Deadline) -> None:
@@ -159,7 +150,7 @@ def _find_in_memory(search: Search, deadline: Deadline) -> None:
         if pid in search.ranks or pid in search.launchers or not search.maps_torch(pid):
             return
         # A rank may start other ranks. Those of its helpers that are no ranks have no threads of a backend: fork(2) copies none.
-        if search.below_a_rank(pid) and not _communicates(search.proc, pid):
+        if search.below_a_rank(pid) and not communicates(search.proc, pid):
             return
         entry = search.table[pid]
         forked = search.maps_torch(entry.stat.ppid)
@@ -178,9 +169,9 @@ def keep_one_of_each_tree(search: Search) -> None:
     for pid, who in list(search.ranks.items()):
         for above in search.table.ancestors(pid):
             if above in search.ranks and _are_same_rank(search.ranks[above], who):
-                if _communicates(search.proc, above):
+                if communicates(search.proc, above):
                     search.ranks.pop(pid, None)
-                elif _communicates(search.proc, pid):
+                elif communicates(search.proc, pid):
                     del search.ranks[above]
 
 
