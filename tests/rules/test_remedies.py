@@ -159,6 +159,8 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
         (recorded("slow_uploader"), "Let the reader read faster"),
         (recorded("fifo_read"), "Start the process that opens the other end"),
         (recorded("full_pipe"), "does not read the pipe"),
+        (recorded("child_warns_unread"), "in a thread of its own for as long as the child process runs"),
+        (recorded("child_fills_pipe"), "subprocess.run(capture_output=True) or Popen.communicate()"),
     ],
     "HD304": [(at_lock("with self.a:", "with self.b:"), "in the same order in all threads")],
     "HD505": [(snapshot(*_CROWD, machine=machine(cores=2)), "start fewer than 3 ranks")],

@@ -560,14 +560,14 @@ def test_a_rank_that_waits_for_a_command_shows_where_that_waits() -> None:
         tid=9, name="bash", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, syscall="read",
         files=(reads,), timed=False,
     )  # fmt: skip
-    shell = helper(9, 101, name="bash", stack=Unavailable(reason="no Python"),
+    shell = helper(9, 101, name="bash", argv=("bash", "up.sh"), stack=Unavailable(reason="no Python"),
                    clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,)))  # fmt: skip
     link = replace(silent(2, 90.0).connections[0], pid=9, inode=77, remote_address="192.0.2.1", remote_port=443)
     sockets = Connections(connections=(*silent(2, 90.0).connections, link))
     finding = job(snapshot(in_loop(0, 4), waits, shell, connections=sockets)).findings[0]
     texts = [each.text for each in finding.evidence]
     assert "child process 9 (bash) is in the system call read, on a connection to 192.0.2.1:443" in texts
-    assert finding.commands == ("ps -o pid,ppid,stat,etime,args -p 9",)
+    assert finding.commands == ("ps -o pid,ppid,stat,wchan:20,etime,args -p 9",)
 
 
 def test_the_resource_tracker_of_multiprocessing_is_no_child_for_which_a_rank_waits() -> None:
@@ -583,7 +583,7 @@ def test_the_resource_tracker_of_multiprocessing_is_no_child_for_which_a_rank_wa
     finding = job(snapshot(in_loop(0, 4), waits, tracker, works)).findings[0]
     children = [each.text for each in finding.evidence if each.text.startswith("child process")]
     assert children == ["child process 10 (python3) is in the system call read"]
-    assert finding.commands == ("ps -o pid,ppid,stat,etime,args -p 10",)
+    assert finding.commands == ("py-spy dump --pid 10",)
 
 
 @pytest.mark.parametrize(

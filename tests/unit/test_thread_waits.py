@@ -257,8 +257,13 @@ def test_a_child_that_waits_until_its_output_is_read() -> None:
     owner = process((kernel(MAIN, "poll", pipe(5, 200)), (frame("step", 12),)))
     stuck = child(200, kernel(200, "write", pipe(6, MAIN, writes=True, descriptor=2), wchan="anon_pipe_write"))
     found = wait_of(owner, stuck)
-    assert isinstance(found.hold, BlocksItsChild) and found.hold.ends == "never"
+    assert isinstance(found.hold, BlocksItsChild) and found.hold.ends == "never" and found.hold.replies
     assert "until this rank reads its standard error" in found.why
+    asks = replace(pipe(9, 200), kind="socket", name="socket:[9]", inode=9)
+    at_request = wait_of(process((kernel(MAIN, "recvfrom", asks, timed=False), (frame("step", 12),))), stuck).hold
+    assert isinstance(at_request, BlocksItsChild) and at_request.replies
+    for_end = wait_of(process((kernel(MAIN, "wait4", timed=False), (frame("step", 12),))), stuck).hold
+    assert isinstance(for_end, BlocksItsChild) and not for_end.replies
     assert not isinstance(
         wait_of(owner, child(200, kernel(200, "write", pipe(5, MAIN, writes=True)))).hold, BlocksItsChild
     )

@@ -228,6 +228,8 @@ class BlocksItsChild(Hold, frozen=True, kw_only=True):
     at: Literal["output", "input", "queue", "full-queue"] = "output"
     """What the child waits at: its full output, its empty input, the full pipe of a queue of `multiprocessing`, or the semaphore
     that counts the free places of one."""
+    replies: bool = False
+    """The rank waits for its next output or reply, and not for its end: it may serve requests for as long as the rank runs."""
 
 
 class ChildAtLock(Hold, frozen=True, kw_only=True):

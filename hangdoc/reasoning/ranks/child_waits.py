@@ -93,12 +93,12 @@ def for_answering_child(waiter: Waiter) -> ThreadWait | None:
     held = {holder.pid for holder in waiter.other_holders(file)}
     child = next((helper for helper in waiter.helpers if {helper.pid} == held), None)
     blocked = _find_blocked(waiter, child) if child is not None and len(waiter.kernel.files) == 1 else None
-    return _make_blocks_its_child(child, blocked) if child is not None and blocked is not None else None
+    return _make_blocks_its_child(child, blocked, replies=True) if child is not None and blocked is not None else None
 
 
-def _make_blocks_its_child(child: Process, blocked: "_Blocked") -> ThreadWait:
+def _make_blocks_its_child(child: Process, blocked: "_Blocked", *, replies: bool) -> ThreadWait:
     why = f"waiting for its child process {child.pid} ({child.name}), which waits {blocked.until}"
-    return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid, at=blocked.at))
+    return ThreadWait("waiting-child", why, BlocksItsChild(pid=child.pid, at=blocked.at, replies=replies))
 
 
 def for_child(waiter: Waiter) -> ThreadWait | None:
@@ -118,7 +118,7 @@ def for_child(waiter: Waiter) -> ThreadWait | None:
     for child in in_order if None not in blocked.values() else ():
         found = blocked.get(child.pid)
         if found is not None and (untimed or found.at == "output"):
-            return _make_blocks_its_child(child, found)
+            return _make_blocks_its_child(child, found, replies=not by_end)
     if len(children) == 1 and untimed and _is_at_lock_alone(children[0]):
         (child,) = children
         hold = ChildAtLock(pid=child.pid, name=child.name, forked=child.argv == waiter.process.argv)

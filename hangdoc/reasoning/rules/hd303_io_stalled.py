@@ -140,6 +140,10 @@ _LET_CONTINUE = {
     "child process put them without waiting (`put_nowait`, a timeout), and answer in between.",
 }
 """What ends the wait of a child process, by what it waits at."""
+_READ_WHILE_IT_REPLIES = (
+    "Read the output of the child process in a thread of its own for as long as the child process runs, or redirect it to a "
+    "file or to subprocess.DEVNULL."
+)
 
 
 @about(BlocksItsChild)
@@ -149,7 +153,7 @@ def describe_unread_output(run: Run, blockage: Blockage, kind: BlocksItsChild) -
         confidence=0.9,
         summary=words.awaited(run, blockage),
         evidence=words.sides(run, blockage, children.places(run, first)),
-        remedy=_LET_CONTINUE[kind.at],
+        remedy=_READ_WHILE_IT_REPLIES if kind.replies and kind.at == "output" else _LET_CONTINUE[kind.at],
         commands=children.look(run, first) or None,
     )
 

@@ -1,6 +1,6 @@
 """Evidence about the child processes of a rank."""
 
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.evidence import observed
@@ -92,12 +92,20 @@ def _describe_call(run: Run, rank: Rank, child: Process, main: KernelThread) -> 
 
 
 def look(run: Run, rank: Rank) -> tuple[Command, ...]:
-    """The command that shows the stack of one that is in the user's code, or else the processes for whose end a rank waits; none
-    for none."""
-    first = next((pids[0] for pids in by_place(run, rank).values()), None)
+    """The command that shows the stack of one that is in the user's code, or else of a Python process for which a rank waits, or
+    else those for which it waits; none for none."""
+    awaited = [child for child, _ in _in_calls(run, rank)]
+    at_places = (pids[0] for pids in by_place(run, rank).values())
+    first = next(chain(at_places, (child.pid for child in awaited if _runs_python(child))), None)
     if first is not None:
         return next_steps.stack_of(first)
-    return next_steps.show(child.pid for child, _ in _in_calls(run, rank)[:_MOST])
+    return next_steps.show(child.pid for child in awaited[:_MOST])
+
+
+def _runs_python(process: Process) -> bool:
+    """Whether the program of a process has the name of Python's."""
+    program = process.argv[0].rpartition("/")[2] if process.argv else ""
+    return program.startswith(("python", "pypy"))
 
 
 def _children(run: Run, rank: Rank) -> list[Process]:

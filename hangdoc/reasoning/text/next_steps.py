@@ -82,9 +82,9 @@ class WithRemedy(Evidence, frozen=True):
 
 
 def show(pids: Iterable[int]) -> tuple[Command, ...]:
-    """The command that shows some processes; none for no process."""
+    """The command that shows some processes and where in the kernel each waits; none for no process."""
     listed = ",".join(map(str, pids))
-    return (command("ps", "-o", "pid,ppid,stat,etime,args", "-p", listed),) if listed else ()
+    return (command("ps", "-o", "pid,ppid,stat,wchan:20,etime,args", "-p", listed),) if listed else ()
 
 
 def list_file(path: str | None) -> tuple[Command, ...]:
