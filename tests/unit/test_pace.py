@@ -14,11 +14,14 @@ from hangdoc.reasoning.rules.hd601_straggler import _sleeps_as_long
 from hangdoc.reasoning.summary import summarized
 from hangdoc.render import words
 from hangdoc.snapshot import (
+    AwaitedFile,
     CallForm,
     Clocks,
     Connections,
+    FileBytes,
     FlightRecorder,
     Group,
+    Holder,
     Interpreter,
     Loader,
     Loops,
@@ -39,13 +42,15 @@ _LOADS = Loops(loaders=(Loader(kind="_SingleProcessDataLoaderIter", done=9, done
 _WALL_US = T0_US + _STEPS * _STEP_US
 
 
-def trains(number: int, late_ms: int = 0, *, ranks: int = 4, moved: bool = True, recorded: bool = True) -> Process:
+def trains(
+    number: int, late_ms: int = 0, *, ranks: int = 4, moved: bool = True, recorded: bool = True, form: CallForm = BUCKET
+) -> Process:
     """A rank in its loop that makes the first call of each step so late."""
     forms: dict[CallForm, int] = {}
     entries = [
-        (2 * step + at, form, T0_US + step * _STEP_US + offset, False)
+        (2 * step + at, made, T0_US + step * _STEP_US + offset, False)
         for step in range(_STEPS)
-        for at, form, offset in ((1, BUCKET, late_ms * 1000), (2, LOSS, 60_000 + number * 100))
+        for at, made, offset in ((1, form, late_ms * 1000), (2, LOSS, 60_000 + number * 100))
     ]
     group = history_of(entries, wall_us=_WALL_US, forms=forms, before=2 * _STEPS - 30 if moved else 2 * _STEPS)
     loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 15),), between_seconds=1.0)
@@ -75,6 +80,39 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     assert finding.evidence[1].text.startswith(
         "last in 0% of 40 of the last 80 calls (all_reduce), earlier than the median of the others, waited"
     )
+
+
+def test_a_call_that_makes_others_has_its_own_name() -> None:
+    """gather_object makes an all_gather of the sizes."""
+    gathers = CallForm(op="allgather", frames=(*c10d("gather_object"), *BUCKET.frames))
+    processes = (trains(n, 52 * (n == 2), form=gathers) for n in range(4))
+    (job,) = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)).jobs
+    assert "40 of the last 80 calls (gather_object), 52 ms behind" in job.findings[0].evidence[0].text
+    assert job.pace is not None and job.pace.operations == ("gather_object",)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_late_rank_in_a_request_names_the_other_end(accepted: bool) -> None:
+    """Who has accepted the connection asks nobody: it waits for the next request."""
+    processes = [trains(n, 52 * (n == 2)) for n in range(4)]
+    links = silent(4, 0.0).connections
+    link = replace(links[0], pid=102, inode=77, local_port=5000, remote_address="127.0.0.1", remote_port=8000)
+    listens = replace(link, inode=78, state="LISTEN", remote_port=0)
+    file = AwaitedFile(
+        kind="socket", name="socket:[77]", inode=77, descriptor=11, holders=(Holder(pid=9, name="python3", state="S"),)
+    )
+    clocks = processes[2].clocks
+    assert isinstance(clocks, Clocks)
+    main = replace(clocks.threads[0], cpu_ns=50_000_000, syscall="recvfrom", files=(file,), timed=False)
+    moved = FileBytes(read_bytes=1 << 20, written_bytes=0)
+    processes[2] = replace(processes[2], clocks=replace(clocks, threads=(main,)), files=moved)
+    connections = Connections(connections=(*links, link, *((listens,) if accepted else ())))
+    (finding,) = findings(diagnose(snapshot(*processes, connections=connections, wall_us=_WALL_US)), "HD601")
+    request = "in a request to pid 9 (python3) on 127.0.0.1:8000"
+    assert (f"so it waits for something; at the look rank 2 was {request}" in finding.summary) is not accepted
+    assert finding.evidence[-1].text.startswith(f"{request} at " if not accepted else "at work at ")
+    assert ("Measure the requests to pid 9" in (finding.remedy or "")) is not accepted
+    assert any(command.endswith("-p 9") for command in finding.commands) is not accepted
 
 
 def in_mesh(number: int, late_ms: int) -> Process:
@@ -110,9 +148,11 @@ def test_a_rank_whose_stack_was_not_read_is_where_it_made_its_last_call() -> Non
     (finding,) = findings(diagnosis, "HD601")
     assert finding.evidence[-1] == Evidence(2, "recorder", "computing, last call at me/train.py:25")
     assert {view.where_source for view in diagnosis.jobs[0].ranks} == {"recorder"}
+    assert "with diagnose --stacks" in (finding.remedy or "")
     (read,) = healthy({0: 0, 1: 1, 2: 52, 3: 0}).jobs
     assert {view.where_source for view in read.ranks} == {"stack"}
     assert read.findings[0].evidence[-1].probe == "stacks"
+    assert "--stacks" not in (read.findings[0].remedy or "")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ class Pace(NamedTuple):
     """From the first of them to the last."""
     telling_calls: int
     operations: frozenset[str]
-    """Of the calls that tell."""
+    """Of the calls that tell, as they are recorded."""
+    names: frozenset[str]
+    """The same, by the names that they have in a stack."""
     spans: dict[int, tuple[float, float]]
     """By rank, from when to when its calls per second are counted, in microseconds of its own clock: from the time at which the
     last rank has made one call to that of another one. It is the same time for all ranks."""
@@ -72,6 +74,8 @@ class _Aligned(NamedTuple):
     times: dict[int, list[float]]
     """For each rank, when it made the calls of `numbers`, in microseconds."""
     sites: list[Signature]
+    names: list[str]
+    """Of the calls, as in a stack."""
 
 
 def pace(group: GroupCalls) -> Pace | None:
@@ -99,6 +103,7 @@ def pace(group: GroupCalls) -> Pace | None:
         seconds=(max(first) - min(first)) / 1e6,
         telling_calls=len(telling),
         operations=frozenset(aligned.sites[at][0] for at in telling),
+        names=frozenset(aligned.names[at] for at in telling),
         spans={
             rank: (start + ahead, end + ahead)
             for rank, made in compared.items()
@@ -143,6 +148,7 @@ def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Alig
         numbers,
         {rank: [column[number] for number in numbers] for rank, column in times.items()},
         [signature(called[number]) for number in numbers],
+        [called[number].name for number in numbers],
     )
 
 

@@ -356,10 +356,15 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     def next_request(self) -> str | None:
         return str(self) if self.serves and not self.sends else None
 
+    @property
+    def other_end(self) -> str:
+        """`pid 7 (server) on 127.0.0.1:80`, as far as it is known."""
+        return " on ".join(part for part in (describe_holders(self.holders or ()), self.peer) if part)
+
     def __str__(self) -> str:
         if self.peer is None and not self.holders:
             return "waiting on the network"
-        who = " on ".join(part for part in (describe_holders(self.holders or ()), self.peer) if part)
+        who = self.other_end
         if self.timeout_seconds is not None and self.timeout_seconds >= 1:
             who = f"{who} (timeout {timeout(self.timeout_seconds)})"
         if self.sends:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Label, Operation, Where
-from hangdoc.reasoning.model.holds import Hold
+from hangdoc.reasoning.model.holds import Hold, OnNetwork
 from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Connection, Frame, Loop, Process, PythonThread, Stack
 from hangdoc.torch_facts import call_names, thread_names
@@ -143,6 +143,8 @@ class State(Struct, frozen=True, gc=False):
     """What blocks it, if it waits for no other rank."""
     at_rest: AtRest | None = None
     """Where its own thread is asleep in the kernel while others advance its work; None if it computes itself."""
+    asks: OnNetwork | None = None
+    """Of one that is at work: the request to outside of the run in which its own thread was at the look; None for none."""
 
     @property
     def shown(self) -> tuple[Label | None, str]:

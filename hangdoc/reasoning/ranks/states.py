@@ -8,12 +8,13 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
-from hangdoc.reasoning.model.holds import Asleep, Busy, Elsewhere, Hold, Starves, Unreadable, Works
+from hangdoc.reasoning.model.holds import Asleep, Busy, Elsewhere, Hold, OnNetwork, Starves, Unreadable, Works
 from hangdoc.reasoning.model.rank import BUSY, AtRest, Rank, State
 from hangdoc.reasoning.ranks import iterators, locks, movement, operations, recorded, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
 from hangdoc.reasoning.ranks.loader import is_fetching, is_starving, is_worker
+from hangdoc.reasoning.ranks.network_waits import find_peer
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.thread_waits import find_wait
 from hangdoc.reasoning.ranks.waiter import Surroundings, ThreadWait, Waiter
@@ -147,7 +148,9 @@ def _judge_stack(
     moved_bytes = movement.describe_moved_bytes(
         process, around.helpers, around.others, polls=sleeps.is_polling(process, thread, kernel)
     )
-    working = replace(base, label="computing", moving=True, work=moved_bytes)
+    peer = find_peer(Waiter(process, thread, kernel, around.helpers, around.others))
+    asks = peer if isinstance(peer, OnNetwork) and peer.peer is not None and not peer.serves else None
+    working = replace(base, label="computing", moving=True, work=moved_bytes, asks=asks)
     if same and not counters and works_on_card(process, thread):
         why = "its card executes kernels"
         return replace(working, state=_name_work(process, thread), why=why, work=working.work or why)

@@ -67,7 +67,7 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.sleeps import find_own_sleep
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
-from hangdoc.snapshot import Clocks, Progress, Stack
+from hangdoc.snapshot import Clocks, Holder, Progress, Stack
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
@@ -78,8 +78,13 @@ _SHARE_OF_LATENESS = 0.25
 """Who computes for less than this of the time that the others wait for it is not late because it computes."""
 _BALANCE = "Balance the work between the ranks, or fix what slows the late one down."
 _FIND_ITS_WAIT = (
-    "Find out what the late one waits for, with diagnose --stacks: its data, a disk, a server, a device. Where all ranks wait "
-    "for their loaders, one is late although all are equally slow."
+    "Find out what the late one waits for{how}: its data, a disk, a server, a device. Where all ranks wait for their loaders, "
+    "one is late although all are equally slow."
+)
+_READ_STACKS = ", with diagnose --stacks"
+_MEASURE_REQUESTS = (
+    "Measure the requests to {peer}: how long each takes, and how many a step needs. If they are fast and few, the late one "
+    "waits for something else: look again."
 )
 _LOOK_AT_SLEEP = "Look at the line that sleeps. If it limits a rate or tries again, find out why on this rank only."
 _GIVE_IT_A_CORE = (
@@ -128,7 +133,7 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     if not of_few:
         how = f"{words.verb(late, 'it makes its', 'they make their')} calls {late_by} later"
     elif len(groups) == 1:
-        calls = compared_calls(of_few[0].telling_calls, of_few[0].calls, of_few[0].operations)
+        calls = compared_calls(of_few[0].telling_calls, of_few[0].calls, of_few[0].names)
         how = f"{words.verb(late, 'it makes', 'they make')} {calls} {late_by} later"
     else:
         how = f"{words.verb(late, 'it makes', 'they make')} some calls {late_by} later"
@@ -204,7 +209,7 @@ def _draft(
     elif _wants_core(busy[0]):
         remedy = _GIVE_IT_A_CORE
     else:
-        remedy = _FIND_ITS_WAIT if _waits_unexplained(run, busy[0], rest[0]) else _BALANCE
+        remedy = _find_its_wait(busy[0]) if _waits_unexplained(run, busy[0], rest[0]) else _BALANCE
     return Draft(
         confidence=confidence,
         culprits=slow,
@@ -213,8 +218,20 @@ def _draft(
         + (f" ({why})" if why else _describe_work(busy, waited_share)),
         evidence=evidence,
         remedy=remedy,
-        commands=next_steps.look_again(busy[0]),
+        commands=(*next_steps.look_again(busy[0]), *next_steps.show(holder.pid for holder in _list_asked(busy[0]))),
     )
+
+
+def _list_asked(slow: Rank) -> tuple[Holder, ...]:
+    """The processes to which a late rank was in a request at the look."""
+    return (slow.asks.holders or ()) if slow.asks is not None else ()
+
+
+def _find_its_wait(slow: Rank) -> str:
+    """What to do about a late rank that waits. Its stack is asked for only if it was not read."""
+    if slow.asks is not None:
+        return _MEASURE_REQUESTS.format(peer=slow.asks.other_end)
+    return _FIND_ITS_WAIT.format(how=_READ_STACKS if slow.thread is None else "")
 
 
 def _waits_unexplained(run: Run, slow: Rank, other: Rank) -> bool:
@@ -255,9 +272,12 @@ def _describe_work(slow: Sequence[Rank], waited_share: float) -> str:
         waited = f"was ready to run and waited for one {pace.share_waiting_for_core(first):.0%} of the time"
         return f"; no other difference was found: {used}, and {waited}, so {they} may lack a core, or have more work"
     waits = f"{they} {words.verb(who, 'waits', 'wait')} for something"
+    at_look = (
+        f"; at the look rank {first.rank} was in a request to {first.asks.other_end}" if first.asks is not None else ""
+    )
     if first.cpu_percent / 100 >= waited_share * _SHARE_OF_LATENESS:
         waits = f"{they} may have more work, or wait for something"
-    return f"; no other difference was found: {used}, so {waits}"
+    return f"; no other difference was found: {used}, so {waits}{at_look}"
 
 
 def _hardly_computes(rank: Rank) -> bool:
@@ -274,7 +294,7 @@ def _wants_core(rank: Rank) -> bool:
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
     text = "last in {:.0%} of {}, {}, waited for a later rank {:.0%} of the time"
-    calls = compared_calls(measured.telling_calls, measured.calls, measured.operations)
+    calls = compared_calls(measured.telling_calls, measured.calls, measured.names)
     lines = [
         Evidence(
             lag.rank,

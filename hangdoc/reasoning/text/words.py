@@ -185,7 +185,8 @@ def doing(rank: Rank) -> str:
         and rank.training_share is not None
         and rank.training_share < BUSY
     ):
-        return "at work"  # others compute for it, or it waits for bytes that come
+        # Others compute for it, or it waits for bytes that come.
+        return f"in a request to {rank.asks.other_end}" if rank.asks is not None else "at work"
     return f"{_STATES.get(rank.state, f'in state {rank.state}')}{_for_whom(rank)}"
 
 

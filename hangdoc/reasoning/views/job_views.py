@@ -105,7 +105,7 @@ def pace_view(run: Run) -> PaceView | None:
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
         calls=measured.telling_calls,
         of_calls=measured.calls,
-        operations=tuple(sorted(measured.operations)),
+        operations=tuple(sorted(measured.names)),
     )
 
 

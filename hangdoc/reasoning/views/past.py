@@ -48,7 +48,7 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         else None,
         calls=pace.telling_calls,
         of_calls=pace.calls,
-        operations=tuple(sorted(pace.operations)),
+        operations=tuple(sorted(pace.names)),
     )
 
 
