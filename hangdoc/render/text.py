@@ -21,7 +21,7 @@ _HANGDOC = "hangdoc"
 _FIRST_WORD = regex(r"^((?:sudo )?)(\S+)")
 _EVIDENCE_SHOWN = 6
 _UNSEEN_SHOWN = 4
-_MOST_OF_PIDS = 14
+_MOST_OF_PIDS, _FEWER_PIDS = 40, 14
 _EVERYTHING = 1_000
 _PASSES = "which pass over its data a rank is in (its epoch), from 1"
 
@@ -215,12 +215,14 @@ class _FirstThatFits:
 
 
 def _make_rank_table(job: Job) -> Table:
-    """The table of ranks, with less room between its columns where it would be too wide, and the place of each row below it."""
+    """The table of ranks, with fewer pids and less room between its columns where it would be too wide, and the place of each row
+    below it."""
     details = [line for group in words.classes(job) for line in _describe_rank(group[0])]
-    return _add_details(_FirstThatFits(_list_ranks(job, 2), _list_ranks(job, 1)), details)
+    tables = (_list_ranks(job, between, most) for most in (_MOST_OF_PIDS, _FEWER_PIDS) for between in (2, 1))
+    return _add_details(_FirstThatFits(*tables), details)
 
 
-def _list_ranks(job: Job, between: int) -> Table:
+def _list_ranks(job: Job, between: int, most_of_pids: int) -> Table:
     table = Table(box=None, padding=(0, between, 0, 0), pad_edge=False, header_style="dim", expand=False)
     gpus, roles = words.has_gpus(job), words.has_roles(job)
     counted = not roles or any(rank.batches_done is not None for rank in job.ranks)  # few servers have batches
@@ -237,7 +239,7 @@ def _list_ranks(job: Job, between: int) -> Table:
             Text(shorten(numbers(r.rank for r in group), 14), style="bold"),
             *([Text(shorten(words.roles(group), 16))] if roles else []),
             Text(shorten(words.hosts(group), 16)),
-            Text(_name_pids(group)),
+            Text(_name_pids(group, most_of_pids)),
             Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             Text(words.cpu(group)),
             *([Text(words.gpu(group))] if gpus else []),
@@ -248,10 +250,10 @@ def _list_ranks(job: Job, between: int) -> Table:
     return table
 
 
-def _name_pids(group: list[RankView]) -> str:
-    """`4666-4667, 4670`; of many, and of several hosts, the first."""
+def _name_pids(group: list[RankView], most: int) -> str:
+    """`4666-4667, 4670`; of more than `most` characters, and of several hosts, the first."""
     text = numbers(rank.pid for rank in group if rank.pid is not None)
-    fits = len(text) <= _MOST_OF_PIDS and len({rank.host for rank in group}) == 1
+    fits = len(text) <= most and len({rank.host for rank in group}) == 1
     return (text if fits else f"{group[0].pid or '-'}…") or "-"
 
 

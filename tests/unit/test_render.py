@@ -206,6 +206,11 @@ def test_the_pids_of_a_row_are_shown_as_far_as_they_fit() -> None:
     assert any(" 100-101  " in line for line in two)
     apart = [rank(n, *c10d("all_reduce"), frame("main", 5), pid=1000 * (n + 2), world=8) for n in range(8)]
     assert any(" 2000…  " in line for line in lines(snapshot(*apart, silence=None)))
+    four = snapshot(
+        *(rank(n, *c10d("all_reduce"), frame("main", 5), pid=10_000 * (n + 1), world=4) for n in range(4)), silence=None
+    )
+    assert any(" 10000, 20000, 30000, 40000 " in line for line in lines(four))
+    assert any(" 10000… " in line for line in lines(four, width=60))
 
 
 def test_unobserved_ranks_with_the_same_reason_are_one_line() -> None:
