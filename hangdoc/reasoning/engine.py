@@ -187,7 +187,7 @@ def _with_hosts(run: Run, about: Finding) -> Finding:
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
     count = count_batches(rank)
     calls = job_views.calls(run.ledger, rank.rank)
-    label, state = rank.shown
+    activity = rank.show_activity(waited)
     held = rank.label == "blocked" and rank.hold is not None  # whatever moves beside it does not end that
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(
@@ -195,9 +195,9 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         local_rank=rank.local_rank,
         host=rank.host,
         pid=rank.pid,
-        label=label,
-        state=state,
-        operation=rank.wait.operation if rank.wait is not None else None,
+        label=activity.label,
+        state=activity.state,
+        operation=activity.operation,
         where=rank.where,
         where_source=None if rank.where is None else "recorder" if rank.by_record else "stack",
         cpu_percent=rank.cpu_percent,

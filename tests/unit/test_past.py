@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose, examine
@@ -13,8 +14,8 @@ from hangdoc.reasoning.ledger.past import Past, edges_of, past_of, shares_of
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.views.past import MOST_CELLS, past_cells, timelines
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Snapshot, Unavailable
-from tests.unit.builders import c10d, frame, rank, snapshot, train
+from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Progress, Snapshot, Unavailable
+from tests.unit.builders import c10d, frame, rank, snapshot, stack, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 FEW = settings(max_examples=100, deadline=None)
@@ -205,6 +206,24 @@ def stands(*, late: float = 0.05, steps: int = 100, ago: float = 20.0, moving: b
     return snapshot(*processes, silence=0.0 if moving else ago, wall_us=wall_us)
 
 
+def passes(*, late: float, at: str = "all_reduce") -> Snapshot:
+    """The same run while it makes calls, with stacks: all ranks but number 2 are in its last call, and stand in `at`."""
+    (host,) = stands(moving=True, late=late, ago=0.0).hosts
+    moved = Progress(counters=(Counter(name="step", function="train", file="/home/me/train.py", before=41, after=48),))
+    processes = []
+    for number, process in enumerate(host.processes):
+        record = process.recorder
+        assert isinstance(record, FlightRecorder)
+        (group,) = record.groups
+        assert group.completed is not None
+        group = replace(group, pending=() if number == 2 else (group.completed,))
+        seen = stack(*c10d(at), train(14))
+        processes.append(
+            replace(process, stack=seen, stack_before=seen, progress=moved, recorder=replace(record, groups=(group,)))
+        )
+    return Snapshot(hangdoc="test", hosts=(replace(host, processes=tuple(processes)),))
+
+
 def job_of(evidence: Snapshot) -> Job:
     (job,) = diagnose(evidence, patience=3.0).jobs
     return job
@@ -255,6 +274,24 @@ def test_the_share_of_the_window_that_a_rank_waited() -> None:
     job = job_of(stands(moving=True, ago=0.0))
     assert [view.waited_share for view in job.ranks] == pytest.approx([0.83, 0.83, 0.0, 0.83], abs=0.02)
     assert {view.waited_share for view in job_of(stands()).ranks} == {None}
+
+
+def test_a_rank_that_waits_for_most_of_the_window_is_in_the_call_that_stack_and_record_show() -> None:
+    """It went from call to call, so it was labelled computing."""
+    job = job_of(passes(late=0.05))
+    assert job.verdict == "healthy"
+    assert [view.label for view in job.ranks] == ["blocked", "blocked", "computing", "blocked"]
+    first = job.ranks[0]
+    assert (first.state, first.progress) == ("in-collective", "its loop is making progress")
+    assert first.operation is not None
+    assert (first.operation.op, first.operation.seq) == ("all_reduce", 100)
+
+
+@pytest.mark.parametrize("evidence", [passes(late=0.0), passes(late=0.05, at="broadcast")])
+def test_a_rank_that_waits_little_or_whose_record_is_of_another_moment_computes(evidence: Snapshot) -> None:
+    job = job_of(evidence)
+    assert job.verdict == "healthy"
+    assert {(view.label, view.operation) for view in job.ranks} == {("computing", None)}
 
 
 def test_without_a_record_nothing_is_said_of_the_past() -> None:

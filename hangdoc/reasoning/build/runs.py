@@ -301,10 +301,13 @@ def _without_waiting_holders(ranks: dict[int, Rank]) -> dict[int, Rank]:
 
 def _with_group_label(state: State, process: Process) -> State:
     """A state whose operation has what people call its group."""
-    if state.wait is None:
-        return state
-    label = label_group(process, state.wait.operation.group)
-    return state if label is None else structs.replace(state, wait=state.wait.with_details(group_label=label))
+    waits = {"wait": state.wait, "passing": state.passing}
+    named = {
+        what: wait.with_details(group_label=label)
+        for what, wait in waits.items()
+        if wait is not None and (label := label_group(process, wait.operation.group)) is not None
+    }
+    return structs.replace(state, **named) if named else state
 
 
 def _rank(

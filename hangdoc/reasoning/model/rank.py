@@ -14,7 +14,10 @@ from hangdoc.torch_facts import call_names, thread_names
 
 BUSY = 0.10
 """Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
-
+WAITING_IN = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
+"""The state of a rank by the kind of its wait."""
+_MOSTLY = 0.5
+"""Share of the window."""
 
 _FORM = regex(r"_(into_tensor|tensor|single|coalesced)$")
 
@@ -124,6 +127,14 @@ class AtRest(NamedTuple):
     """A phrase that follows `is`."""
 
 
+class Activity(NamedTuple):
+    """What a rank does, as a view shows it."""
+
+    label: Label | None
+    state: str
+    operation: Operation | None
+
+
 class State(Struct, frozen=True, gc=False):
     """What was concluded about a rank."""
 
@@ -146,12 +157,18 @@ class State(Struct, frozen=True, gc=False):
     asks: OnNetwork | None = None
     """Of one that is at work: the request to outside of the run in which its own thread was at the look; None for none."""
 
-    @property
-    def shown(self) -> tuple[Label | None, str]:
-        """Its label and state for people: who works beside a thread that is asleep does not make that thread compute."""
+    passing: Wait | None = None
+    """The call in which its stack and its record show a rank that goes from call to call: `wait` is for one that stays in a
+    call."""
+
+    def show_activity(self, waited_share: float | None) -> "Activity":
+        """What it does, for people: who works beside a thread that is asleep does not make that thread compute, nor do moments
+        between the calls in which a rank waits for most of the window. `waited_share`: for which share; None if unknown."""
         if self.at_rest is not None and self.state == "computing":
-            return "blocked", self.at_rest.state
-        return self.label, self.state
+            return Activity("blocked", self.at_rest.state, None)
+        if self.passing is not None and waited_share is not None and waited_share > _MOSTLY:
+            return Activity("blocked", WAITING_IN[self.passing.kind], self.passing.operation)
+        return Activity(self.label, self.state, self.wait.operation if self.wait is not None else None)
 
 
 class Rank(State, frozen=True, gc=False, kw_only=True):

@@ -9,7 +9,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.kernel import how_it_ended, stopped_by
 from hangdoc.reasoning.evidence.stack import Reading, frames_at, reading, user_frames
 from hangdoc.reasoning.model.holds import Asleep, Busy, Elsewhere, Hold, OnNetwork, Starves, Unreadable, Works
-from hangdoc.reasoning.model.rank import BUSY, AtRest, Rank, State
+from hangdoc.reasoning.model.rank import BUSY, WAITING_IN, AtRest, Rank, State
 from hangdoc.reasoning.ranks import iterators, locks, movement, operations, recorded, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
@@ -22,7 +22,6 @@ from hangdoc.reasoning.ranks.without_stack import find_rest
 from hangdoc.snapshot import Clocks, FileBytes, Frame, KernelThread, Process, Progress, PythonThread, Stack
 from hangdoc.torch_facts import call_names, file_names
 
-_WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
     "metric": "evaluating",
@@ -140,11 +139,13 @@ def _judge_stack(
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
     if wait is not None and not busy:
         if counters or not same or (bytes_moved and movement.keeps_waking(process, kernel)):
-            return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
+            passing = wait if wait.operation.seq is not None else None
+            why = "its loop is making progress"
+            return replace(base, label="computing", state="computing", why=why, moving=True, passing=passing)
         if wait.operation.op in call_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
             return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
-        return replace(base, state=_WAITS[wait.kind], why=_describe_idleness(share), wait=wait)
+        return replace(base, state=WAITING_IN[wait.kind], why=_describe_idleness(share), wait=wait)
     moved_bytes = movement.describe_moved_bytes(
         process, around.helpers, around.others, polls=sleeps.is_polling(process, thread, kernel)
     )

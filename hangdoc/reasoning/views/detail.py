@@ -238,7 +238,7 @@ def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
     where = first.where if len({rank.where for rank in seen}) == 1 else None
     return WaitNode(
         ranks=ranks,
-        label=first.shown[0],
+        label=first.show_activity(None).label,  # as the drawing: no wait of its own
         doing=doing,
         place=f"{where.file}:{where.line}" if where is not None else None,
         source=where.source if where is not None else None,
