@@ -347,11 +347,17 @@ def loops_of_batches(job: Job) -> str:
 
 
 def name_uncounted(job: Job) -> str:
-    """`rank 2: no loop over batches is seen`, where other ranks have a count; empty otherwise."""
+    """`rank 2: no loop over batches is seen; ranks 3-4: not read, since they move`, where other ranks have a count; empty
+    otherwise."""
     uncounted = [rank.rank for rank in job.ranks if rank.batches_done is None and rank.label != "dead"]
     if not uncounted or len(uncounted) == sum(rank.label != "dead" for rank in job.ranks):
         return ""
-    return f"{ranks(uncounted)}: no loop over batches is seen"
+    unread = set(find_unread(job.ranks)) & set(uncounted)
+    seen = [rank for rank in uncounted if rank not in unread]
+    parts = [f"{ranks(seen)}: no loop over batches is seen"] if seen else []
+    if unread:
+        parts.append(f"{ranks(unread)}: not read, since {'they move' if len(unread) > 1 else 'it moves'}")
+    return "; ".join(parts)
 
 
 def name_end_of_batches(done: int, total: int | None) -> str:

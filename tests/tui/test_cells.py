@@ -1,6 +1,7 @@
 """The timeline as text, and the columns and places beside it: built values."""
 
 import dataclasses
+import datetime
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
 from hangdoc_tui import behind, calls, cells, ranks
-from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar, describe_no_count
+from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar, describe_no_count, list_points
 from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
@@ -242,6 +243,15 @@ def test_the_plot_has_the_scale_of_its_data_in_whole_batches() -> None:
     assert _bounds([20, 5]) == (5, 20)
     assert _ticks(3, 4) == [3, 4]
     assert _ticks(0, 232) == [0, 58, 116, 174, 232]
+
+
+def test_a_number_is_plotted_at_the_time_when_it_was_read() -> None:
+    """One of 20 s ago was plotted at `now`."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    for second, age in ((0, 0.0), (30, 20.0)):
+        seen = job(view(0, batches_done=50 + second, batches_seconds_ago=age))
+        history.add(began + datetime.timedelta(seconds=second), seen)
+    assert list_points(history, 0) == [(-30.0, 50), (-20.0, 80)]
 
 
 COLUMNS = (

@@ -258,6 +258,9 @@ def test_the_loop_whose_rounds_are_shown_as_batches_is_named_where_it_is_not_one
     assert named(data, None) == "rank 0: rounds of `for batch in loader` at t.py:19"
     unseen = replace(diagnose(many(3)).jobs[0], ranks=views_of(data, None, data))
     assert name_uncounted(unseen) == "rank 1: no loop over batches is seen"
+    moves = replace(unseen.ranks[1], label="computing", state="computing", where_source="recorder")
+    moving = replace(unseen, ranks=(unseen.ranks[0], moves, unseen.ranks[2]))
+    assert name_uncounted(moving) == "rank 1: not read, since it moves"
     loop = Where(file="t.py", line=17, function="f", source=micro)
     some = [replace(view, batches_done=3, batches_loop=loop if view.rank == 0 else None) for view in unseen.ranks]
     assert loops_of_batches(replace(unseen, ranks=tuple(some))) == "rank 0: rounds of `for m in range(4)` at t.py:17"

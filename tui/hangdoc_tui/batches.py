@@ -13,6 +13,7 @@ from hangdoc.diagnosis import Job, RankView
 from hangdoc.phrases import do, duration, numbers
 from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid, join_cells
+from hangdoc_tui.history import History
 from hangdoc_tui.places import batches_age
 from hangdoc_tui.view_model import ViewModel
 
@@ -135,18 +136,23 @@ class Batches(Vertical):
             self.mount(self._plot)
         plot: Any = self._plot.plt
         plot.clear_figure()
-        tracks = {rank: list(model.history.tracks[rank].batches) for rank in lines}
-        newest = max(track[-1][0] for track in tracks.values())
+        tracks = {rank: list_points(model.history, rank) for rank in lines}
         for rank, track in tracks.items():
-            times, done = [seconds - newest for seconds, _ in track], [batches for _, batches in track]
+            times, done = [seconds for seconds, _ in track], [batches for _, batches in track]
             plot.plot(times, done, label=f"rank {rank}", color="orange+" if rank in model.culprits else None)
         low, high = _bounds(batches for track in tracks.values() for _, batches in track)
         plot.ylim(low, high)
         plot.yticks(_ticks(low, high))
-        oldest = min(track[0][0] for track in tracks.values()) - newest
+        oldest = min(track[0][0] for track in tracks.values())
+        plot.xlim(oldest, 0)  # the newest number may be older than the poll
         ticks = [oldest * part / 4 for part in range(5)]
         plot.xticks(ticks, [f"{-at:.0f} s ago" if at else "now" for at in ticks])
         self._plot.refresh()
+
+
+def list_points(history: History, rank: int) -> list[tuple[float, int]]:
+    """(seconds since the newest poll, at most 0; batches done) of each reading of a rank. The last may be older than the poll."""
+    return [(seconds - history.seconds, done) for seconds, done in history.tracks[rank].batches]
 
 
 def _make_bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:

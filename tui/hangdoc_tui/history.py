@@ -166,6 +166,11 @@ class History:
         self._newest: datetime.datetime | None = None
         self._verdict: str | None = None
 
+    @property
+    def seconds(self) -> float:
+        """The time of the newest poll, since the first one."""
+        return (self._newest - self._began).total_seconds() if self._newest and self._began else 0.0
+
     def add(self, at: datetime.datetime, job: Job, past: Past | None = None) -> list[Event]:
         """Add one poll of the job, and return what changed. If a recording goes back in time, the history starts again. `past` is
         what the ranks did before the first poll."""
