@@ -300,13 +300,11 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
         others = also(numbers_of(group), "likewise" if _names_its_child(first) else "also")
         elsewhere = [other[0].first for other in groups.values() if other is not group]
         path = _in_package(first, [other for other in elsewhere if other.where == first.where])
-        made_by = _made_by(first) if not path else ""
+        made_by = f", within that call in {' > '.join(path)}" if path else _made_by(first)
         text = f"{doing_at(first)}{made_by}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{others}"
         lines.append(Evidence(first.rank, probe_of(first), text))
         if asks := _asked_at(first):
             lines.append(Evidence(first.rank, "stacks", asks))
-        if path:
-            lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
     return lines
 
 
@@ -366,13 +364,14 @@ def _thread_at(rank: Rank) -> str:
 
 def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
     """Where ranks that are at one line of the user's differ in the package that it calls (`trainer.fit()`): the functions that
-    only this rank is in, the outermost of each file. Empty for no others."""
+    only this rank is in, the outermost of each file, and the one that makes the call. Empty for no others."""
     theirs = {(frame.file, frame.function) for other in others for frame in other.program}
     outermost: dict[str, str] = {}
     for frame in reversed(rank.program) if theirs else ():
         if frame.library and (frame.file, frame.function) not in theirs and "<locals>" not in frame.function:
             outermost.setdefault(frame.file, frame.function)
-    return list(outermost.values())
+    makes = rank.program[0].function if outermost and rank.program[0].library else ""
+    return list(dict.fromkeys(filter(None, (*outermost.values(), makes))))
 
 
 def cpu(rank: Rank, why: str) -> str:
