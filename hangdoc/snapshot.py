@@ -843,6 +843,9 @@ class TrainerCount(Value, frozen=True, kw_only=True):
     done_before: int | None = None
     """The same at the beginning of the window."""
     total: int | None = None
+    """Also that of a stream without a length, once it has ended."""
+    fetched: int | None = None
+    """Batches of this pass that its iterator has given to the framework, which may read ahead of the loop."""
     pass_number: int | None = None
     """The number of this pass, from 1, if the framework keeps it beside a count of `batches`."""
 

@@ -89,6 +89,10 @@ class FunctionCount(NamedTuple):
     """As `done`, the number of the pass over the data."""
     first_pass: int = 1
     """Its value in the first pass."""
+    fetched: str | None = None
+    """As `done`, the batches that its iterator has given, those that were read ahead included."""
+    ended: str | None = None
+    """As `done`, whether that iterator has given all."""
 
 
 _PROGRESS = "epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed"
@@ -120,7 +124,8 @@ FUNCTION_COUNTS = (
         FunctionCount(
             "lightning", Function(f"{folder}/fit_loop.py", "run"), f"self.{_COMPLETED}", "self.max_batches",
             f"{_FIT_LOOP}.completed", "2.6", Function(f"{folder}/training_epoch_loop.py", "run"),
-            passes="self.epoch_progress.current.started",
+            passes="self.epoch_progress.current.started", fetched="self._data_fetcher.fetched",
+            ended="self._data_fetcher.done",
         )
         for folder in ("/pytorch_lightning/loops", "/lightning/pytorch/loops")
     ),

@@ -241,6 +241,10 @@ progress = of("lightning.x", "Progress", current=of("lightning.x", "Current", co
 scope.update(epoch=lambda: scope["_run_epoch"](2, 50), trains=Trains())
 epochs = of("lightning.x", "Progress", current=of("lightning.x", "Current", ready=6, started=6, processed=5))
 training = of("lightning.x", "Loop", batch_progress=progress)
+flows, has_ended, begins_again = (
+    of("lightning.x", "_FitLoop", epoch_progress=epochs, epoch_loop=training, max_batches=float("inf"),
+    _data_fetcher=of("lightning.x", "_PrefetchDataFetcher", fetched=fetched, done=done))
+    for fetched, done in ((8, False), (7, True), (1, True)))
 scope["run"](of("lightning.x", "_FitLoop", epoch_progress=epochs, epoch_loop=training, max_batches=70))
 """
 
@@ -344,6 +348,23 @@ def test_a_batch_that_has_begun_is_not_completed(memory: Memory, victim: tuple[i
     epoch = stack["_run_epoch"]
     assert count(epoch) == [5]
     assert count(epoch._replace(loops=epoch.loops[:1])) == [6]  # between two updates
+
+
+def test_a_stream_has_a_total_once_it_has_ended(
+    memory: Memory, victim: tuple[int, Image], variables: dict[str, int]
+) -> None:
+    """Its framework reads one batch ahead, and keeps whether there was one."""
+    frames, objects = Frames(memory, victim[1]), Objects(memory, victim[1].version)
+    (thread,) = frames.threads()
+    run = next(frame for frame in frames.stack(thread) if frame.file == "/x/lightning/pytorch/loops/fit_loop.py")
+
+    def count(name: str) -> list[tuple[int, int | None, int | None]]:
+        counts = counts_of_function(objects, frames, run._replace(variables={"self": variables[name]}))
+        return [(each.done, each.total, each.fetched) for each in counts]
+
+    assert count("flows") == [(7, None, 8)]
+    assert count("has_ended") == [(7, 7, 7)]
+    assert count("begins_again") == [(7, None, None)]
 
 
 def test_loops_of_the_main_thread(memory: Memory, victim: tuple[int, Image]) -> None:

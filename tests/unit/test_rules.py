@@ -698,6 +698,32 @@ def test_a_rank_whose_framework_has_counted_all_its_batches(totals: tuple[int, i
     assert f"{name} is {totals[0]} of 40" in " ".join(each.text for each in finding.evidence)
 
 
+@pytest.mark.parametrize(
+    ("fetched", "pass_number", "tells"),
+    [(51, 1, True), (50, 1, False), (None, 1, False), (51, 2, False)],
+    ids=["has one more", "has no more", "unknown", "in the next pass"],
+)
+def test_a_stream_that_has_ended_beside_one_that_has_more(fetched: int | None, pass_number: int, tells: bool) -> None:
+    """Streams of Lightning: one rank validates at the end of its pass, the other one is in its next step."""
+    name = "fit_loop.epoch_loop.batch_progress.completed"
+    ended = TrainerCount(framework="lightning", name=name, done=50, total=50, fetched=50, batches=True, pass_number=1)
+    flows = replace(ended, total=None, fetched=fetched, pass_number=pass_number)
+    found = job(
+        snapshot(
+            rank(0, *c10d("broadcast"), frame("main", 9), loops=Loops(counts=(flows,))),
+            rank(1, *c10d("barrier"), frame("main", 9), loops=Loops(counts=(ended,))),
+        )
+    )
+    finding = found.findings[0]
+    assert [(each.batches_total, each.batches_ended) for each in found.ranks] == [(None, False), (50, True)]
+    if not tells:
+        assert finding.code not in ("HD101", "HD102")
+        return
+    assert (finding.code, finding.culprits, finding.victims) == ("HD101", (1,), (0,))
+    assert finding.summary.startswith("rank 1 has done all 50 of its batches; rank 0 has at least 51, and is waiting")
+    assert f"{name} is 50, and its iterator has not ended after 51 batches" in str(finding.evidence)
+
+
 @pytest.mark.parametrize("op", ["all_reduce", None])
 def test_a_rank_in_its_last_batch_is_not_past_its_data(op: str | None) -> None:
     """The framework counts a batch when it begins. The other one, with more batches, is in the same call, or in none."""

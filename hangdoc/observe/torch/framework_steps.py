@@ -42,11 +42,14 @@ def counts_of_function(objects: Objects, frames: Frames, frame: MemoryFrame) -> 
             if done is not None and row.first is not None:
                 in_batch = len(frame.loops) >= row.loops
                 done += (0 if in_batch else 1) - row.first
-            count = _count(row, done, total)
+            ended, fetched = (_read(objects, frames, frame, path) for path in (row.ended, row.fetched))
+            if fetched is None or not (done or 0) <= fetched <= _MAX_STEPS:
+                fetched = None  # a pass that has begun since `done` was read has another count
+            count = _count(row, done, total if total is not None or not ended else fetched)
             if count is not None:
                 number = _number_pass(row, _read(objects, frames, frame, row.passes))
                 of_batches = row.batches_from is not None
-                counts.append(msgspec.structs.replace(count, batches=of_batches, pass_number=number))
+                counts.append(msgspec.structs.replace(count, fetched=fetched, batches=of_batches, pass_number=number))
     return counts
 
 

@@ -26,7 +26,7 @@ from hangdoc.reasoning.ranks.counters import (
     is_over_loader,
     positions,
 )
-from hangdoc.snapshot import Exit, Frame, Loop, Loops, TrainerCount
+from hangdoc.snapshot import Exit, Frame, Loop, TrainerCount
 
 _SHOWN = 3
 ENDS_DATA = "except StopIteration"
@@ -71,6 +71,8 @@ class CountedOut(Cause, frozen=True, kw_only=True):
     """The others."""
     done: int
     more: int
+    at_least: bool = False
+    """Whether the others may have more than `more`: their streams have not ended."""
     evidence: tuple[Evidence, ...]
 
 
@@ -181,24 +183,38 @@ def find_counted_data(run: Run, blockage: Blockage) -> CountedOut | None:
     for name in sorted({name for each in counts.values() for name in each}):
         known = {ranks: each[name] for ranks, each in counts.items() if name in each}
         ended = [ranks for ranks, count in known.items() if count.done == count.total]
-        inside = [ranks for ranks, count in known.items() if count.done < (count.total or 0)]
-        if len(known) < len(classes) or not ended or not inside:
+        inside = [ranks for ranks, count in known.items() if count.done < _least_of(count)]
+        same_pass = len({count.pass_number for count in known.values()}) == 1
+        if len(known) < len(classes) or not ended or not inside or not same_pass:
             continue
-        done, more = max(known[ranks].done for ranks in ended), min(known[ranks].total or 0 for ranks in inside)
+        done, more = max(known[ranks].done for ranks in ended), min(_least_of(known[ranks]) for ranks in inside)
         if done >= more:
             continue
         out, within = (tuple(sorted(rank for ranks in side for rank in ranks)) for side in (ended, inside))
-        lines = [f"{name} is {known[side[0]].done} of {known[side[0]].total}" for side in (ended, inside)]
+        lines = [_describe_count(name, known[side[0]]) for side in (ended, inside)]
         evidence = (Evidence(out[0], "loops", lines[0]), Evidence(within[0], "loops", lines[1]))
-        about = CountedUneven if more - done <= max(_REMAINDER, more * _REMAINDER_SHARE) else CountedOut
-        return about(culprits=out, inside=within, done=done, more=more, evidence=evidence)
+        at_least = any(known[ranks].total is None for ranks in inside)
+        remainder = not at_least and more - done <= max(_REMAINDER, more * _REMAINDER_SHARE)
+        about = CountedUneven if remainder else CountedOut
+        return about(culprits=out, inside=within, done=done, more=more, at_least=at_least, evidence=evidence)
     return None
 
 
 def _totals_of(rank: Rank) -> dict[str, TrainerCount]:
-    """The counts of its framework that have an end, by name."""
-    loops = rank.process.loops if rank.process is not None else None
-    return {count.name: count for count in loops.counts if count.total} if isinstance(loops, Loops) else {}
+    """The counts of its framework that have an end, or show that more is to come, by name."""
+    counts = iterators.list_framework_counts(rank.process)
+    return {count.name: count for count in counts if _least_of(count)}
+
+
+def _least_of(count: TrainerCount) -> int:
+    """How many batches there are, or if that is not known, are at least."""
+    return count.total or count.fetched or 0
+
+
+def _describe_count(name: str, count: TrainerCount) -> str:
+    if count.total is not None:
+        return f"{name} is {count.done} of {count.total}"
+    return f"{name} is {count.done}, and its iterator has not ended after {count.fetched} batches"
 
 
 # --- where they began, and where it ends ---------------------------------------------------------------------------------

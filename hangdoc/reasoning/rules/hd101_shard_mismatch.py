@@ -54,6 +54,7 @@ Where no amount can be seen, an option that names other data on the two sides
 (`--data-dir imgs` and `imgs_small`) explains the loop, unless a statement that
 ends it has variables that differ. Lightning and others count their batches
 themselves: a rank that has done all of them, beside one that has more, is enough.
+Of a stream without a length, Lightning records the end, and reads one batch ahead.
 Ranks that part in the loop over epochs are compared by the loader of the loop
 inside it.
 

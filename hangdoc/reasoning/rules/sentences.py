@@ -77,7 +77,8 @@ def describe_counted(run: Run, blockage: Blockage, cause: CountedOut, remedy: st
     return Draft(
         confidence=0.93,
         summary=f"{words.have(who)} done all {cause.done} of {words.verb(who, 'its', 'their')} batches; "
-        f"{words.have(inside)} {cause.more}, and {words.be(inside)} waiting in {words.operation(waiting.first)}",
+        f"{words.have(inside)} {'at least ' * cause.at_least}{cause.more}, and {words.be(inside)} waiting in "
+        f"{words.operation(waiting.first)}",
         victims=inside,
         evidence=[*cause.evidence, *words.class_evidence(classes), *words.standstill(run)],
         remedy=remedy,
