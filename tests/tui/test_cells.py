@@ -254,6 +254,18 @@ def test_a_number_is_plotted_at_the_time_when_it_was_read() -> None:
     assert list_points(history, 0) == [(-30.0, 50), (-20.0, 80)]
 
 
+def test_a_rank_that_was_not_read_keeps_its_older_number() -> None:
+    """It had none, and was said to have no loop over batches."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    history.add(began, job(view(0, batches_done=50, batches_total=99, batches_seconds_ago=0.0)))
+    unread = job(view(0))
+    history.add(began + datetime.timedelta(seconds=15), unread)
+    (filled,) = history.fill_counts(unread).ranks
+    assert (filled.batches_done, filled.batches_total, filled.batches_seconds_ago) == (50, 99, 15.0)
+    for other in (view(0, pid=7), view(0, where_source="stack"), view(0, "blocked", "in-collective")):
+        assert history.fill_counts(job(other)).ranks == (other,)
+
+
 COLUMNS = (
     Column("rank", most=14),
     Column("timeline", least=24, flexible=True),

@@ -195,7 +195,7 @@ class Top(Actions):
         if self.model is None:
             return
         jobs = self.model.poll.diagnosis.jobs
-        at = jobs.index(self.model.job)
+        at = [job.id for job in jobs].index(self.model.job.id)
         line = job_line(self.model.job, self.model.name, jobs, at, self.size.width, observed=self._find_age())
         self.query_one("#job", Static).update(line, layout=False)
 
@@ -342,7 +342,8 @@ class Top(Actions):
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
         name = words.job_names(jobs)[job.id]
-        self.model = ViewModel(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
+        history = self._histories[job.id]
+        self.model = ViewModel(poll, history.fill_counts(job), poll.runs[at], self.selected, history, name, earlier)
         self._draw_job()
         self.query_one(Strip).show(finding_line(self.model))
         if not self._cards_shown and has_cards(self.model):

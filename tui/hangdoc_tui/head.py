@@ -24,7 +24,7 @@ def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int, *, o
     not the present."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
-    hung = sum(other.verdict == "hung" for other in jobs if other is not job)
+    hung = sum(other.verdict == "hung" for other in jobs if other.id != job.id)
     shown, *more = name.split(_SEPARATOR)
     line = Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.render import words
 from hangdoc.timeline import Past, Recorder
@@ -17,6 +19,7 @@ _RATE_BATCHES = 10
 _MOST_SERIES = 8
 """Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
+_COUNT = tuple(name for name in RankView.__struct_fields__ if name.startswith("batches_"))
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Track:
 
     def __init__(self) -> None:
         self.last: RankView | None = None
+        self._counted: tuple[float, RankView] | None = None
+        """The newest reading with a number of batches, and when it was made."""
         self._series: dict[int | None, _Series] = {}
         """By the number of batches of a pass: a validation has a series of its own."""
         self._newest: tuple[int | None, float] = None, 0.0
@@ -58,7 +63,16 @@ class Track:
         elif total not in self._series and len(self._series) == _MOST_SERIES:
             del self._series[min(self._series, key=lambda total: self._series[total].batches[-1])]
         self._newest = total, max(read_at, self._newest[1])
+        self._counted = read_at, view
         self._series.setdefault(total, _Series()).add(read_at, view)
+
+    def with_older_count(self, seconds: float, view: RankView) -> RankView:
+        """A rank whose batches were not read in the poll of `seconds`, with the number read last, and its age."""
+        if view.batches_done is not None or self._counted is None or self._counted[1].pid != view.pid:
+            return view
+        read_at, counted = self._counted
+        kept = {name: getattr(counted, name) for name in _COUNT if name != "batches_seconds_ago"}
+        return replace(view, **kept, batches_seconds_ago=max(0.0, seconds - read_at))
 
     def batches_per_second(self) -> float | None:
         """Over the last seconds; None until that is known to about a tenth."""
@@ -189,6 +203,15 @@ class History:
             track.last = view
         self.events.extend(new)
         return new
+
+    def fill_counts(self, job: Job) -> Job:
+        """The job of the newest poll, in which ranks that moved and were not read have their last numbers of batches."""
+        unread = set(words.find_unread(job.ranks)) & self.tracks.keys()
+        views = (
+            self.tracks[view.rank].with_older_count(self.seconds, view) if view.rank in unread else view
+            for view in job.ranks
+        )
+        return replace(job, ranks=tuple(views))
 
     def _verdict_events(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
         if job.verdict != self._verdict:
