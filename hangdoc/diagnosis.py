@@ -133,6 +133,9 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     batches_seconds_ago: float | None = None
     """Age of `batches_done`. Polls read ranks that make progress in turns, and numbers of different moments can't be
     compared. None without a count."""
+    made_by: str | None = None
+    """The function of a package that makes the call of `operation`, where the line of `where` shows only what the package was
+    asked for: `_run_train of lightning`."""
     progress: str | None = None
     """What shows that a rank makes progress, as a clause: `uses 98% of a core`, `its stack changed`."""
     gpu: GpuView | None = None

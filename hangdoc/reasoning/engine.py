@@ -19,6 +19,7 @@ from hangdoc.reasoning.ranks.counters import BatchCount, count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch, names
+from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.hosts import describe_lateness
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
@@ -212,6 +213,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else min(ages, default=None),
         stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,
+        made_by=words.name_maker(rank) if activity.operation is not None else None,
         waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
         role=names.find_role(run, rank),

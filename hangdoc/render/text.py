@@ -274,7 +274,8 @@ def _describe_rank(rank: RankView) -> Iterator[RenderableType]:
     where = f"last call at {where}" if rank.where_source == "recorder" and rank.operation is None else where
     parts = [part for part in (words.operation(rank.operation), where) if part]
     if parts:
-        yield _add_label(f"rank {rank.rank}", " at ".join(parts))
+        maker = f", made by {words.clean(rank.made_by)}" if rank.made_by is not None else ""
+        yield _add_label(f"rank {rank.rank}", " at ".join(parts) + maker)
     if rank.where is not None and rank.where.source:
         yield _indent(Text(words.clean(rank.where.source), "dim"), 8)
 

@@ -79,7 +79,7 @@ def classes(job: Job) -> list[list[RankView]]:
     passes = in_other_passes(job.ranks)
     culprits = [frozenset(finding.culprits) for finding in job.findings]
     for rank in job.ranks:
-        key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total,
+        key = (rank.label, rank.state, rank.operation, rank.where, rank.made_by, rank.batches_done, rank.batches_total,
                rank.batches_ended, rank.batches_pass_number if passes else None,
                tuple(rank.rank in ranks_ for ranks_ in culprits))  # fmt: skip
         groups.setdefault(key, []).append(rank)

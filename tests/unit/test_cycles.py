@@ -625,6 +625,7 @@ def test_a_call_that_a_package_makes_has_the_name_of_its_function() -> None:
     texts = [one.text for one in found.findings[0].evidence]
     assert sum("made by" in text for text in texts) == 1
     assert any("in broadcast" in text and text.endswith(", made by ask of lightning") for text in texts)
+    assert [view.made_by for view in found.ranks] == ["ask of lightning", None]
 
 
 def test_ranks_that_all_wait_in_the_store_wait_for_a_key() -> None:

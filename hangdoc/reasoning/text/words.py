@@ -300,7 +300,8 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
         others = also(numbers_of(group), "likewise" if _names_its_child(first) else "also")
         elsewhere = [other[0].first for other in groups.values() if other is not group]
         path = _in_package(first, [other for other in elsewhere if other.where == first.where])
-        made_by = f", within that call in {' > '.join(path)}" if path else _made_by(first)
+        maker = name_maker(first)
+        made_by = f", within that call in {' > '.join(path)}" if path else f", made by {maker}" if maker else ""
         text = f"{doing_at(first)}{made_by}{_called_at(first)}{_inferred(first)}{_thread_at(first)}{others}"
         lines.append(Evidence(first.rank, probe_of(first), text))
         if asks := _asked_at(first):
@@ -308,15 +309,15 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     return lines
 
 
-def _made_by(rank: Rank) -> str:
-    """The function of a package that makes the call of a rank, where the user's line shows only what the package was asked for
-    (`trainer.fit()`)."""
+def name_maker(rank: Rank) -> str | None:
+    """`_run_train of lightning`: the function of a package that makes the call of a rank, where the user's line shows only what
+    the package was asked for (`trainer.fit()`). None elsewhere."""
     if rank.wait is None or rank.thread is None or not rank.own:
-        return ""
+        return None
     made_by = (f for f in rank.thread.frames if f == rank.own[0] or package_of(f.file) not in (None, "torch"))
     frame = next(made_by, rank.own[0])
     function = frame.function.rpartition("<locals>.")[2]
-    return f", made by {function} of {package_of(frame.file)}" if frame.library else ""
+    return f"{function} of {package_of(frame.file)}" if frame.library else None
 
 
 def _called_at(rank: Rank) -> str:
