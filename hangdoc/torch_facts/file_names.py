@@ -108,6 +108,9 @@ FILE_BATON = "/torch/utils/file_baton.py"
 # --- torch.utils.data
 DATA = "/torch/utils/data/"
 DATALOADER = "torch/utils/data/dataloader.py"
+DATALOADER_ENDS_WORKERS = Function(DATALOADER, "_shutdown_workers")
+"""Called behind the last batch of a pass. It waits at most 5 s for the end of each worker, and then kills it."""
+JOIN_PROCESS = Function("/multiprocessing/process.py", "join")
 DATALOADER_FETCH = "torch/utils/data/_utils/fetch.py"
 """Calls the dataset in a worker."""
 DATALOADER_WORKER = Function("torch/utils/data/_utils/worker.py", "_worker_loop")

@@ -588,6 +588,24 @@ def test_what_became_of_a_dataloader_worker() -> None:
     assert "its DataLoader workers could not be observed" in loader_stalled(unread).summary
 
 
+def test_a_worker_that_ends_behind_the_last_batch_is_no_stall() -> None:
+    """A healthy run was called hung: each pass of a validation ends the workers of its loader."""
+    torch_file = "/e/site-packages/torch/utils/data/dataloader.py"
+    joins = frame("BaseProcess.join", 149, "/usr/lib/python3.11/multiprocessing/process.py", library=True)
+    pins = frame("Thread.join", 1119, "/usr/lib/python3.11/threading.py", library=True)
+    ends = frame("_MultiProcessingDataLoaderIter._shutdown_workers", 1654, torch_file, library=True)
+    asks = frame("_MultiProcessingDataLoaderIter._next_data", 1490, torch_file, library=True)
+    dead = helper(7, 101, state="X")
+
+    def verdict(*frames: Frame) -> tuple[str, list[str]]:
+        found = job(snapshot(in_loop(0, 4), rank(1, *frames, asks, train(10)), dead, silence=60.0))
+        return found.verdict, [finding.severity for finding in found.findings if finding.code == "HD103"]
+
+    assert verdict(joins, ends) == ("waiting", ["info"])
+    assert verdict(pins, ends) == ("hung", ["error"])  # nothing bounds that
+    assert verdict() == ("hung", ["error"])
+
+
 @pytest.mark.parametrize(("call", "is_certain"), [("futex", True), ("poll", False)])
 def test_a_worker_that_is_still_in_fork(call: str, is_certain: bool) -> None:
     """Another thread of the rank held a lock of the interpreter when the worker was forked (CPython 3.11, seen live)."""

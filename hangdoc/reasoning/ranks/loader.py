@@ -43,6 +43,10 @@ FindWait = Callable[[Process, PythonThread], Waiting | None]
 def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait: FindWait) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
     returns what a thread of a process waits for, or None."""
+    if _is_at(file_names.DATALOADER_ENDS_WORKERS, thread):
+        by_itself = _is_at(file_names.JOIN_PROCESS, thread)
+        about = "it has had all batches, and ends its workers" + (", for at most 5 s each" if by_itself else "")
+        return WaitsForLoader(about=about, certainty=0.9, ends="by-itself" if by_itself else "unknown")
     inside = _find_own_loading(thread)
     workers = sorted((helper for helper in helpers if is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
@@ -96,6 +100,11 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     return WaitsForLoader(
         about=about, certainty=likely, worker=worker, shown=shown, ends=ends, holders=holders, fault=fault
     )
+
+
+def _is_at(function: file_names.Function, thread: PythonThread) -> bool:
+    """Whether a thread is in a function."""
+    return any(function.is_at(frame.file, frame.function) for frame in thread.frames)
 
 
 def _find_wait_of_worker(worker: Process, find_wait: FindWait) -> Waiting | None:
@@ -163,7 +172,7 @@ def is_in_fork(helper: Process) -> bool:
 def find_worker_thread(helper: Process) -> PythonThread | None:
     """The thread of a worker process that makes its batches."""
     for thread in observed.python_threads(helper):
-        if any(file_names.DATALOADER_WORKER.is_at(f.file, f.function) for f in thread.frames):
+        if _is_at(file_names.DATALOADER_WORKER, thread):
             return thread
     return None
 
