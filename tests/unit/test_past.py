@@ -145,6 +145,26 @@ def test_a_call_that_is_not_complete_waits_until_the_look() -> None:
     assert found.ranks[1].stretches == ((-59.0, -56.0, "computing"), (-56.0, 0.0, "unseen"))
 
 
+def test_a_server_may_have_been_idle_before_it_handed_out_a_request() -> None:
+    """Rank 0 makes another call 0.5 s after each request, and the requests come a minute apart."""
+    made = [at for start in (0.0, 60.0, 120.0) for at in (start, start + 0.5)]
+    ledger = ledger_of([made, made])
+    (group,) = ledger.groups
+    request = Call("broadcast", ("uint8[9]",), (Site("serve.py", 9, "loop"),), called="broadcast_object_list")
+    ranks = {n: calls._replace(calls=(request, CALLS[0]) * 3) for n, calls in group.ranks.items()}
+    ledger, looks_us = Ledger((group._replace(ranks=ranks),)), {"h0": T0_US + 180 * SECOND}
+
+    server = past_of(ledger, looks_us, served={0})
+    assert server is not None
+    stretches = server.ranks[0].stretches
+    assert [s.activity for s in stretches] == ["computing", "unseen"] * 3
+    assert [s.begin for s in stretches] == pytest.approx([-180.0, -179.0, -120.0, -119.0, -60.0, -59.0])
+
+    trainer = past_of(ledger, looks_us)  # it may have computed
+    assert trainer is not None
+    assert [s.activity for s in trainer.ranks[0].stretches] == ["computing"]
+
+
 def test_what_is_older_than_the_record_of_a_rank_is_unseen() -> None:
     run = simulate([[0.1] * 100, [0.1] * 100])
     made = ledger_of(run.made)

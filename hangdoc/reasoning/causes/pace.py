@@ -129,7 +129,7 @@ def _waits_elsewhere(run: Run, rank: int) -> bool:
 @once
 def recorded_past(run: Run) -> Past | None:
     """What its ranks did before the look; None without a record."""
-    return past_of(run.ledger, run.looks_us)
+    return past_of(run.ledger, run.looks_us, run.served)
 
 
 class CallRates(NamedTuple):

@@ -2,18 +2,20 @@
 
 A call waits from the time at which its rank made it until the last rank made the call of the same number, and at most until its
 rank made the next one. In between, a rank computes. Before its oldest recorded call nothing is known of it. After its last call
-it waits if that is not complete; otherwise it computes for as long as it did between two earlier calls, and from then on nothing
-is known. Times are seconds relative to the look at the rank's own host, so all are at most 0; calls of several hosts are compared
-only if `lags` knows how far their clocks differ.
+it waits if that is not complete; otherwise it computes for as long as it did between two earlier calls, and from then on
+nothing is known. So it is before a call by which a rank that takes requests from outside hands them out: it may have had none.
+Times are seconds relative to the look at the rank's own host, so all are at most 0; calls of several hosts are compared only if
+`lags` knows how far their clocks differ.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from hangdoc.reasoning.ledger.lags import clock_offsets
 from hangdoc.reasoning.model.ledger import Ledger, RankCalls
+from hangdoc.torch_facts import call_names
 
 Activity = Literal["computing", "moving", "waiting", "unseen"]
 """`moving`: it made calls, and for how long it waited in them is unknown, because the clocks of its hosts can't be compared."""
@@ -69,11 +71,13 @@ class _Made(NamedTuple):
     at_us: float
     until_us: float
     """When the last rank made the same call; infinite if it is not complete."""
+    hands_out: bool = False
+    """Whether the rank hands out by it what it was asked from outside: before it, the rank may have been idle."""
 
 
-def past_of(ledger: Ledger, looks_us: Mapping[str, int]) -> Past | None:
+def past_of(ledger: Ledger, looks_us: Mapping[str, int], served: Collection[int] = ()) -> Past | None:
     """The past of all ranks whose calls are recorded. `looks_us`: by host, its wall clock at the look, in microseconds since
-    1970. None without such a record."""
+    1970. `served`: the ranks that take requests from outside. None without such a record."""
     made: dict[int, list[_Made]] = {}
     hosts: dict[int, str] = {}
     uncertain: set[int] = set()
@@ -84,7 +88,7 @@ def past_of(ledger: Ledger, looks_us: Mapping[str, int]) -> Past | None:
             hosts[rank] = calls.host
             if offsets is None and any(other.host != calls.host for other in recorded.values()):
                 uncertain.add(rank)
-        for rank, at in _calls_of(recorded, offsets):
+        for rank, at in _calls_of(recorded, offsets, served):
             made.setdefault(rank, []).append(at)
     ranks = {
         rank: _rank_past(sorted(calls), looks_us[hosts[rank]], compared=rank not in uncertain)
@@ -93,7 +97,9 @@ def past_of(ledger: Ledger, looks_us: Mapping[str, int]) -> Past | None:
     return Past(ranks) if ranks else None
 
 
-def _calls_of(recorded: Mapping[int, RankCalls], offsets: Mapping[str, float] | None) -> Iterator[tuple[int, _Made]]:
+def _calls_of(
+    recorded: Mapping[int, RankCalls], offsets: Mapping[str, float] | None, served: Collection[int]
+) -> Iterator[tuple[int, _Made]]:
     """(rank, call) of a group, by the clock of the rank's host. Without `offsets`, hosts are not compared."""
     last: dict[tuple[str, int], float] = {}
     for calls in recorded.values():
@@ -106,16 +112,15 @@ def _calls_of(recorded: Mapping[int, RankCalls], offsets: Mapping[str, float] | 
         host = calls.host if offsets is None else ""
         # The record names only the first few calls that are not complete.
         pending = min((waiting.number for waiting in calls.pending), default=float("inf"))
-        for number, at in zip(calls.numbers, calls.made_us, strict=True):
+        for number, at, call in zip(calls.numbers, calls.made_us, calls.calls, strict=True):
             until = float("inf") if number >= pending else last[host, number] + ahead
-            yield rank, _Made(at, until)
+            yield rank, _Made(at, until, rank in served and call.op in call_names.DISTRIBUTES)
 
 
 def _rank_past(made: Sequence[_Made], look_us: int, *, compared: bool) -> RankPast:
     computing: Activity = "computing" if compared else "moving"
     waiting: Activity = "waiting" if compared else "moving"
     stretches: list[Stretch] = []
-    longest = 0.0
 
     def add(begin: float, end: float, activity: Activity) -> None:
         begin, end = min(begin, 0.0), min(end, 0.0)
@@ -125,12 +130,16 @@ def _rank_past(made: Sequence[_Made], look_us: int, *, compared: bool) -> RankPa
             else:
                 stretches.append(Stretch(begin, end, activity))
 
+    between: list[tuple[float, float, float, bool]] = []
     for call, following in pairwise(made):
         at, after = (call.at_us - look_us) / 1e6, (following.at_us - look_us) / 1e6
-        until = min(max((call.until_us - look_us) / 1e6, at), after)
+        between.append((at, min(max((call.until_us - look_us) / 1e6, at), after), after, following.hands_out))
+    longest = max((after - until for _, until, after, hands_out in between if not hands_out), default=0.0)
+    for at, until, after, hands_out in between:
+        known = min(after, until + longest) if hands_out else after
         add(at, until, waiting)
-        add(until, after, computing)
-        longest = max(longest, after - until)
+        add(until, known, computing)
+        add(known, after, "unseen")
     at = min(0.0, (made[-1].at_us - look_us) / 1e6)
     if any(call.until_us == float("inf") for call in made):
         add(at, 0.0, "waiting")
