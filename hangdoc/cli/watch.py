@@ -214,7 +214,9 @@ def _watch(
 
 def _describe_jobs(diagnosis: "Diagnosis") -> list[str]:
     if not diagnosis.jobs:
-        return [" ".join(("no torch.distributed rank found", *diagnosis.problems[:2]))]
+        # A rank of which no reading came in time may be there.
+        found = "no torch.distributed rank was read in time" if diagnosis.late else "no torch.distributed rank found"
+        return ["; ".join((found, *diagnosis.problems[:2]))]
     from hangdoc.render.words import job_names
 
     names = job_names(diagnosis.jobs)

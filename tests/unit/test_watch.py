@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from hangdoc.cli.watch import _describe_jobs
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.watch.confirm import Confirmation
@@ -140,3 +141,12 @@ def test_a_process_that_could_not_be_read_has_not_ended() -> None:
     for at in range(2, 8):
         assert not sure.add(nothing, at, Observed(unread=frozenset(hang.processes[:1]))).over
     assert [len(sure.add(nothing, at).over) for at in (8, 9)] == [0, 1]
+
+
+def test_a_look_that_was_late_does_not_say_that_there_is_no_rank() -> None:
+    """The first look of an overloaded host read no rank of a run whose hang was reported 30 s later."""
+    late = "the host is overloaded (load 11 on 2 cores): not read in time: 2 readings in all. --verbose lists them"
+    look = replace(hung(), jobs=(), problems=(late,), late=("pid 7: its stack", "pid 8: its stack"))
+    assert _describe_jobs(look) == [f"no torch.distributed rank was read in time; {late}"]
+    absent = replace(look, problems=("pid 7 has not loaded torch",), late=())
+    assert _describe_jobs(absent) == ["no torch.distributed rank found; pid 7 has not loaded torch"]
