@@ -254,6 +254,19 @@ def test_a_number_is_plotted_at_the_time_when_it_was_read() -> None:
     assert list_points(history, 0) == [(-30.0, 50), (-20.0, 80)]
 
 
+def test_a_rank_that_hangs_had_its_number_when_it_stopped() -> None:
+    """In two bundles of a run that had stopped 41 s before the second, the line rose until the second."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    history.add(began, job(view(0, batches_done=20), view(1, batches_done=20)))
+    stands = view(0, "blocked", "in-collective", batches_done=30)
+    works = view(1, batches_done=30)  # it reached this number at any time until now
+    hung = replace(job(stands, works), verdict="hung", hung_for_seconds=41.0)
+    history.add(began + datetime.timedelta(seconds=56), hung)
+    history.add(began + datetime.timedelta(seconds=60), replace(hung, hung_for_seconds=45.0))
+    assert list_points(history, 0) == [(-60.0, 20), (-45.0, 30), (0.0, 30)]
+    assert list_points(history, 1) == [(-60.0, 20), (-4.0, 30), (0.0, 30)]
+
+
 def test_a_rank_that_was_not_read_keeps_its_older_number() -> None:
     """It had none, and was said to have no loop over batches."""
     history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

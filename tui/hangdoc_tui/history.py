@@ -47,13 +47,13 @@ class Track:
     @property
     def batches(self) -> Sequence[tuple[float, int]]:
         """(seconds since the first poll, batches done): the first and the last reading of each period with the same number, of
-        the loop in which the rank has done the most. They are counted through all epochs since that of the first poll, so the
-        number never falls."""
+        the loop in which the rank has done the most. A period of a rank that hangs begins with its hang, which may be earlier
+        than the first poll. They are counted through all epochs since that of the first poll, so the number never falls."""
         longest = self._find_longest()
         return longest.batches if longest is not None else ()
 
-    def count(self, seconds: float, view: RankView) -> None:
-        """Add what one poll says of the rank's batches."""
+    def count(self, seconds: float, view: RankView, still_seconds: float = 0.0) -> None:
+        """Add what one poll says of the rank's batches. `still_seconds`: for how long it has made no progress."""
         if view.batches_done is None:
             return
         total, read_at = view.batches_total, seconds - (view.batches_seconds_ago or 0.0)
@@ -64,7 +64,7 @@ class Track:
             del self._series[min(self._series, key=lambda total: self._series[total].batches[-1])]
         self._newest = total, max(read_at, self._newest[1])
         self._counted = read_at, view
-        self._series.setdefault(total, _Series()).add(read_at, view)
+        self._series.setdefault(total, _Series()).add(read_at, view, read_at - still_seconds)
 
     def with_older_count(self, seconds: float, view: RankView) -> RankView:
         """A rank whose batches were not read in the poll of `seconds`, with the number read last, and its age."""
@@ -97,8 +97,8 @@ class _Series:
     _learned: tuple[int, int] = (0, 0)
     """(calls, batches) between readings in the same epoch."""
 
-    def add(self, read_at: float, view: RankView) -> None:
-        """Add a reading."""
+    def add(self, read_at: float, view: RankView, reached_at: float) -> None:
+        """Add a reading of a number that the rank had at `reached_at` already."""
         if self.batches and read_at <= self.batches[-1][0]:
             return  # it was not read again
         if self._counted is not None:
@@ -111,6 +111,8 @@ class _Series:
         done = max(self._passed + (view.batches_done or 0), self.batches[-1][1] if self.batches else 0)
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
+        elif reached_at < read_at and (not self.batches or self.batches[-1][1] < done):
+            self.batches.append((max(reached_at, self.batches[-1][0]) if self.batches else reached_at, done))
         self.batches.append((read_at, done))
 
     def may_continue(self, view: RankView) -> bool:
@@ -199,7 +201,8 @@ class History:
         new = [*self._verdict_events(at, job), *self._rank_events(at, job)]
         for view in job.ranks:
             track = self.tracks.setdefault(view.rank, Track())
-            track.count(seconds, view)
+            stands = view.label == "blocked" and view.progress is None
+            track.count(seconds, view, job.hung_for_seconds or 0.0 if stands else 0.0)
             track.last = view
         self.events.extend(new)
         return new
