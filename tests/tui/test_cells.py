@@ -372,6 +372,10 @@ def test_a_rank_that_is_late_in_few_calls_is_not_shown_as_late_in_all() -> None:
     (told,) = calls.pace_facts(model, view(0))
     assert told == "in 12 of the last 252 calls (barrier): 2.0 s after the others, last in 100%"
     assert calls.late_text(model, [view(0), view(1)]) == "2.0 s in 5%"
+    # A rank that stood in its last call for minutes was shown as one that `waited 1% of the time`.
+    made = (Calls(group=None, made=252, pending=252, last=None, age_seconds=255.0, source="recorder"),)
+    told = " · ".join(calls.facts(model, view(0, calls=made)))
+    assert told.endswith("last call 4 min 15 s ago · waited 2% of the time before it")
     assert stragglers(poll.runs[0], measured) is None
 
 

@@ -48,7 +48,7 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     if ages:  # of any group: the one that a rank used last is often not the default group
         yield f"last call {duration(min(ages))} ago"
     if (lag := _find_lag(model, view)) is not None:  # of all calls, whichever of them tell who is late
-        yield f"waited {lag.waited_share:.0%} of the time"
+        yield f"waited {lag.waited_share:.0%} of the time" + " before it" * bool(ages)  # and not since
 
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
