@@ -10,6 +10,7 @@ from hangdoc.diagnosis import Job
 from hangdoc.phrases import duration
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.model.holds import RPC_DEFAULT
+from hangdoc.reasoning.text.next_steps import RESUME
 from hangdoc.snapshot import (
     AwaitedFile,
     CallForm,
@@ -515,8 +516,23 @@ def test_ranks_at_a_full_queue_do_not_wait_for_each_other() -> None:
         processes.append(rank(number, puts, frame("report", 9), kernel=kernel))
     finding = job(snapshot(*processes, silence=90.0)).findings[0]
     assert "waiting for room in a full queue that pid 9 (python) can take from" in finding.summary
-    assert finding.remedy == "Find out why nothing is taken from the queue: look at pid 9 (python)."
+    assert finding.remedy.startswith("Find out why nothing is taken from the queue: look at pid 9 (python).")
     assert finding.commands == ("py-spy dump --pid 9",)
+    by_parent = [replace(process, ppid=9) for process in processes]  # nobody else can read the queue
+    assert job(snapshot(*by_parent, silence=90.0)).findings[0].commands == ("py-spy dump --pid 9",)
+
+
+@pytest.mark.parametrize(("state", "remedy"), [("S", "Find out why nothing is taken"), ("T", RESUME["signal"])])
+def test_a_stopped_reader_of_a_full_queue_is_continued(state: str, remedy: str) -> None:
+    line = "if not self._sem.acquire(block, timeout):"
+    puts = frame("Queue.put", 89, "/lib/python3.11/multiprocessing/queues.py", library=True, source=line)
+    reader = Holder(pid=9, name="python", state=state)
+    kernel = {
+        "syscall": "futex",
+        "files": (AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", holders=(reader,)),),
+    }
+    finding = job(snapshot(in_loop(0, 4), rank(1, puts, frame("report", 9), kernel=kernel), silence=90.0)).findings[0]
+    assert finding.remedy.startswith(remedy)
 
 
 def test_a_rank_at_the_exit_of_its_program_has_no_line() -> None:

@@ -10,6 +10,7 @@ from hangdoc.reasoning.model.holds import (
     AtLock,
     AtOwnQueue,
     AtOwnTasks,
+    AtSharedLock,
     BlocksItsChild,
     ChildAtLock,
     ChildStopped,
@@ -561,6 +562,35 @@ def wait_of_worker(engine: Engine | None, thread: KernelThread, *frames: Frame) 
 def test_who_was_started_by_a_server_waits_for_its_requests(thread: KernelThread, frames: tuple[Frame, ...]) -> None:
     hold = wait_of_worker(front_end((kernel(50, "poll", LISTENS), SERVE)), thread, *frames).hold
     assert isinstance(hold, GetsRequests) and hold.sender == "pid 50 (api_server)"
+
+
+SEMAPHORE = frame(
+    "Queue.put", 89, "/lib/python3.11/multiprocessing/queues.py", library=True,
+    source="if not self._sem.acquire(block, timeout):",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "ends"), [("S", "unknown"), ("T", "never")])
+def test_a_rank_that_gives_replies_to_a_server_waits_for_it_to_take_them(state: str, ends: str) -> None:
+    """The other ranks have inherited the queue, and wait for this one."""
+    front, sibling = Holder(pid=50, name="api_server", state=state), Holder(pid=60, name="python", state="S")
+    memory = AwaitedFile(kind="shared-memory", name="/dev/shm/sem.x", holders=(sibling, front))
+    server = front_end((kernel(50, "poll", LISTENS), SERVE))
+    assert server is not None
+    server = server._replace(ranks=frozenset({MAIN, 60}))
+    hold = wait_of_worker(server, kernel(MAIN, "futex", memory, timed=False), SEMAPHORE, frame("publish", 9)).hold
+    assert isinstance(hold, AtSharedLock) and (hold.holders, hold.ends) == ((front,), ends)
+
+
+@pytest.mark.parametrize(("method", "line", "requests"), [("put", "not_full", False), ("get", "not_empty", True)])
+def test_only_who_takes_from_a_queue_gets_what_a_thread_takes_from_outside(
+    method: str, line: str, requests: bool
+) -> None:
+    queue = frame(f"Queue.{method}", 140, "/lib/python3.11/queue.py", library=True, source=f"self.{line}.wait()")
+    watches = frame("Inotify.read_events", 160, "/site-packages/watchdog/observers/inotify_c.py", library=True)
+    tells = AwaitedFile(kind="other", name="anon_inode:inotify", descriptor=12)
+    owner = process((kernel(MAIN, "futex"), (queue, frame("loop", 9))), (kernel(48, "read", tells), (watches,)))
+    assert isinstance(wait_of(owner).hold, GetsRequests) is requests
 
 
 def test_a_server_takes_requests_also_between_two_polls_of_its_socket() -> None:

@@ -60,6 +60,11 @@ class Hold(Struct, frozen=True, kw_only=True):
         return False
 
     @property
+    def gives(self) -> bool:
+        """Whether it waits until others take what it gives: no request and no other data ends that."""
+        return False
+
+    @property
     def seconds_left(self) -> float | None:
         """Seconds until it ends by itself; None if it does not, or if nothing shows when."""
         return None
@@ -187,6 +192,10 @@ class AtSharedLock(ForOthers, frozen=True, kw_only=True):
     every other party has to come."""
     file: str = ""
     """The memory, equal for all that share it."""
+
+    @property
+    def gives(self) -> bool:
+        return self.in_queue
 
     def __str__(self) -> str:
         what = "room in a full queue" if self.in_queue else f"a {self.of} in shared memory"
@@ -351,6 +360,10 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
     @property
     def is_from_anybody(self) -> bool:
         return self.peer is None and not self.holders
+
+    @property
+    def gives(self) -> bool:
+        return self.sends
 
     @property
     def next_request(self) -> str | None:
@@ -519,6 +532,12 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
     NAME = "elsewhere"
     what: str | None = None
     """It follows `is` in a sentence. None if the rank's state says it."""
+    at_full_queue: bool = False
+    """Whether it waits for room in a queue of its own process."""
+
+    @property
+    def gives(self) -> bool:
+        return self.at_full_queue
 
 
 class AtOwnQueue(Elsewhere, frozen=True, kw_only=True):

@@ -115,18 +115,31 @@ def _with_lock_of_handler(waiter: Waiter, wait: ThreadWait, hold: Serves) -> Thr
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait for the next request, if the rank receives or polls, and the process that has started it takes requests from
-    outside; None for any other wait."""
+    outside; or for that process to take a reply. None for any other wait."""
     if waiter.engine is None:
-        return None
-    if isinstance(wait.hold, OnNetwork) and wait.hold.sends:
         return None
     engine = waiter.engine.process.pid
     holders = {holder.pid for holder in wait.hold.holders or ()} if isinstance(wait.hold, ForOthers) else set()
     for_engine = engine in holders and holders <= {engine, *waiter.engine.ranks}
+    if wait.hold.gives:
+        return _name_reader(wait, engine) if for_engine else None
     if not for_engine and (waiter.engine.passes_on or not wait.hold.is_from_anybody):
         return None
     hold = _describe_wait_for_engine(waiter.engine)
     return ThreadWait(wait.state, str(hold), hold)  # the next request, and no reply
+
+
+def _name_reader(wait: ThreadWait, engine: int) -> ThreadWait | None:
+    """The wait for room in a queue that a rank shares with its engine, without the other ranks, which have only inherited it:
+    what requests lead to goes back to where they come from."""
+    hold = wait.hold
+    if not isinstance(hold, AtSharedLock):
+        return None
+    able = tuple(holder for holder in hold.holders or () if holder.pid == engine)
+    hold = AtSharedLock.ended_by(
+        able, hold.ends, in_queue=hold.in_queue, of=hold.of, file=hold.file, thread=hold.thread
+    )
+    return ThreadWait(wait.state, str(hold), hold)
 
 
 def _describe_wait_for_engine(engine: Engine) -> Hold:
@@ -171,7 +184,7 @@ def _find_end_by_memory(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
 def _find_end_by_outside(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait, as one for requests, if another thread or a child process waits for what only comes from outside, and may pass it
     on by a queue or a semaphore; None for any other wait."""
-    if not isinstance(wait.hold, _FROM_OUTSIDE):
+    if not isinstance(wait.hold, _FROM_OUTSIDE) or wait.hold.gives:
         return None
     files = waiter.kernel.files if waiter.kernel is not None else ()
     accepting = {holder.pid for file in files for holder in file.holders or () if holder.accepts}

@@ -259,7 +259,8 @@ def _for_own_queue(waiter: Waiter) -> ThreadWait | None:
     awaited = name_awaited(waiter.thread)
     if awaited not in (EMPTY_QUEUE, FULL_QUEUE):
         return None
-    hold = AtOwnQueue(what=awaited.replace("waiting", "waiting, as the only Python thread,"))
+    what = awaited.replace("waiting", "waiting, as the only Python thread,")
+    hold = AtOwnQueue(what=what, at_full_queue=awaited == FULL_QUEUE)
     return ThreadWait("waiting-data" if is_fetching(waiter.thread) else "waiting-lock", hold.what or "", hold)
 
 
@@ -342,7 +343,7 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
         source = (own[0].source if own else waiter.top.source if waiter.top is not None else None) or ""
         awaited, hold = name_awaited(waiter.thread), waiter.unknown
         if awaited is not None and isinstance(hold, Elsewhere):
-            return ThreadWait("waiting-lock", awaited, replace(hold, what=awaited))
+            return ThreadWait("waiting-lock", awaited, replace(hold, what=awaited, at_full_queue=awaited == FULL_QUEUE))
         return ThreadWait("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", hold)
     if waiter.call in system_calls.READ and waiter.file is not None:
         what = f"reading {describe_file(waiter.file)}"

@@ -141,6 +141,8 @@ _NOBODY_AT_QUEUE = (
     "No thread of the rank is at the other end of the queue. Look at the rank's log: if one was and has ended by an exception, "
     "hand that over to the thread that waits, so that the rank fails with it."
 )
+_FIND_READER = "Find out why nothing is taken from the queue"
+_READER_ENDED = "The thread that takes from it may have ended by an exception, which the log shows."
 _NO_THREAD_LEFT = (
     "No thread is left for the task. In a task of a pool, do not wait for another one of that pool: call the function itself, or "
     "give the inner tasks a pool of their own."
@@ -247,12 +249,14 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 
 def _show_takers(run: Run, kind: Hold) -> tuple[next_steps.Command, ...]:
-    """The commands that show where the processes are that can end a wait at a lock or a queue in shared memory, and that are not
-    those that started the ranks; none for any other wait."""
+    """The commands that show where the processes are that can end a wait at a lock or a queue in shared memory; none for any
+    other wait. Those that started the ranks have all of that memory, and count only where no other can read the queue."""
     launchers = {process.pid for _, process in run.launchers} | {process.ppid for process in run.processes.values()}
     takers = (kind.holders if isinstance(kind, AtSharedLock) else None) or ()
-    pids = [taker.pid for taker in takers if taker.pid not in launchers][:_SHOWN_TAKERS]
-    return tuple(command for pid in pids for command in next_steps.stack_of(pid))
+    pids = [taker.pid for taker in takers if taker.pid not in launchers]
+    if not pids and kind.gives:
+        pids = [taker.pid for taker in takers]
+    return tuple(command for pid in pids[:_SHOWN_TAKERS] for command in next_steps.stack_of(pid))
 
 
 def _progress(rank: Rank, kind: Hold, age_seconds: float) -> str:
@@ -474,11 +478,10 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
             return _let_read(sender.sends_to[-1])
         case OnNetwork(serves=True, sends=True):
             return "The client does not read what the rank sends. End it, and give the write a timeout."
+        case AtSharedLock(holders=holders) if holders:
+            return _find_releaser(kind, holders)
         case ForOthers(ends="never") if type(kind) in _ABANDONED:
             return _ABANDONED[type(kind)]
-        case AtSharedLock(holders=holders, in_queue=in_queue, of=of) if holders:
-            what = "why nothing is taken from the queue" if in_queue else _TO_FIND[of]
-            return f"Find out {what}: look at {describe_holders(holders)}."
         case OnNetwork(peer=peer) if peer is not None:
             limit = " Give the request a timeout." if kind.timeout_seconds is None else ""
             return f"Check the server at {peer}.{limit}"
@@ -503,6 +506,14 @@ def _resume(processes: Iterable[Holder | Receiver]) -> str:
     """What continues the stopped ones of some processes; empty if none is stopped."""
     states = "".join(process.state for process in processes)
     return next_steps.RESUME["tracer" if "t" in states else "signal"] if set("Tt") & set(states) else ""
+
+
+def _find_releaser(kind: AtSharedLock, holders: Sequence[Holder]) -> str:
+    """The remedy for a wait in shared memory that some processes can end."""
+    if kind.ends == "never" and (resume := _resume(holders)):
+        return resume
+    at = f"look at {describe_holders(holders)}."
+    return f"{_FIND_READER}: {at} {_READER_ENDED}" if kind.in_queue else f"Find out {_TO_FIND[kind.of]}: {at}"
 
 
 def _let_read(last: Receiver) -> str:
