@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ranks.locks import find_threads_behind
-from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, Process, PythonThread, Stack
 from tests.rules.shapes import in_loop
 from tests.unit.builders import TORCH, frame, local, rank, snapshot, train
 
@@ -101,6 +101,53 @@ def test_the_thread_that_holds_a_lock_and_waits_for_something_else_is_named() ->
     assert (found.verdict, found.findings[0].culprits) == ("hung", (1,))
     blocked = job(with_threads((reads,), main=(UPDATE, train(12))), patience=30.0)
     assert "thread serve-0 holds `self.lock` at train.py:60 `self.socket.recv(1)`" in blocked.findings[0].summary
+
+
+IN_CLOSURE = frame("do_POST", 72, source="self.wfile.write(reply)", contexts=("engine.lock",))
+"""The source does not show which object `engine` is: it is a variable of an outer function."""
+SENDS = AwaitedFile(kind="socket", name="socket:[7]", inode=7, holders=(Holder(pid=9, name="client", state="S"),))
+
+
+def with_sender(*threads: tuple[Frame, ...], file: AwaitedFile = SENDS) -> Process:
+    """A rank that waits for a lock, and whose first other thread sends data."""
+    process = with_threads(*threads, main=(UPDATE, train(12)))
+    assert isinstance(process.clocks, Clocks)
+    kernel = [
+        replace(each, syscall="sendto", files=(file,)) if each.tid == 300 else each for each in process.clocks.threads
+    ]
+    return replace(process, clocks=replace(process.clocks, threads=tuple(kernel)))
+
+
+@pytest.mark.parametrize("inside", [replace(IN_CLOSURE, contexts=("self.lock",), locals=UPDATE.locals), IN_CLOSURE])
+def test_a_lock_whose_holder_waits_for_another_process_is_no_deadlock(inside: Frame) -> None:
+    found = job(with_sender((inside,)), patience=30.0)
+    finding = found.findings[0]
+    lock, holds = inside.contexts[0], "probably holds" if inside is IN_CLOSURE else "holds"
+    assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
+    assert f"thread serve-0 {holds} `{lock}` at train.py:72" in finding.summary
+    assert "where it is sending data to pid 9 (client)" in finding.summary
+    assert finding.remedy.startswith("This is no deadlock")
+
+
+def test_a_lock_whose_holder_waits_for_a_process_at_work_may_be_released() -> None:
+    at_work = replace(SENDS, holders=(Holder(pid=9, name="client", state="R", works=True),))
+    assert job(with_sender((IN_CLOSURE,), file=at_work), patience=30.0).verdict == "waiting"
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [
+        ((replace(IN_CLOSURE, contexts=("engine.other",)),),),
+        ((replace(IN_CLOSURE, file="/app/other.py"),),),
+        ((IN_CLOSURE,), (IN_CLOSURE,)),
+        ((OTHERS_BLOCK,),),
+        ((UPDATE, IN_CLOSURE),),
+    ],
+    ids=["another name", "another file", "two threads", "another object", "waits for a lock itself"],
+)
+def test_no_thread_is_inferred_to_hold_a_lock(threads: tuple[tuple[Frame, ...], ...]) -> None:
+    found = job(with_threads(*threads, main=(UPDATE, train(12))), patience=30.0)
+    assert "holds" not in found.findings[0].summary
 
 
 @pytest.mark.parametrize(("source", "behind"), [("self.socket.recv(1)", ["serve-0"]), ("with self.other:", [])])

@@ -166,8 +166,10 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
             what = f"thread {name} holds {held.name} and waits for it again {_describe_line(holder)}"
             return AtLock(what=what, fault="again", certainty=0.93, threads=lines, ends="never" if idle else "unknown")
         if not held.waits:
-            what = f"thread {name} holds {held.name} {_describe_line(holder)}"
-            return AtLock(what=what, fault="unreleased", certainty=0.85, threads=lines)
+            holds = "probably holds" if held.inferred else "holds"
+            what = f"thread {name} {holds} {held.name} {_describe_line(holder)}"
+            certainty = 0.75 if held.inferred else 0.85
+            return AtLock(what=what, fault="unreleased", certainty=certainty, threads=lines, holder=holder)
     proved = held is not None and held.in_cycle
     if proved or len({(frame.file, frame.line) for _, frame in waiting}) > 1:  # at one line, they wait for one lock
         names = " and ".join(f"{name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])
@@ -243,6 +245,8 @@ class LockHolder(NamedTuple):
     """Whether the chain leads back to a thread in it: threads that hold each other's locks, or wait for each other's ends."""
     imports: bool = False
     """Whether it is the lock of a module that the thread imports."""
+    inferred: bool = False
+    """Whether only the attribute's name says that it is this lock: the object that has it is not known."""
 
     @property
     def name(self) -> str:
@@ -252,12 +256,15 @@ class LockHolder(NamedTuple):
     @property
     def inside(self) -> str:
         """What the thread is doing meanwhile."""
-        return f"importing {self.lock}" if self.imports else f"inside `with {self.lock}`"
+        if self.imports:
+            return f"importing {self.lock}"
+        return f"inside `with {self.lock}`{' (probably the same lock)' * self.inferred}"
 
 
 def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> LockHolder | None:
     """The thread at the end of a chain: `at` waits for a lock whose holder may itself be in `waiting`, and so on. Of a cycle of
-    several threads, one of them. None where the source does not show who holds a lock."""
+    several threads, one of them. An inferred one is no part of a longer chain. None where the source does not show who holds a
+    lock."""
     seen: list[PythonThread] = []
     last: LockHolder | None = None
     while at[0] not in seen:
@@ -270,7 +277,7 @@ def find_holder(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> Lock
         lock = _identify_lock(frame, name)
         inside = _find_importer(process, thread, module) if module is not None else _find_thread_inside(process, lock)
         if inside is None:
-            return last
+            return last or _infer_holder(process, at, name, waiting)
         holder, block = inside
         joined = _find_joined_thread(process, holder) if not _gives_up(process, thread, frame) else None
         onward = next((waiter for waiter in waiting if waiter[0] is (joined or holder)), None)
@@ -302,7 +309,8 @@ def find_threads_behind(process: Process, thread: PythonThread) -> list[tuple[Py
     """The threads that wait for a lock which `thread` holds while it waits for no lock itself, and how it holds it."""
     waiting = find_threads_at_locks(process)
     holders = ((at[0], find_holder(process, at, waiting)) for at in waiting if at[0] is not thread)
-    return [(waiter, held) for waiter, held in holders if held is not None and held.thread is thread and not held.waits]
+    known = [(waiter, held) for waiter, held in holders if held is not None and not held.inferred]
+    return [(waiter, held) for waiter, held in known if held.thread is thread and not held.waits]
 
 
 def _gives_up(process: Process, thread: PythonThread, frame: Frame) -> bool:
@@ -347,6 +355,31 @@ def _find_thread_inside(process: Process, lock: _Lock) -> ThreadAt | None:
         if _identify_lock(frame, name) == lock and f"{name}.wait" not in (frame.source or "")
     }
     return next(iter(inside.values())) if len(inside) == 1 else None
+
+
+def _infer_holder(process: Process, at: ThreadAt, name: str, waiting: list[ThreadAt]) -> LockHolder | None:
+    """The only thread that is, in the same file, in the `with` block of a lock of the same name of an object that is not known,
+    such as a variable of an outer function, and that waits for no lock itself; None for none, and for several."""
+    thread, here = at
+    attribute = name.rpartition(".")[2]
+    busy = [thread, *(waiter for waiter, _ in waiting)]
+    inside = {
+        other.tid: LockHolder(other, frame, context, inferred=True)
+        for other in observed.python_threads(process)
+        for frame in reversed(user_frames(other))
+        for context in frame.contexts
+        if frame.file == here.file
+        and _is_of_unknown_object(frame, context, attribute)
+        and f"{context}.wait" not in (frame.source or "")
+    }
+    holders = list(inside.values())
+    return holders[0] if len(holders) == 1 and holders[0].thread not in busy else None
+
+
+def _is_of_unknown_object(frame: Frame, context: str, attribute: str) -> bool:
+    """Whether a `with` is about an attribute of this name, of an object that no variable of the frame shows."""
+    owner, _, rest = context.partition(".")
+    return bool(rest) and rest.rpartition(".")[2] == attribute and _address_of(frame, owner) is None
 
 
 def _list_interrupted(process: Process, thread: PythonThread, frame: Frame) -> list[str]:

@@ -157,7 +157,25 @@ def _find_owner_of_lock(thread: PythonThread) -> Literal["lock", "condition", "b
 def _for_lock(waiter: Waiter) -> ThreadWait | None:
     """A lock of its own process, or the GIL."""
     lock = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)
-    return ThreadWait("waiting-lock", lock.what, lock) if lock is not None else None
+    if lock is None:
+        return None
+    lock = _add_wait_of_holder(waiter, lock)
+    return ThreadWait("waiting-lock", lock.what, lock)
+
+
+def _add_wait_of_holder(waiter: Waiter, lock: AtLock) -> AtLock:
+    """A lock with what the thread that has it waits for meanwhile, if that is another process: it is released when that wait
+    ends."""
+    before, holder = (*waiter.before, waiter.tid), lock.holder
+    if holder is None or holder.tid is None or holder.tid in before:
+        return lock
+    kernel = find_kernel_thread(waiter.process, holder.tid)
+    wait = find_wait(waiter._replace(thread=holder, kernel=kernel, before=before))
+    hold = wait.hold
+    if not isinstance(hold, ForOthers) or not (hold.holders or (isinstance(hold, OnNetwork) and hold.peer is not None)):
+        return lock
+    ends = "by-itself" if hold.ends == "by-itself" else lock.ends
+    return replace(lock, what=f"{lock.what}, where it is {wait.why}", fault="outside", ends=ends)
 
 
 # --- time ----------------------------------------------------------------------------------------------------------------

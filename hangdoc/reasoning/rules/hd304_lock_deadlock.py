@@ -9,7 +9,9 @@ A rank whose training thread waits for a lock of its own process:
 - a thread acquires a lock that it already holds (also one on a file), or the
   handler of a signal does so that interrupted it there;
 - a thread that holds a lock waits for the end of another one (`join`) that needs it;
-- imports wait for each other.
+- imports wait for each other;
+- the thread that holds the lock waits for another process, such as a client that
+  does not read what it is sent. That is no deadlock.
 
 ## Why it hangs
 
@@ -53,7 +55,9 @@ extension (`Py_BEGIN_ALLOW_THREADS`). Do imports before you start threads.
 
 In both stacks, the threads are at a `with lock:` or an `acquire`. It also reads
 which thread holds the GIL, the native frames of the C call if they were read,
-and from /proc/locks whether the process holds the lock on a file itself.
+and from /proc/locks whether the process holds the lock on a file itself. Which
+thread holds a lock shows in the `with` blocks that the threads are in. If the object
+of the lock is not known there, a thread in a block of that name probably holds it.
 
 ## When it can be wrong
 
@@ -85,6 +89,8 @@ _REMEDIES = {
     "function that is called after the import.",
     "crosswise": "Acquire the locks in the same order in all threads.",
     "unreleased": "Find out which code keeps the lock: release it in a `with` or `finally`, and before anything that may wait.",
+    "outside": "This is no deadlock: that thread releases the lock when the other process acts or ends. Do not wait for another "
+    "process inside of a lock: copy the data, and send them after the `with` block.",
     "own-file": "Do not lock a file again that the process has locked through another open file: release that lock first.",
 }
 """By what keeps the lock from being released."""
