@@ -324,6 +324,8 @@ def may_have_run_out(kind: LeftLoop) -> bool:
     ends at a number of the source has as many rounds on all ranks. While a framework has steps left, a loop over its passes has
     not ended with them."""
     view = kind.short.first.loop
+    if kind.met is not None and not is_over_data(kind.loop):  # the call that begins a round hands out how long it is
+        return False
     if not kind.loop.header.startswith("for ") or (kind.loop.begin is None and integer(kind.loop.bound) is not None):
         return False
     passes = not is_over_data(kind.loop) and bool(early_exits(kind.loop))

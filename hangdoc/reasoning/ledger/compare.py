@@ -275,6 +275,32 @@ def _find_first_departed(group: GroupCalls, comparison: Differs | SizesDiffer) -
     return _make_odd(group, number, tuple(sorted(rank for ranks in odd for rank in ranks)), called, by_past=True)
 
 
+class Meeting(NamedTuple):
+    """The last call before in which the present call of a rank met one of another rank."""
+
+    call: Call
+    """Of the other rank."""
+    apart: bool
+    """Whether each made it at a line of its own."""
+    since: bool
+    """Whether the rank has made the other rank's present call since."""
+
+
+def find_last_meeting(group: GroupCalls, number: int, rank: int, other: int) -> Meeting | None:
+    """Where the call that a rank made at a number met one of another rank before. None if it did not by their records."""
+    ours, theirs = (group.ranks[each].by_number() if each in group.ranks else {} for each in (rank, other))
+    mine, awaited = ours.get(number), theirs.get(number)
+    if mine is None or awaited is None or not mine.sites:
+        return None
+    before = [at for at in sorted(ours.keys() & theirs.keys()) if at < number]
+    last = next((at for at in reversed(before) if signature(ours[at]) == signature(mine)), None)
+    if last is None or plain_name(theirs[last].op) != plain_name(mine.op):
+        return None
+    made = {(plain_name(call.op), call.site) for at, call in ours.items() if last < at < number}
+    apart = theirs[last].site != mine.site
+    return Meeting(theirs[last], apart, since=(plain_name(awaited.op), awaited.site) in made)
+
+
 def find_earlier_difference(group: GroupCalls, comparison: Differs | SizesDiffer) -> tuple[int, dict[int, Call]] | None:
     """The number, before the one compared, since which the first ranks of the sides each made their calls at other lines,
     and their calls of it by rank. None if there is none, or if their records do not show that all calls before were the same:

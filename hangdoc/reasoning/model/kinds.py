@@ -37,6 +37,9 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     """Whether the two began the loop at different values of its counter."""
     ends_differ: bool = False
     """Whether a loop over numbers ends at a lower one on `short`."""
+    met: Call | None = None
+    """What a rank of `inside` called where the present call of `short` met it before: each role has a loop of its own around this
+    one, and `short` is in the next round of its own."""
 
 
 class Subset(Cycle, frozen=True, kw_only=True):
@@ -100,6 +103,8 @@ class Mismatch(Cycle, frozen=True, kw_only=True):
     parts: tuple[Class, ...]
     reason: str
     """Why some of them are to blame; empty if nothing singles them out."""
+    met_before: bool = False
+    """Whether such calls met before, at lines of their own: then the branches around them are no reason."""
 
 
 class PointToPoint(Cycle, frozen=True, kw_only=True):

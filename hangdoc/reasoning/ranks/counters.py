@@ -227,6 +227,15 @@ def frame_of(loop: Loop, rank: Rank) -> Frame | None:
     return next((frame for frame in rank.program if loop in frame.loops), None)
 
 
+def with_counter_of(rank: Rank, loop: Loop) -> Rank:
+    """The rank with the counter of the loop that was left. One that has left its function too has none."""
+    if rank.process is None:
+        return rank
+    frame = frame_of(loop, rank)
+    key = (frame.file, frame.function, loop.line) if frame is not None else None
+    return structs.replace(rank, loop=loop_view(rank.process, rank.program, key))
+
+
 def read_number(process: Process | None, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hangdoc.parse import are_opposite
-from hangdoc.program import around
+from hangdoc.program import around, early_exits
+from hangdoc.reasoning.model.ledger import Site
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import may_change, names_some_ranks, tells_apart
@@ -59,6 +60,21 @@ def _find_left_loops(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) ->
         skipped = skippable or (parted.counted and _is_conditional(theirs, frame))
         loops += [Left(loop, skipped) for loop in around(frame)]
     return loops
+
+
+def find_loops_entered(rank: Rank, passed: Site) -> list[Left]:
+    """The loops of the user's own code that a rank is in and has entered since it passed a line of one of its functions, the
+    outermost first; none if it is not in that function."""
+    name = passed.function.rpartition(".")[2]
+    own = rank.own
+    inside = (at for at, each in enumerate(own) if (each.file, each.function.rpartition(".")[2]) == (passed.path, name))
+    at = next(inside, None)
+    if at is None:
+        return []
+    entered = [loop for loop in around(own[at]) if not loop.line <= passed.line <= loop.end_line]
+    entered += [loop for called in reversed(own[:at]) for loop in around(called)]
+    conditional = _is_conditional(own, own[at])
+    return [Left(loop, skippable=conditional and not early_exits(loop)) for loop in entered]
 
 
 def is_ahead(rank: Rank, other: Rank) -> bool:

@@ -45,7 +45,9 @@ An exception must end the whole run, not only the loop.
 The stacks show one rank after the loop and another inside it. hangdoc adds the
 loop counters of both ranks, the values at which the loop begins and ends, and
 the conditions of the loop's `break` and `return` statements with the values of
-their variables.
+their variables. Where each role has a loop of its own (a scheduler, workers),
+torch's record shows that the call of the rank met another line of the others
+before: then the rank is in its next round.
 
 ## When it can be wrong
 
@@ -59,6 +61,7 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
+from hangdoc.program import early_exits
 from hangdoc.reasoning.causes.loops import (
     ENDS_DATA,
     Began,
@@ -88,6 +91,10 @@ _SHOWN = 3
 _LET_IT_END = (
     "Let the exception end the rank (raise it again), or make all ranks leave the loop in the same iteration: all_reduce a flag "
     "that tells them of it."
+)
+_LET_ROUND_END = (
+    "Look at its log: it probably failed in its last round, and caught the error. Let such an error end the round on all ranks: "
+    "all_reduce a flag that tells them of it."
 )
 _LEAVE_TOGETHER = " all ranks leave the loop in the same iteration: all_reduce the decision before acting on it."
 _LOG_ALIKE = (
@@ -153,9 +160,10 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     unclear = may_have_run_out(kind) and not any(each.shown for each in exits)
     return Draft(
         confidence=0.8 if known_total is not None else 0.7,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}; "
+        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}{_describe_next_round(kind)}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[
+            *_describe_meeting(kind),
             *(_exit(short.rank, each) for each in exits),
             *(Evidence(short.rank, "source", text) for text in describe_inner_exits(kind)),
             *_logged_metrics(kind),
@@ -164,6 +172,24 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
         ],
         remedy=f"{_IF_IT_RAN_OUT if unclear else 'Make'}{_LEAVE_TOGETHER}",
     )
+
+
+def _describe_next_round(kind: LeftLoop) -> str:
+    who = kind.short.ranks
+    return f" and {words.be(who)} back in {words.operation(kind.short.first)}" if kind.met is not None else ""
+
+
+def _describe_meeting(kind: LeftLoop) -> list[Evidence]:
+    """That the call of the ranks that left the loop is one that all ranks make, and what may have ended the round for them."""
+    short, met = kind.short.first, kind.met
+    if met is None or met.site is None:
+        return []
+    called = f"its {words.operation(short)} met the call at {met.site.file}:{met.site.line} before"
+    handlers = sentences.handler_evidence(kind) if not early_exits(kind.loop) else []
+    return [
+        Evidence(short.rank, "recorder", f"{called}: it is in the next round"),
+        *(WithRemedy(each.rank, each.probe, each.text, remedy=_LET_ROUND_END) for each in handlers),
+    ]
 
 
 def _logged_metrics(kind: LeftLoop) -> list[Evidence]:

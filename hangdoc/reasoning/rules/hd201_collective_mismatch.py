@@ -72,7 +72,7 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
         # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
         summary=f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts[::-1])}{reason}",
-        evidence=sentences.call_evidence(run, kind.parts, deciding=ranks_of(kind.parts)),
+        evidence=sentences.call_evidence(run, kind.parts, deciding=() if kind.met_before else ranks_of(kind.parts)),
         remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
         "around them.",
     )

@@ -8,8 +8,6 @@ point.
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from msgspec.structs import replace
-
 from hangdoc.program import early_exits
 from hangdoc.reasoning.model.holds import AtFileLock, AtSharedLock, Ends, InStore, OnNetwork
 from hangdoc.reasoning.model.kinds import Apart, HoldsLock, LeftLoop, OutsideBarrier, OwesReply
@@ -17,12 +15,11 @@ from hangdoc.reasoning.model.rank import Class, Rank, merge_classes, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
-from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, frame_of, loop_view
+from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, with_counter_of
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.reasoning.waiting.waits import find_enders, is_p2p, peer_of
-from hangdoc.snapshot import Loop
 
 
 def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
@@ -143,7 +140,7 @@ def _find_uneven_loop(ahead: Rank, behind: Rank) -> tuple[Left, Rank, Rank] | No
     for depth, left in enumerate(left_loops(ahead, behind)):
         if in_source.waits_for_each(left.loop, behind.frame):
             return unclear
-        out, within = _with_counter_of(ahead, left.loop), _with_counter_of(behind, left.loop)
+        out, within = with_counter_of(ahead, left.loop), with_counter_of(behind, left.loop)
         if begins_differ(left.loop, out, within) or _had_fewer_rounds(left, out, within, first_pass=first_pass):
             return left, out, within
         # A rank that has left the function has no counter there. It left the outermost loop early, unless that was ending.
@@ -185,15 +182,6 @@ def _had_fewer_rounds(left: Left, outside: Rank, inside: Rank, *, first_pass: bo
 
 def _largest_first(alike: Class) -> tuple[int, tuple[int, ...]]:
     return -len(alike.ranks), alike.ranks
-
-
-def _with_counter_of(rank: Rank, loop: Loop) -> Rank:
-    """The rank with the counter of the loop that was left. One that has left its function too has none."""
-    if rank.process is None:
-        return rank
-    frame = frame_of(loop, rank)
-    key = (frame.file, frame.function, loop.line) if frame is not None else None
-    return replace(rank, loop=loop_view(rank.process, rank.program, key))
 
 
 def _only_some_stay(left: LeftLoop) -> bool:

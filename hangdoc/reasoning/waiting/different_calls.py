@@ -22,6 +22,7 @@ from hangdoc.reasoning.ledger.compare import (
     Unfinished,
     compare,
     find_departed,
+    find_last_meeting,
     find_left_out,
     find_odd,
     find_odd_across,
@@ -32,6 +33,7 @@ from hangdoc.reasoning.model.holds import Ends, Hold, InStore
 from hangdoc.reasoning.model.kinds import (
     GroupOrder,
     LaunchedNotFinished,
+    LeftLoop,
     Mismatch,
     Roots,
     SameCall,
@@ -45,8 +47,9 @@ from hangdoc.reasoning.model.rank import Class, Rank, Wait, merge_classes, numbe
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
+from hangdoc.reasoning.ranks.counters import with_counter_of
 from hangdoc.reasoning.ranks.on_card import first_transfers
-from hangdoc.reasoning.ranks.place import is_a_round_ahead, is_ahead
+from hangdoc.reasoning.ranks.place import find_loops_entered, is_a_round_ahead, is_ahead
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.torch_facts import call_names
 
@@ -270,8 +273,38 @@ def _blame_by_record(run: Run, parts: Parts) -> KindWithCulprits | None:
     for group, answer in _compare_groups(run, parts):
         odd = find_odd(group, answer) if isinstance(answer, Differs | SizesDiffer) else None
         recorded = {rank for rank, calls in group.ranks.items() if calls.source == "recorder"}
-        if odd is not None and recorded.issuperset(numbers_of(parts)) and (blamed := _blame(odd, parts)) is not None:
+        if odd is None or not recorded.issuperset(numbers_of(parts)):
+            continue
+        blamed = _find_next_round(run, group, odd, parts) or _blame(odd, parts)
+        if blamed is not None:
             return blamed
+    return None
+
+
+def _find_next_round(run: Run, group: GroupCalls, odd: Odd, parts: Parts) -> KindWithCulprits | None:
+    """What holds where the two sides are in the branches of a condition, each in a loop of its own role, and the call of one side
+    met one of the other side before: no branch is wrong. If it is the odd ranks' call, they have left the loop of the last round
+    in which the others wait. None where that is not so."""
+    mine, theirs = _split_at(odd, parts)
+    if mine is None or theirs is None or not set(mine.ranks) <= set(odd.ranks) or _has_passed(mine, odd):
+        return None
+    if not conditions.in_other_arm(mine.first, theirs.first):
+        return None
+    who = odd.ranks[0]
+    others = [alike.first for alike in run.classes if not set(theirs.ranks).isdisjoint(alike.ranks)]
+    met = [(rank, meeting) for rank in others if (meeting := find_last_meeting(group, odd.number, who, rank.rank))]
+    apart = next((meeting.call for _, meeting in met if meeting.apart), None)
+    for rank, meeting in sorted(met, key=lambda each: each[1].apart):  # those of the same role first
+        site = meeting.call.site
+        loops = find_loops_entered(rank, site) if apart is not None and site is not None and meeting.since else []
+        if loops and not loops[0].skippable:
+            loop = loops[0].loop
+            out, within = with_counter_of(mine.first, loop), with_counter_of(rank, loop)
+            sides = (Class(out, odd.ranks), Class(within, theirs.ranks))
+            return LeftLoop(short=sides[0], inside=sides[1], loop=loop, met=apart), odd.ranks
+    back = (find_last_meeting(group, odd.number, rank.rank, who) for rank in others)
+    if apart is not None or any(meeting is not None and meeting.apart for meeting in back):
+        return Mismatch(parts=parts, reason="", met_before=True), odd.ranks
     return None
 
 
@@ -285,11 +318,17 @@ def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
 
 
 def _blame(odd: Odd, parts: Parts) -> KindWithCulprits | None:
-    mine = next((part for part in parts if set(part.ranks) & set(odd.ranks)), None)
-    theirs = next((part for part in parts if not set(part.ranks) & set(odd.ranks)), None)
+    mine, theirs = _split_at(odd, parts)
     if mine is None or theirs is None:
         return None
     return _explain_odd_side(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
+
+
+def _split_at(odd: Odd, parts: Parts) -> tuple[Class | None, Class | None]:
+    """The first class of the odd ranks, and the first one of others."""
+    mine = next((part for part in parts if set(part.ranks) & set(odd.ranks)), None)
+    theirs = next((part for part in parts if not set(part.ranks) & set(odd.ranks)), None)
+    return mine, theirs
 
 
 def _compare_groups(run: Run, classes: Parts) -> Comparisons:
