@@ -54,6 +54,20 @@ def test_who_has_left_a_request_in_which_others_wait_is_to_blame() -> None:
     assert "caught the error" in (finding.remedy or "")
 
 
+@pytest.mark.parametrize("hands_out", [True, False])
+def test_a_rank_that_died_while_the_others_were_idle_keeps_none_of_them_waiting(hands_out: bool) -> None:
+    """Who waits for the source of a broadcast does not wait for the dead rank; in a reduction it does. When an idle server lost a
+    rank is not known."""
+    dead = rank(2, world=3, state="Z", exit_code=9)
+    waits = rank(1, *c10d("broadcast" if hands_out else "all_reduce"), frame("serve", 9), world=3)
+    (job,) = diagnose(snapshot(rank(0, TASKS, world=3, kernel=POLLS), waits, dead)).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD301", (2,))
+    idle = "the others are idle: rank 1 is waiting for rank 0 in broadcast, which is waiting for requests"
+    assert (idle in finding.summary) is hands_out
+    assert (job.hung_for_seconds is None) is hands_out
+
+
 def test_who_waits_for_requests_beside_a_dead_rank_is_not_idle() -> None:
     """Its next request is not answered: "idle", and "to do: nothing", stood below the dead rank."""
     living = rank(0, TASKS, kernel=POLLS)

@@ -37,6 +37,8 @@ class Blockage(Struct, frozen=True, dict=True):
     after_the_fact: bool = False
     """Whether it is known from dumps. Once the timeout of a call has passed, torch ends the run."""
     cause: Cause | None = None
+    idle: "Blockage | None" = None
+    """Of a dead rank, the idle ranks for which all that wait also wait: only the next request needs the dead one."""
 
     @property
     def old(self) -> bool:

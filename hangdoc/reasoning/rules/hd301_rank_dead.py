@@ -35,7 +35,8 @@ Read the last output of the dead rank, and `dmesg` for an out-of-memory kill.
 
 It reads the exit code or signal of the zombie, or finds no process of that rank
 on the host where its launcher had started it. It also reads the out-of-memory
-counter of the control group, and what the surviving ranks wait in.
+counter of the control group, and what the surviving ranks wait in. If those are
+idle, nothing shows when the rank died, so the verdict has no age.
 
 ## When it can be wrong
 
@@ -51,7 +52,7 @@ not have been started yet. It is then reported as "dead or not started".
 from hangdoc.reasoning.evidence.kernel import how_it_ended
 from hangdoc.reasoning.model.holds import Dead
 from hangdoc.reasoning.model.kinds import Ended
-from hangdoc.reasoning.model.rank import Rank
+from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.snapshot import Process
@@ -71,7 +72,9 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
     how = f"{which}{dead[0].why}{'; probably the OOM killer' if kills else ''}"
     state = "dead" if kind.ends == "never" else "dead or not started"
     others = (
-        words.victims_wait(blockage)
+        f"the others are idle: {_describe_idle(blockage.idle)}"
+        if blockage.idle is not None
+        else words.victims_wait(blockage)
         if survivor.wait is not None
         else (f"no other rank is making progress: rank {survivor.rank} is {words.doing_at(survivor)}")
     )
@@ -87,6 +90,11 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
         remedy="Read the dead rank's last output and the kernel log. Then restart the run; it cannot continue.",
         commands=(next_steps.KERNEL_LOG,),
     )
+
+
+def _describe_idle(idle: Blockage) -> str:
+    who = [*numbers_of(idle.awaited)]
+    return f"{words.waiting_in(idle.waiting, words.ranks(who))}, which {words.be(who)} {idle.kind}"
 
 
 _ENDING = "The run is about to end. If the launcher is still alive in a minute, terminate it."

@@ -26,8 +26,9 @@ class Beginning(NamedTuple):
 
 def find_beginning(run: Run) -> Beginning:
     """When the ranks of the leading blockage of a run began to wait: when they made the call that they wait in, or else when they
-    last exchanged data. When a process outside of the run stopped is not known: before that, the ranks may have been idle."""
-    if not run.blockages[0].kind.BLAMES_RANKS:
+    last exchanged data. When a process outside of the run stopped is not known: before that, the ranks may have been idle. Nor is
+    it known when a rank died while the others were idle."""
+    if not run.blockages[0].kind.BLAMES_RANKS or run.blockages[0].idle is not None:
         return Beginning(None, None)
     classes = run.blockages[0].waiting or run.blockages[0].awaited
     if (recorded := waits.seconds_recorded(run, classes)) is not None:

@@ -105,11 +105,21 @@ def find_blockages(run: Run, waits: Waits) -> tuple[Blockage, ...]:
             structs.replace(each, waiting=living) if isinstance(each.kind, Dead) else each for each in blockages
         ]
     if any(isinstance(each.kind, Dead) for each in blockages):  # the next request will not be answered
-        blockages = [each for each in blockages if not isinstance(each.kind, Idle)]
+        idle_ones = [each for each in blockages if isinstance(each.kind, Idle)]
+        blockages = [_beside_idle(each, idle_ones) for each in blockages if each not in idle_ones]
     kept = _share_out(blockages, quiet=is_quiet(run))
     if idle and not kept:
         kept = [_with_age(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
     return tuple(kept)
+
+
+def _beside_idle(blockage: Blockage, idle_ones: Iterable[Blockage]) -> Blockage:
+    """The blockage of a dead rank with the idle ranks for which those that wait for it also wait: in the call that hands out the
+    next request, they wait for its source."""
+    waiting = set(numbers_of(blockage.waiting))
+    idle = (each for each in idle_ones if isinstance(each.kind, Idle) and each.kind.sure and waiting)
+    found = next((each for each in idle if waiting <= set(numbers_of(each.waiting))), None)
+    return structs.replace(blockage, idle=found) if isinstance(blockage.kind, Dead) else blockage
 
 
 def _by_gravity(blockage: Blockage) -> tuple[bool, int, bool, tuple[int, ...]]:
