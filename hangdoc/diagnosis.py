@@ -144,6 +144,9 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """Not its number: a value that is another one in each pass over the data, by the iterator that runs. None without one."""
     batches_pass_number: int | None = None
     """The number of this pass over the data, from 1, by the loop around or the framework that trains. None if neither counts."""
+    batches_round: int | None = None
+    """The round of the loop over numbers around that of the batches, by its iterator, from 1: between two readings as many passes
+    have ended as rounds, if each has one. None without such a loop."""
     batches_loop: Where | None = None
     """The first line of the loop whose rounds are the batches. None for what the trainer publishes, and if it was not seen."""
 

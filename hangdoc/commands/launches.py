@@ -14,6 +14,7 @@ from hangdoc.launch.compare import compare
 from hangdoc.launch.derived import derived
 from hangdoc.launch.layers import LaunchLine, launches
 from hangdoc.launch.shell import ShellError
+from hangdoc.phrases import shorten
 
 _LONGEST_PATH = 1024
 _MAX_BYTES = 1 << 20
@@ -45,7 +46,7 @@ def parsed(content: str, name: str = "") -> list[Named]:
     except ShellError as error:
         raise CommandError(f"{name or 'the command'} cannot be read: {error}.", USAGE) from None
     if not lines:
-        what = name or content.strip()[:60]
+        what = name or shorten(content.strip(), 60)
         raise CommandError(
             f"{what!r} contains no launch line (torchrun, accelerate, srun, mpirun, or python with RANK).", USAGE
         )

@@ -15,6 +15,7 @@ from hangdoc.reasoning.ledger.compare import next_timeout, unfinished_calls
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import BatchCount, count_batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
@@ -207,6 +208,7 @@ def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
         batches_source=count.source,
         batches_pass=count.pass_id,
         batches_pass_number=count.pass_number,
+        batches_round=iterators.find_round(rank.process, count.pass_id) if count.source == "loader" else None,
         batches_loop=count.loop,
         batches_ended=has_ended(run, rank, count),
         batches_seconds_ago=_count_age(rank, count),

@@ -441,14 +441,24 @@ def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:
 def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() -> None:
     """An epoch has 6 batches of 3 calls each. A rank makes 5 batches a second, and each poll may find a new epoch."""
 
-    def read(track: Track, second: int, passes: int | None = None) -> None:
-        batches = 5 * second
-        calls = Calls(group=None, made=3 * batches, pending=None, last=None, age_seconds=None, source="recorder")
+    def read(
+        track: Track,
+        second: float,
+        passes: int | None = None,
+        *,
+        rounds: bool = False,
+        of: int = 6,
+        accumulates: int = 1,
+    ) -> None:
+        batches = int(5 * second)
+        made = 3 * accumulates * (batches // accumulates)
+        calls = Calls(group=None, made=made, pending=None, last=None, age_seconds=None, source="recorder")
         track.count(
-            float(second),
+            second,
             view(
-                0, batches_done=batches % 6, batches_total=6, batches_source="loader", calls=(calls,),
-                batches_pass=passes if passes is not None else batches // 6,
+                0, batches_done=batches % of, batches_total=of, batches_source="loader", calls=(calls,),
+                batches_pass=passes if passes is not None else batches // of,
+                batches_round=batches // of + 1 if rounds else None,
             ),
         )  # fmt: skip
 
@@ -464,6 +474,15 @@ def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() ->
     for second in (0, 3, 6):  # never twice in one epoch
         read(unknown, second, passes=second)
     assert unknown.batches_per_second() is None
+    by_rounds = Track()
+    for second in (0, 3, 6, 30, 60):  # the loop over epochs has counted them
+        read(by_rounds, second, rounds=True)
+    assert [number for _, number in by_rounds.batches] == [0, 15, 30, 150, 300]
+    assert by_rounds.batches_per_second() == 5
+    accumulating = Track()
+    for fifth in (*range(60), 600):  # of three batches, two make no call
+        read(accumulating, fifth / 5, of=60, accumulates=3)
+    assert [number for _, number in accumulating.batches][-1] == 600
 
 
 def test_a_reading_has_the_time_at_which_it_was_made_and_is_counted_once() -> None:

@@ -7,6 +7,7 @@ from hangdoc.observe.kernel.clocks import CpuClocks
 from hangdoc.observe.look.deep_reader import DeepReader, Readings
 from hangdoc.observe.torch.recorded_progress import has_counted, has_just_called
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks import iterators
 from hangdoc.snapshot import (
     FlightRecorder,
     Loader,
@@ -135,3 +136,35 @@ def test_others_wait_for_a_rank_that_counts(fields: dict[str, object]) -> None:
     still = replace(counting, loops=NO, recorder=NO)
     (job,) = diagnose(snapshot(*waiting, still), patience=3.0).jobs
     assert "HD901" in {finding.code for finding in job.findings}
+
+
+@pytest.mark.parametrize(
+    ("around", "found"),
+    [
+        ([("range_iterator", 1, 10, 27)], 27),
+        ([("range_iterator", 1, 10, 27), ("list_iterator", 2, 11, 1)], None),  # several passes in a round
+        ([("range_iterator", 1, 0, 27)], None),  # no `for` is known to go over it
+        ([], None),
+    ],
+)
+def test_the_round_around_a_pass_is_that_of_a_loop_over_numbers(
+    around: list[tuple[str, int, int, int]], found: int | None
+) -> None:
+    """A poll reads the iterators of a rank that moves, and not its stack."""
+    outer = (
+        Loader(kind=kind, done=done, depth=depth, begins=begins, file="t.py", function="fit")
+        for kind, depth, begins, done in around
+    )
+    inner = Loader(
+        kind="_SingleProcessDataLoaderIter",
+        done=3,
+        total=10,
+        pass_id=5,
+        depth=3,
+        begins=20,
+        file="t.py",
+        function="train",
+    )
+    process = rank(0, *c10d("all_reduce"), train(12), loops=Loops(loaders=(*outer, inner)))
+    assert iterators.find_round(process, 5) == found
+    assert iterators.find_round(process, 6) is None and iterators.find_round(process, None) is None

@@ -141,9 +141,12 @@ class _Series:
             return _find_least_passed(before, view)
         calls, done = _count_calls(view) - _count_calls(before), (view.batches_done or 0) - (before.batches_done or 0)
         if before.batches_pass == view.batches_pass:
-            if done > 0 and calls > 0:
+            if done > 0:  # also if it made no call: with accumulation, only some batches have any
                 self._learned = self._learned[0] + calls, self._learned[1] + done
             return 0
+        rounds = (view.batches_round or 0) - (before.batches_round or 0)
+        if rounds > 0 and before.batches_round is not None and before.batches_total == view.batches_total is not None:
+            return rounds * view.batches_total
         learned_calls, learned_batches = self._learned
         if not learned_calls or calls <= 0:
             return None

@@ -99,6 +99,17 @@ def find_training_iterator(process: Process | None) -> Loader | None:
     return outermost[0] if len(outermost) == 1 else None
 
 
+def find_round(process: Process | None, pass_id: int | None) -> int | None:
+    """The round of the innermost `for` over numbers around that of an iterator over batches, in which it was begun: mostly the
+    epoch. None if it is not known, or no `for` goes over the iterator of that pass."""
+    inner = next((each for each in _list_batches(process) if each.begins and each.pass_id == pass_id is not None), None)
+    if inner is None:
+        return None
+    around = [each for each in list_loaders(process) if each.begins and each.depth < inner.depth]
+    nearest = max(around, key=lambda each: each.depth, default=None)
+    return nearest.done if nearest is not None and nearest.kind == "range_iterator" else None
+
+
 def _list_batches(process: Process | None) -> list[Loader]:
     """The iterators of a rank that give batches."""
     return [loader for loader in list_loaders(process) if loader.done is not None and loader.kind not in _OF_ANYTHING]

@@ -29,7 +29,8 @@ for batch in DataLoader(dataset, sampler=sampler):
 
 `drop_last=True` in the DataLoader alone is not enough. For other loops, use the
 `Join` context manager, or agree on the minimum number of batches before the
-loop.
+loop. In an evaluation, add up on each rank, and reduce the sums once behind the
+loop: no sample is left out, and no rank waits inside.
 
 ## How hangdoc knows
 
@@ -62,7 +63,7 @@ from hangdoc.reasoning.text import words
 
 _REMEDY = (
     "Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree on the minimum "
-    "before the loop."
+    "before the loop. In an evaluation, which must not leave out data, add up on each rank and reduce once behind the loop."
 )
 
 
