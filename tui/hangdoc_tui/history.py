@@ -94,6 +94,8 @@ class _Series:
     """Batches of the epochs before the present one."""
     _known_from: float = 0.0
     """Since when all epochs were counted, as in `batches`. Only the calls tell of those that passed between two polls."""
+    _in_round: tuple[RankView, int] | None = None
+    """The first reading of this process with a round of the loop around, and the batches of the epochs before it."""
     _learned: tuple[int, int] = (0, 0)
     """(calls, batches) between readings in the same epoch."""
 
@@ -102,18 +104,32 @@ class _Series:
         if self.batches and read_at <= self.batches[-1][0]:
             return  # it was not read again
         if self._counted is not None:
-            passed = self._find_passed(self._counted, view)
+            by_rounds = self._count_by_rounds(view)
+            passed = self._find_passed(self._counted, view) if by_rounds is None else by_rounds - self._passed
             if passed is None:
                 self._known_from = read_at
                 passed = _find_least_passed(self._counted, view)
             self._passed += passed
         self._counted = view
+        if view.batches_round is not None and (self._in_round is None or self._in_round[0].pid != view.pid):
+            self._in_round = view, self._passed
         done = max(self._passed + (view.batches_done or 0), self.batches[-1][1] if self.batches else 0)
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
         elif reached_at < read_at and (not self.batches or self.batches[-1][1] < done):
             self.batches.append((max(reached_at, self.batches[-1][0]) if self.batches else reached_at, done))
         self.batches.append((read_at, done))
+
+    def _count_by_rounds(self, view: RankView) -> int | None:
+        """The batches of the epochs before that of a reading, by the rounds of the loop around since the first reading that has
+        one. None without such a loop, and if a round has several passes over the data."""
+        if self._in_round is None or view.batches_round is None or view.batches_total is None:
+            return None
+        first, passed = self._in_round
+        if first.pid != view.pid or first.batches_round is None:
+            return None
+        count = passed + (view.batches_round - first.batches_round) * view.batches_total
+        return count if count >= self._passed + _find_least_passed(self._counted or view, view) else None
 
     def may_continue(self, view: RankView) -> bool:
         """Whether a view may be the next one of this series, whose number of batches was not known until now."""
@@ -144,9 +160,6 @@ class _Series:
             if done > 0:  # also if it made no call: with accumulation, only some batches have any
                 self._learned = self._learned[0] + calls, self._learned[1] + done
             return 0
-        rounds = (view.batches_round or 0) - (before.batches_round or 0)
-        if rounds > 0 and before.batches_round is not None and before.batches_total == view.batches_total is not None:
-            return rounds * view.batches_total
         learned_calls, learned_batches = self._learned
         if not learned_calls or calls <= 0:
             return None
