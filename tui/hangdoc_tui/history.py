@@ -122,7 +122,7 @@ class _Series:
 
     def _count_by_rounds(self, view: RankView) -> int | None:
         """The batches of the epochs before that of a reading, by the rounds of the loop around since the first reading that has
-        one. None without such a loop, and if a round has several passes over the data."""
+        one. None without such a loop, and if a round has more than one pass."""
         if self._in_round is None or view.batches_round is None or view.batches_total is None:
             return None
         first, passed = self._in_round
