@@ -35,6 +35,11 @@ class Operation(DocumentPart, frozen=True, kw_only=True):
     group_label: str | None = None
     """What people call the group: the serving engine (`tp:0`), or the program by its `group_desc`, after the name (`2 (dp)`)."""
 
+    @property
+    def of_group(self) -> str:
+        """` of group 2 (dp)`; empty for the default group."""
+        return f" of group {self.group_label or self.group}" if self.group is not None else ""
+
 
 class Where(DocumentPart, frozen=True, kw_only=True):
     """The innermost frame of the user's code."""

@@ -56,8 +56,7 @@ def operation(op: Operation | None) -> str:
     text = "store.wait" if (op.op, op.origin) == ("wait", "store") else op.op
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op or op.op.startswith('rpc_') else 'from'} {op.peer}"
-    if op.group is not None:
-        text += f" of group {op.group_label or op.group}"
+    text += op.of_group
     return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else ""))
 
 

@@ -330,7 +330,7 @@ def test_a_rank_in_a_later_round_left_out_a_call_of_another_group(round_of_0: in
     finding = only_finding(skips, reduces, _waits_at(5, 2, 8, [4, 5] * 9))
     assert (finding.code, finding.culprits) == (code, (0,))
     if code == "HD203":
-        assert finding.summary.startswith("rank 0 did not call the all_reduce that rank 1 is waiting in")
+        assert finding.summary.startswith("rank 0 did not call the all_reduce of group 1 that rank 1 is waiting in")
 
 
 @pytest.mark.parametrize(("reduced_before", "culprits"), [(7, (0,)), (2, (0, 1, 2))])

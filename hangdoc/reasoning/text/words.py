@@ -131,8 +131,7 @@ def _operation(kind: str, op: Operation, worker: str | None = None) -> str:
         text += f" {'to' if 'send' in op.op or op.op in call_names.RPC_CALLS else 'from'} rank {op.peer}"
     elif worker is not None:
         text += f" to {worker}"
-    if op.group is not None:
-        text += f" of group {op.group_label or op.group}"
+    text += op.of_group
     return text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else "")
 
 

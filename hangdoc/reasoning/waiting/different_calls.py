@@ -399,7 +399,8 @@ def _has_passed(part: Class, record: Odd) -> bool:
 
 
 def _name_awaited_call(part: Class) -> str:
-    return f"the {name_call(part)} that {do(part.ranks, 'is', 'are')} waiting in"
+    of_group = part.first.wait.operation.of_group if part.first.wait is not None else ""
+    return f"the {name_call(part)}{of_group} that {do(part.ranks, 'is', 'are')} waiting in"
 
 
 def name_call(part: Class) -> str:
