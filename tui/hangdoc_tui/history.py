@@ -84,6 +84,44 @@ class Track:
 
 
 @dataclass
+class _Rounds:
+    """The readings of a loop over batches that have a round of a loop over numbers around it, as epochs around batches. They can
+    be compared with each other, whatever was read between them."""
+
+    _first: RankView | None = None
+    _passed: int = 0
+    """Batches of the epochs before that of the first reading."""
+    _last: RankView | None = None
+    _is_whole: bool = False
+    """Whether a pass was seen near its end. A loop may leave each one early."""
+    _has_several: bool = False
+    """Whether one round was seen with two passes."""
+
+    def add(self, view: RankView, passed: int) -> None:
+        """Add a reading, and the batches of the epochs before its own."""
+        if view.batches_round is None or view.batches_total is None:
+            return
+        if self._first is None or self._first.pid != view.pid:
+            self._first, self._passed, self._last = view, passed, None
+        before = self._last
+        if before is not None and before.batches_round == view.batches_round:
+            self._has_several |= before.batches_pass != view.batches_pass
+        self._is_whole |= _is_near_end(view)
+        self._last = view
+
+    def count(self, view: RankView) -> int | None:
+        """The batches of the epochs before that of a reading. None if it has no round, or if nothing shows that each round has
+        one whole pass over the data."""
+        first = self._first
+        if first is None or first.pid != view.pid or None in (view.batches_round, view.batches_total):
+            return None
+        if self._has_several or not (self._is_whole or _is_near_end(view)):
+            return None
+        rounds = (view.batches_round or 0) - (first.batches_round or 0)
+        return self._passed + rounds * (view.batches_total or 0)
+
+
+@dataclass
 class _Series:
     """The batches of one loop of a rank."""
 
@@ -94,8 +132,9 @@ class _Series:
     """Batches of the epochs before the present one."""
     _known_from: float = 0.0
     """Since when all epochs were counted, as in `batches`. Only the calls tell of those that passed between two polls."""
-    _in_round: tuple[RankView, int] | None = None
-    """The first reading of this process with a round of the loop around, and the batches of the epochs before it."""
+    _rounds: _Rounds = field(default_factory=_Rounds)
+    _by_rounds: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
+    """As `batches`, the readings whose epochs were counted by rounds."""
     _learned: tuple[int, int] = (0, 0)
     """(calls, batches) between readings in the same epoch."""
 
@@ -104,32 +143,24 @@ class _Series:
         if self.batches and read_at <= self.batches[-1][0]:
             return  # it was not read again
         if self._counted is not None:
-            by_rounds = self._count_by_rounds(view)
-            passed = self._find_passed(self._counted, view) if by_rounds is None else by_rounds - self._passed
-            if passed is None:
-                self._known_from = read_at
-                passed = _find_least_passed(self._counted, view)
-            self._passed += passed
+            least = _find_least_passed(self._counted, view)
+            by_rounds = self._rounds.count(view)
+            if by_rounds is not None and by_rounds >= self._passed + least:
+                self._passed = by_rounds
+                self._by_rounds.append((read_at, by_rounds + (view.batches_done or 0)))
+            else:
+                passed = self._find_passed(self._counted, view)
+                if passed is None:
+                    self._known_from = read_at
+                self._passed += passed if passed is not None else least
         self._counted = view
-        if view.batches_round is not None and (self._in_round is None or self._in_round[0].pid != view.pid):
-            self._in_round = view, self._passed
+        self._rounds.add(view, self._passed)
         done = max(self._passed + (view.batches_done or 0), self.batches[-1][1] if self.batches else 0)
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
         elif reached_at < read_at and (not self.batches or self.batches[-1][1] < done):
             self.batches.append((max(reached_at, self.batches[-1][0]) if self.batches else reached_at, done))
         self.batches.append((read_at, done))
-
-    def _count_by_rounds(self, view: RankView) -> int | None:
-        """The batches of the epochs before that of a reading, by the rounds of the loop around since the first reading that has
-        one. None without such a loop, and if a round has more than one pass."""
-        if self._in_round is None or view.batches_round is None or view.batches_total is None:
-            return None
-        first, passed = self._in_round
-        if first.pid != view.pid or first.batches_round is None:
-            return None
-        count = passed + (view.batches_round - first.batches_round) * view.batches_total
-        return count if count >= self._passed + _find_least_passed(self._counted or view, view) else None
 
     def may_continue(self, view: RankView) -> bool:
         """Whether a view may be the next one of this series, whose number of batches was not known until now."""
@@ -139,6 +170,8 @@ class _Series:
         """Batches per second until `now`, the time of a reading of the rank, since a reading after which all epochs were counted.
         None before so many batches, or so many seconds, that one batch more or less matters little."""
         counted = [(at, number) for at, number in self.batches if at >= self._known_from]
+        if len(self._by_rounds) > 1 and self._by_rounds[-1][0] == self.batches[-1][0]:
+            counted = list(self._by_rounds)
         if len(counted) < 2:
             return None
         last, done = now, counted[-1][1]
@@ -166,6 +199,12 @@ class _Series:
         passed = calls * learned_batches / learned_calls - done
         total = before.batches_total
         return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
+
+
+def _is_near_end(view: RankView) -> bool:
+    """Whether a rank has had a tenth less than all batches of its pass, or one."""
+    done, total = view.batches_done or 0, view.batches_total
+    return total is not None and done >= min(0.9 * total, total - 1)
 
 
 def _find_least_passed(before: RankView, view: RankView) -> int:
