@@ -42,8 +42,10 @@ from hangdoc.version import __version__
 _LIST_SECONDS = 3.0
 _VALUE = regex(r"(?i)true|false|none|null|auto|[0-9.]+[a-z]?")
 _RESUMES = regex(
-    r"(?i)^(?!.*(dir|folder|every|save|out))(.*[-_.])?(resume|ckpt|checkpoint|load|restore|restart)([-_.].*)?$"
+    r"(?i)^(.*[-_.])?((resume|load|restore|restart)([-_.]?(from|path|file|ckpt|checkpoint))*|ckpt[-_.]?(path|file))$"
 )
+_BEGINS_PATH = ("/", "./", "../", "~/")
+_IS_NO_PATH, _MAX_PATH = regex(r"://|[\0$*`]"), 1000
 _WEIGHTS = regex(r"(?i)\.(ckpt|pt|pth|bin|safetensors)$")
 _REST_SECONDS = 1.0
 _MOST_AT_REST = 0.01
@@ -84,7 +86,7 @@ def gather(plan: Plan) -> NodeReport:
         arguments=redact.argv(plan.arguments),
         data=tuple(_list_data(plan, environment, problems, missing)),
         missing_data=tuple(missing),
-        missing_checkpoints=tuple(_find_missing_checkpoints(plan, problems)),
+        missing_checkpoints=tuple(_find_missing_checkpoints(plan)),
         left_over=tuple(_describe_ranks(proc, each, None) for each in others if each[0].launcher_gone),
         running=tuple(text for text, rest in zip(texts, rests, strict=True) if not rest),
         resting=tuple(
@@ -208,10 +210,12 @@ def _list_data(
 ) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments. What can't be listed becomes a
     problem, and what is not there is added to `missing`."""
-    own = {os.path.abspath(os.path.expanduser(folder)) for folder in plan.data}
-    origins = dict.fromkeys(own, "--data")
+    own = [os.path.abspath(os.path.expanduser(folder)) for folder in plan.data]
+    origins = dict.fromkeys(own, "--data")  # in the order in which all nodes name them
     for path, origin in named_folders(environment, ("", *plan.arguments), os.getcwd()).items():
         origins.setdefault(path, origin)
+    values = settings.options(("", *plan.arguments)).values()
+    surely = {*own, *(os.path.abspath(os.path.expanduser(value)) for value in values if value.startswith(_BEGINS_PATH))}
     pool, root = ThreadPoolExecutor(4), own_root()
     waiting = [
         (path, origin, pool.submit(list_shards, root, path, any_suffix=names_data(origin)))
@@ -228,18 +232,18 @@ def _list_data(
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
-        elif listed is None and meant and (path in own or _is_surely_path(path, origin)) and _is_missing(path):
+        elif listed is None and meant and (path in surely or _is_surely_path(path, origin)) and _is_missing(path):
             missing.append(MissingPath(path=path, origin=origin, must_exist=path in own))
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _find_missing_checkpoints(plan: Plan, problems: list[str]) -> Iterator[MissingPath]:
+def _find_missing_checkpoints(plan: Plan) -> Iterator[MissingPath]:
     """Checkpoints that an option of the script names by a path, as `--ckpt_path runs/last.ckpt`, and that are not there. A name
-    without a folder may be one in a hub, or a word such as `latest`."""
+    without a folder may be one in a hub, or a word such as `latest`. One on a mount that does not answer is left out."""
     pool = ThreadPoolExecutor(1)
     for name, value in settings.options(("", *plan.arguments)).items():
-        is_path = value.startswith(("/", "./", "../", "~/")) or (os.sep in value and _WEIGHTS.search(value))
-        if not _RESUMES.search(name) or not is_path or "://" in value:
+        is_path = value.startswith(_BEGINS_PATH) or (os.sep in value and _WEIGHTS.search(value))
+        if not _RESUMES.search(name) or not is_path or _IS_NO_PATH.search(value) or len(value) > _MAX_PATH:
             continue
         path = os.path.abspath(os.path.expanduser(value))
         try:
@@ -247,7 +251,6 @@ def _find_missing_checkpoints(plan: Plan, problems: list[str]) -> Iterator[Missi
                 written = settings.names_as_written(("", *plan.arguments))[name]
                 yield MissingPath(path=path, origin=written)
         except FutureTimeout:
-            problems.append(f"checkpoint {path} could not be looked up within {_LIST_SECONDS:g} s (a dead mount?)")
             break
     pool.shutdown(wait=False, cancel_futures=True)
 

@@ -332,6 +332,7 @@ def test_ranks_that_make_equally_many_calls_have_one_rate() -> None:
         (1300, 100, 0, 30.0, 0.0),
         (80, 200, 0, 1.5, 0.0),  # it made 12 calls in a window, and has stopped
         (1000, 5, 1, 0.5, 1.1),  # it began 4.5 s ago
+        (500, 100, 0, 1.2, 0.0),  # longer than twice between any two calls
     ],
 )
 def test_few_calls_in_a_window_are_counted_over_ten_seconds(

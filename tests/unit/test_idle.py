@@ -63,7 +63,7 @@ def test_a_rank_that_died_while_the_others_were_idle_keeps_none_of_them_waiting(
     (job,) = diagnose(snapshot(rank(0, TASKS, world=3, kernel=POLLS), waits, dead)).jobs
     finding = job.findings[0]
     assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD301", (2,))
-    idle = "the others are idle: rank 1 is waiting for rank 0 in broadcast, which is waiting for requests"
+    idle = "the others are idle: rank 1 is waiting for rank 0 in broadcast; rank 0 is waiting for requests"
     assert (idle in finding.summary) is hands_out
     assert (job.hung_for_seconds is None) is hands_out
 

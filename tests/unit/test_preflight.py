@@ -511,6 +511,8 @@ def test_data_types_have_the_name_that_torch_has() -> None:
         (("--train_file", "here/x.json"), None),
         (("--dataset", "here/shards"), "here/shards"),  # `here` exists
         (("--dataset", "/nowhere/shards"), "/nowhere/shards"),
+        (("--data", "./shards"), "shards"),
+        (("--train-data", "{}/shards"), "shards"),
         (("--data", "shards"), None),  # no option of preflight: it may be the name of a dataset
     ],
 )
@@ -523,10 +525,21 @@ def test_only_what_surely_is_a_path_must_exist(
     problems: list[str] = []
     lacking: list[MissingPath] = []
     (tmp_path / "4").mkdir()  # no directory of data
+    words = tuple(word.format(tmp_path) for word in words)
     assert not list(node_report._list_data(Plan(arguments=("train.py", *words)), {}, problems, lacking))
     name = words[0].partition("=")[0]
     expected = [] if missing is None else [MissingPath(path=str(tmp_path / missing), origin=name)]
     assert (problems, lacking) == ([], expected)
+
+
+def test_directories_of_data_keep_their_order(tmp_path: Path) -> None:
+    """Nodes are compared by the first one of an option."""
+    folders = [tmp_path / name for name in "gfedcba"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "0.bin").touch()
+    found = node_report._list_data(Plan(data=tuple(map(str, folders))), {}, [], [])
+    assert [source.path for source in found] == [str(folder) for folder in folders]
 
 
 def test_data_that_is_not_there_may_be_made_by_the_script() -> None:
@@ -562,6 +575,12 @@ def test_data_that_is_not_there_may_be_made_by_the_script() -> None:
         (("--checkpoint_dir", "/nope/new"), None),  # the script makes it
         (("--save_checkpoint", "/nope/new.pt"), None),
         (("--download", "/nope/new.pt"), None),
+        (("--checkpoint-path", "./new.pt"), None),  # as often where it is to be saved
+        (("--load-format", "./x"), None),
+        (("--load_from", "/nope/x.pt"), "--load_from"),
+        (("--resume", "/x\0y.pt"), None),
+        (("--resume", "$HOME/nope/last.pt"), None),
+        (("--resume", "/" + 2000 * "x"), None),
     ],
 )
 def test_a_checkpoint_to_resume_from_must_exist(
@@ -569,7 +588,7 @@ def test_a_checkpoint_to_resume_from_must_exist(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.pt").touch()
-    found = tuple(node_report._find_missing_checkpoints(Plan(arguments=("train.py", *words)), []))
+    found = tuple(node_report._find_missing_checkpoints(Plan(arguments=("train.py", *words))))
     assert [each.origin for each in found] == ([missing] if missing else [])
     checks = failing([node(1, missing_checkpoints=found), node(2)])
     assert ("checkpoints" in checks) == bool(found)

@@ -63,19 +63,24 @@ from hangdoc.reasoning.text import words
 
 _REMEDY = (
     "Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree on the minimum "
-    "before the loop. In an evaluation, which must not leave out data, add up on each rank and reduce once behind the loop."
+    "before the loop."
+)
+_IN_EVALUATION = (
+    " In an evaluation, which must not leave out data, add up on each rank and reduce once behind the loop."
 )
 
 
 @about(UnevenSplit)
 def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
     left, inside = cause.left, cause.left.inside
+    wait = inside.first.wait
+    calls_itself = wait is not None and wait.operation.origin == "user"  # and not the gradients' average
     return Draft(
         confidence=0.85,
         summary=f"{words.ranks(left.short.ranks)} left the loop{sentences.left_after(left)}; {words.have(inside.ranks)} "
         f"at least one more batch and {words.be(inside.ranks)} waiting in {words.operation(inside.first)}",
         evidence=sentences.loop_evidence(run, left),
-        remedy=_REMEDY,
+        remedy=_REMEDY + (_IN_EVALUATION if calls_itself else ""),
     )
 
 

@@ -94,7 +94,7 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
 
 def _describe_idle(idle: Blockage) -> str:
     who = [*numbers_of(idle.awaited)]
-    return f"{words.waiting_in(idle.waiting, words.ranks(who))}, which {words.be(who)} {idle.kind}"
+    return f"{words.waiting_in(idle.waiting, words.ranks(who))}; {words.are(who)} {idle.kind}"
 
 
 _ENDING = "The run is about to end. If the launcher is still alive in a minute, terminate it."
