@@ -860,7 +860,7 @@ class Loops(Reading, frozen=True, kw_only=True):
     """From the reading of the counts `before` to this one, which may be longer than the window."""
     seconds_ago: float = 0.0
     """Age of this reading when the last rank of the same poll was read; since its clocks were read, if these show that the rank
-    had not run since the reading. 0 in a look, which reads all ranks at its end."""
+    had not run since the reading. 0 in a look, which reads all ranks at its end, unless a rank could then not be read again."""
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

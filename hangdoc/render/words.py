@@ -302,15 +302,27 @@ def has_gpus(job: Job) -> bool:
     return any(rank.gpu is not None for rank in job.ranks)
 
 
+THIS_LOOK = 1.0
+"""Seconds. What is older is not of this look, or poll."""
+
+
+def batches_age(rank: RankView) -> float | None:
+    """How old a rank's number of batches is, in seconds, if it is not of this look: then it can't be compared with others."""
+    age = rank.batches_seconds_ago
+    return age if rank.batches_done is not None and age is not None and age >= THIS_LOOK else None
+
+
 def batches(rank: RankView, *, of_pass: bool = False) -> str:
     """`3/232`, `3`, or `-`; `3, ended` of a rank that runs no further one, `1/3, left` if it had more. With `of_pass`, `3/232 of
-    pass 7`."""
+    pass 7`. A number that is not of this look has its age: `3/232, 5.0 s ago`."""
     if rank.batches_done is None:
         return "-"
     total = f"/{rank.batches_total}" if rank.batches_total is not None else ""
     end = name_end_of_batches(rank.batches_done, rank.batches_total)
     number = name_pass(rank.batches_pass_number) if of_pass else ""
-    return f"{rank.batches_done}{total}{number}{f', {end}' if rank.batches_ended else ''}"
+    age = batches_age(rank)
+    when = f", {duration(age)} ago" if age is not None else ""
+    return f"{rank.batches_done}{total}{number}{f', {end}' if rank.batches_ended else ''}{when}"
 
 
 def name_pass(number: int | None) -> str:

@@ -433,6 +433,10 @@ def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:
     for second, (done, total) in enumerate([(50, None), (60, None), (3, 10), (70, None), (4, 10), (80, None)]):
         endless.count(float(second), view(0, batches_done=done, batches_total=total))
     assert [done for _, done in endless.batches] == [50, 60, 70, 80]
+    streams, evaluates = Track(), Where(file="eval.py", line=23, function="evaluate")
+    for second, (done, loop) in enumerate([(575, None), (589, None), (0, evaluates), (607, None), (3, evaluates)]):
+        streams.count(float(second), view(0, batches_done=done, batches_total=None, batches_loop=loop))
+    assert [done for _, done in streams.batches] == [575, 589, 607]
     found = Track()
     for second, total in enumerate([None, 100, 100]):
         found.count(float(second), view(0, batches_done=50 + second, batches_total=total))

@@ -24,7 +24,7 @@ from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
 from hangdoc.observe.stacks.python_stacks import COUNTS, has_run, waits_for_a_child
-from hangdoc.observe.torch import loops
+from hangdoc.observe.torch import dataloaders, loops
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import (
     Clocks,
@@ -33,6 +33,7 @@ from hangdoc.snapshot import (
     Frame,
     Interpreter,
     KernelThread,
+    Loader,
     Local,
     Loops,
     PythonThread,
@@ -358,6 +359,19 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
     assert ages(1) == {1: 0.0, 2: 0.75}  # it had not run when the clocks were read, and may have gone on since
     monkeypatch.setattr(loops, "_MOST_IN_POLL", 2)
     assert sorted(ages(1, 2).values()) == [0.0, 0.25]  # one was read before the other
+
+
+def test_a_reading_of_loops_that_a_look_could_not_renew_has_an_age_and_shows_no_standstill() -> None:
+    """One of two ranks in lock step was shown at 546 beside 560, as if both numbers were of one moment."""
+    loader = Loader(kind="_SingleProcessDataLoaderIter", done=545, pass_id=5)
+    later = dataloaders.SeenLoader(replace(loader, done=560), 9)
+    first = loops.ReadLoops((dataloaders.SeenLoader(loader, 9),), (), 100.0)
+    probe = loops.TrainingLoops()
+    probe._first |= {1: first, 2: first}
+    probe._second |= {1: loops.ReadLoops((later,), (), 103.0), 2: Unavailable(reason="its frames change")}
+    found = {pid: each for pid, _, each in probe.evidence(SimpleNamespace())}  # type: ignore[arg-type]
+    shown = {pid: (each.seconds_ago, each.loaders[0].done, each.loaders[0].done_before) for pid, each in found.items()}
+    assert shown == {1: (0.0, 560, 545), 2: (3.0, 545, None)}
 
 
 @pytest.mark.parametrize(

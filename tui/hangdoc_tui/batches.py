@@ -14,7 +14,6 @@ from hangdoc.phrases import do, duration, numbers
 from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid, join_cells
 from hangdoc_tui.history import History
-from hangdoc_tui.places import batches_age
 from hangdoc_tui.view_model import ViewModel
 
 if TYPE_CHECKING:
@@ -57,12 +56,12 @@ def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
     passes = words.in_other_passes(job.ranks)
     for view in job.ranks:
         if view.batches_done is not None:
-            old = batches_age(view) is not None
+            old = words.batches_age(view) is not None
             number = view.batches_pass_number if passes else None
             key = (view.rank in culprits, old, view.batches_done, view.batches_total, view.batches_ended, number)
             together.setdefault(key, []).append(view)
     return sorted(
-        Amount(tuple(view.rank for view in views), *key[2:5], max((age for view in views if (age := batches_age(view))),
+        Amount(tuple(view.rank for view in views), *key[2:5], max((age for view in views if (age := words.batches_age(view))),
                default=None), key[5])
         for key, views in together.items()
     )  # fmt: skip

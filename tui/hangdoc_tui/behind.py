@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 
 from hangdoc.diagnosis import RankView
 from hangdoc.render import words
-from hangdoc_tui.places import batches_age
 
 Rate = Callable[[RankView], float | None]
 """The batches per second of a rank; None if they are not known."""
@@ -18,7 +17,7 @@ _POLL_SECONDS = 1.0
 
 def find_first(views: Iterable[RankView]) -> RankView | None:
     """The rank that has done the most batches, of those that were counted in this poll."""
-    counted = [view for view in views if view.batches_done is not None and batches_age(view) is None]
+    counted = [view for view in views if view.batches_done is not None and words.batches_age(view) is None]
     numbered = all(view.batches_pass_number is not None for view in counted)
     return max(
         counted, key=lambda view: (view.batches_pass_number if numbered else 0, view.batches_done or 0), default=None

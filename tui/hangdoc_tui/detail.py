@@ -11,7 +11,7 @@ from hangdoc.phrases import duration, frequency, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import calls, cells
-from hangdoc_tui.places import batches_age, place, stack_age
+from hangdoc_tui.places import place, stack_age
 from hangdoc_tui.view_model import RankChosen, ViewModel, gibibytes
 
 LARGE = 64
@@ -123,7 +123,7 @@ def _describe_batches(view: RankView) -> str:
     if view.batches_done is None:
         return ""
     total = f" of {view.batches_total}" if view.batches_total is not None else ""
-    age = batches_age(view)
+    age = words.batches_age(view)
     ago = f", counted {duration(age)} ago" if age is not None else ""
     end = f", {words.name_end_of_batches(view.batches_done, view.batches_total)}" if view.batches_ended else ""
     return f"{view.batches_done}{total} batches{end}{ago}"

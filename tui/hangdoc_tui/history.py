@@ -39,10 +39,10 @@ class Track:
         self.last: RankView | None = None
         self._counted: tuple[float, RankView] | None = None
         """The newest reading with a number of batches, and when it was made."""
-        self._series: dict[int | None, _Series] = {}
-        """By the number of batches of a pass: a validation has a series of its own."""
-        self._newest: tuple[int | None, float] = None, 0.0
-        """Which of them has the newest reading, and when it was read."""
+        self._series: dict[_Loop, _Series] = {}
+        """A validation has a series of its own."""
+        self._read_at = 0.0
+        """When the newest reading was made."""
 
     @property
     def batches(self) -> Sequence[tuple[float, int]]:
@@ -56,15 +56,16 @@ class Track:
         """Add what one poll says of the rank's batches. `still_seconds`: for how long it has made no progress."""
         if view.batches_done is None:
             return
-        total, read_at = view.batches_total, seconds - (view.batches_seconds_ago or 0.0)
-        unknown = self._series.get(None)
-        if total is not None and total not in self._series and unknown is not None and unknown.may_continue(view):
-            self._series[total] = self._series.pop(None)
-        elif total not in self._series and len(self._series) == _MOST_SERIES:
-            del self._series[min(self._series, key=lambda total: self._series[total].batches[-1])]
-        self._newest = total, max(read_at, self._newest[1])
+        loop, read_at = _find_loop(view), seconds - (view.batches_seconds_ago or 0.0)
+        without_total = _find_loop(replace(view, batches_total=None))
+        unknown = self._series.get(without_total)
+        if loop not in self._series and loop != without_total and unknown is not None and unknown.may_continue(view):
+            self._series[loop] = self._series.pop(without_total)
+        elif loop not in self._series and len(self._series) == _MOST_SERIES:
+            del self._series[min(self._series, key=lambda loop: self._series[loop].batches[-1])]
+        self._read_at = max(read_at, self._read_at)
         self._counted = read_at, view
-        self._series.setdefault(total, _Series()).add(read_at, view, read_at - still_seconds)
+        self._series.setdefault(loop, _Series()).add(read_at, view, read_at - still_seconds)
 
     def with_older_count(self, seconds: float, view: RankView) -> RankView:
         """A rank whose batches were not read in the poll of `seconds`, with the number read last, and its age."""
@@ -77,10 +78,19 @@ class Track:
     def batches_per_second(self) -> float | None:
         """Over the last seconds; None until that is known to about a tenth."""
         longest = self._find_longest()
-        return longest.find_rate(self._newest[1]) if longest is not None else None
+        return longest.find_rate(self._read_at) if longest is not None else None
 
     def _find_longest(self) -> "_Series | None":
         return max(self._series.values(), key=lambda series: series.batches[-1][1], default=None)
+
+
+_Loop = tuple[int | None, tuple[str, int] | None]
+"""The number of batches of a pass; if it is not known, as of a stream, the file and line of the loop, if these are known."""
+
+
+def _find_loop(view: RankView) -> _Loop:
+    place = view.batches_loop if view.batches_total is None else None
+    return view.batches_total, (place.file, place.line) if place is not None else None
 
 
 @dataclass

@@ -6,8 +6,6 @@ from hangdoc.diagnosis import RankView, Where
 from hangdoc.phrases import duration
 from hangdoc.render import words
 
-_THIS_POLL = 1.0
-"""Seconds. What is older was not read in this poll."""
 _USEFUL = 6
 """A source line cut to fewer characters is not worth showing."""
 
@@ -50,12 +48,6 @@ def placed(view: RankView, width: int) -> Text:
 def stack_age(view: RankView) -> str | None:
     """How old a rank's stack is, if that matters: below a second it was read in this poll. A blocked rank has no age: it is
     still where its stack shows it, because its stack is read again as soon as its clocks move."""
-    if view.stack_seconds_ago is None or words.stands_still(view) or view.stack_seconds_ago < _THIS_POLL:
+    if view.stack_seconds_ago is None or words.stands_still(view) or view.stack_seconds_ago < words.THIS_LOOK:
         return None
     return duration(view.stack_seconds_ago)
-
-
-def batches_age(view: RankView) -> float | None:
-    """How old a rank's number of batches is, in seconds, if it is not of this poll: then it can't be compared with others."""
-    age = view.batches_seconds_ago
-    return age if view.batches_done is not None and age is not None and age >= _THIS_POLL else None

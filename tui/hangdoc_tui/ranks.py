@@ -15,7 +15,7 @@ from hangdoc.timeline import blocks
 from hangdoc_tui import behind, calls, cells
 from hangdoc_tui.detail import LARGE, Detail
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
-from hangdoc_tui.places import batches_age, placed, stack_age
+from hangdoc_tui.places import placed, stack_age
 from hangdoc_tui.view_model import RankChosen, ViewModel, gibibytes
 
 SORTS: dict[str, tuple[Callable[[ViewModel, RankView], object], bool]] = {
@@ -338,7 +338,7 @@ def _show_batches(views: Sequence[RankView], first: RankView | None, rate: behin
     """Those of this poll, with how many the last one is behind the first of the run; else older ones, with their age. `of_pass`:
     with the pass, where all of them are in one."""
     counted = [view for view in views if view.batches_done is not None]
-    now = [view for view in counted if batches_age(view) is None]
+    now = [view for view in counted if words.batches_age(view) is None]
     if not counted:
         return Text("-", justify="right")
     shown = now or counted
@@ -349,7 +349,9 @@ def _show_batches(views: Sequence[RankView], first: RankView | None, rate: behin
     text = f"-…{text}" if len(counted) < len(views) else text
     text += words.name_pass(shown[0].batches_pass_number) if of_pass and not words.in_other_passes(shown) else ""
     if not now:
-        return Text(f"{text} {max(batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right")
+        return Text(
+            f"{text} {max(words.batches_age(view) or 0.0 for view in counted):.0f}s ago", "dim", justify="right"
+        )
     late = [behind.count_behind(view, first, rate) or 0 for view in now] if first is not None else []
     most = max(late, default=0)
     return Text.assemble(text, (f" {most} behind" if most else "", "bold yellow"), justify="right")

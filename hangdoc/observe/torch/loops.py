@@ -54,10 +54,14 @@ class TrainingLoops:
         self._second |= observation.read_each(targets, lambda target: self.read(observation, target))
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """The second reading, with the counts of the first; the first one, if there is no second."""
+        """The second reading, with the counts of the first; the first one with its age, if there is no second."""
+        newest = max((each.at for each in self._second.values() if isinstance(each, ReadLoops)), default=None)
         for pid, first in list(self._first.items()):
-            second = self._second.get(pid, first)
-            yield pid, "loops", joined(second if isinstance(second, ReadLoops) else first, first)
+            second = self._second.get(pid)
+            if isinstance(second, ReadLoops):
+                yield pid, "loops", joined(second, first)
+            else:
+                yield pid, "loops", _add_age(joined(first, None), first, newest)
 
     def poll(self, observation: Observation, moved: Container[int], clocks_at: float) -> dict[int, Loops | Unavailable]:
         """What one of many polls says of each rank, by pid. It reads the ranks that are in `moved` because they have run since
@@ -111,6 +115,13 @@ def _find_main_thread(observation: Observation, pid: int) -> int:
         return inner_pid(observation.proc, pid)
     except ProcError:
         return pid
+
+
+def _add_age(loops: Loops | Unavailable, reading: ReadLoops | Unavailable, newest: float | None) -> Loops | Unavailable:
+    """`newest`: when the newest reading of any rank was made (monotonic)."""
+    if not isinstance(loops, Loops) or not isinstance(reading, ReadLoops) or newest is None:
+        return loops
+    return msgspec.structs.replace(loops, seconds_ago=round(max(0.0, newest - reading.at), 3))
 
 
 def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | None) -> Loops | Unavailable:
