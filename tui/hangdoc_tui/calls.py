@@ -57,7 +57,7 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
     pace, lag = model.poll.paces.get(model.job.id), _find_lag(model, view)
     if pace is None or lag is None:
         return
-    which = compared_calls(pace.telling_calls, pace.calls, pace.operations)
+    which = compared_calls(pace.telling_calls, pace.calls, pace.names)
     late = f"{_describe_lag(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
     yield f"in {which}: {late}last in {lag.last_share:.0%}"
 
