@@ -284,6 +284,8 @@ class AtLock(Hold, frozen=True, kw_only=True):
     """What each thread involved is doing."""
     holder: PythonThread | None = None
     """The thread that has it, if that waits for no lock itself."""
+    inferred: bool = False
+    """Whether only the name of a lock says that this thread has it. What the thread waits for may then not matter."""
 
 
 class WaitsForLoader(Hold, frozen=True, kw_only=True):

@@ -169,7 +169,14 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
             holds = "probably holds" if held.inferred else "holds"
             what = f"thread {name} {holds} {held.name} {_describe_line(holder)}"
             certainty = 0.75 if held.inferred else 0.85
-            return AtLock(what=what, fault="unreleased", certainty=certainty, threads=lines, holder=holder)
+            return AtLock(
+                what=what,
+                fault="unreleased",
+                certainty=certainty,
+                threads=lines,
+                holder=holder,
+                inferred=held.inferred,
+            )
     proved = held is not None and held.in_cycle
     if proved or len({(frame.file, frame.line) for _, frame in waiting}) > 1:  # at one line, they wait for one lock
         names = " and ".join(f"{name_thread(waiter)} at `{frame.source}`" for waiter, frame in waiting[:2])

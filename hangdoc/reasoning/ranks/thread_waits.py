@@ -165,7 +165,7 @@ def _for_lock(waiter: Waiter) -> ThreadWait | None:
 
 def _add_wait_of_holder(waiter: Waiter, lock: AtLock) -> AtLock:
     """A lock with what the thread that has it waits for meanwhile, if that is another process: it is released when that wait
-    ends."""
+    ends, unless the thread is only inferred to have it."""
     before, holder = (*waiter.before, waiter.tid), lock.holder
     if holder is None or holder.tid is None or holder.tid in before:
         return lock
@@ -174,7 +174,7 @@ def _add_wait_of_holder(waiter: Waiter, lock: AtLock) -> AtLock:
     hold = wait.hold
     if not isinstance(hold, ForOthers) or not (hold.holders or (isinstance(hold, OnNetwork) and hold.peer is not None)):
         return lock
-    ends = "by-itself" if hold.ends == "by-itself" else lock.ends
+    ends = "by-itself" if hold.ends == "by-itself" and not lock.inferred else lock.ends
     return replace(lock, what=f"{lock.what}, where it is {wait.why}", fault="outside", ends=ends)
 
 

@@ -89,8 +89,8 @@ _REMEDIES = {
     "function that is called after the import.",
     "crosswise": "Acquire the locks in the same order in all threads.",
     "unreleased": "Find out which code keeps the lock: release it in a `with` or `finally`, and before anything that may wait.",
-    "outside": "This is no deadlock: that thread releases the lock when the other process acts or ends. Do not wait for another "
-    "process inside of a lock: copy the data, and send them after the `with` block.",
+    "outside": "This is no deadlock if that thread holds the lock: it releases it when the other process acts or ends. Do not "
+    "wait for another process inside of a lock: send and receive outside of the `with` block.",
     "own-file": "Do not lock a file again that the process has locked through another open file: release that lock first.",
 }
 """By what keeps the lock from being released."""
