@@ -606,6 +606,32 @@ def test_a_worker_that_ends_behind_the_last_batch_is_no_stall() -> None:
     assert verdict() == ("hung", ["error"])
 
 
+@pytest.mark.parametrize(
+    ("caller", "exit_code", "about"),
+    [
+        ("_next_data", 0, "it has had all batches, and ends its workers"),
+        ("__del__", 0, "it ends its workers"),
+        ("__del__", 9, "its worker (pid 7) is dead: killed by SIGKILL"),
+    ],
+)
+def test_what_blocks_the_end_of_the_workers(caller: str, exit_code: int, about: str) -> None:
+    """`Event.set()` hangs if a worker was killed with the lock of the event. One that has ended as it should is no cause."""
+    torch_file = "/e/site-packages/torch/utils/data/dataloader.py"
+    sets = frame("Event.set", 340, "/usr/lib/python3.11/multiprocessing/synchronize.py", library=True)
+    ends = frame("_MultiProcessingDataLoaderIter._shutdown_workers", 1640, torch_file, library=True)
+    calls = frame(f"_MultiProcessingDataLoaderIter.{caller}", 1704, torch_file, library=True)
+    worker = helper(7, 101, state="Z", exit_code=exit_code)
+
+    def finding(patience: float) -> Finding:
+        rank_that_ends = rank(1, sets, ends, calls, train(10))
+        return job(snapshot(in_loop(0, 4), rank_that_ends, worker, silence=60.0), patience=patience).findings[0]
+
+    found = finding(patience=30.0)
+    assert (found.code, found.severity, finding(patience=300.0).severity) == ("HD103", "error", "info")
+    assert found.summary.startswith(f"rank 1 is waiting for its dataloader: {about}")
+    assert ("timeout= on the DataLoader does not bound that" in (found.remedy or "")) is (exit_code == 0)
+
+
 @pytest.mark.parametrize(("call", "is_certain"), [("futex", True), ("poll", False)])
 def test_a_worker_that_is_still_in_fork(call: str, is_certain: bool) -> None:
     """Another thread of the rank held a lock of the interpreter when the worker was forked (CPython 3.11, seen live)."""

@@ -58,6 +58,11 @@ def describe_exit_code(code: int) -> str:
     return f"exited with code {code >> 8 & 0xFF}"
 
 
+def was_ended_by_signal(process: Process) -> bool:
+    """Whether a signal has ended a process (waitpid(2))."""
+    return process.exit_code is not None and process.exit_code & 0x7F != 0
+
+
 def was_killed(process: Process) -> bool:
     """Whether SIGKILL has ended a process."""
     return process.exit_code is not None and process.exit_code & 0x7F == signal.SIGKILL

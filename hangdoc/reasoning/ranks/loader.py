@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by
+from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by, was_ended_by_signal
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import iterators, locks
@@ -43,13 +43,14 @@ FindWait = Callable[[Process, PythonThread], Waiting | None]
 def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait: FindWait) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
     returns what a thread of a process waits for, or None."""
-    if _is_at(file_names.DATALOADER_ENDS_WORKERS, thread):
-        by_itself = _is_at(file_names.JOIN_PROCESS, thread)
-        about = "it has had all batches, and ends its workers" + (", for at most 5 s each" if by_itself else "")
-        return WaitsForLoader(about=about, certainty=0.9, ends="by-itself" if by_itself else "unknown")
+    ending = _describe_end_of_workers(thread)
+    if ending is not None and _is_at(file_names.JOIN_PROCESS, thread):
+        about = f"{ending}, for at most 5 s each"
+        return WaitsForLoader(about=about, certainty=0.9, ends="by-itself", fault="ending")
     inside = _find_own_loading(thread)
     workers = sorted((helper for helper in helpers if is_worker(helper)), key=lambda worker: worker.pid)
-    dead = [worker for worker in workers if worker.state in "ZX"]
+    # A worker that ends as it was asked to is no fault.
+    dead = [worker for worker in workers if worker.state in "ZX" and (ending is None or was_ended_by_signal(worker))]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     in_fork = [helper for helper in helpers if is_in_fork(helper) and helper not in dead + stopped]
     alive = (worker for worker in workers if worker not in dead + stopped)
@@ -65,11 +66,15 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     if inside is not None:
         about = f"it loads data itself (num_workers=0) and has not returned from {inside.function}"
         return WaitsForLoader(about=about, certainty=0.9, by_rank=True, shown=shown)
+    # The end of the workers needs none of them, unless one holds a lock that they share.
+    ends: Ends = "never" if ending is None else "unknown"
     if dead:
         about = f"is dead: {how_it_ended(dead[0])}"
-        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown, fault="dead")
+        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends=ends, shown=shown, fault="dead")
     if stopped:
-        return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
+        return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends=ends, shown=shown)
+    if ending is not None:
+        return WaitsForLoader(about=ending, certainty=0.9, shown=shown, fault="ending")
     if in_fork:
         about = "has not returned from os.fork: it waits for a lock that another thread held when it was forked"
         return WaitsForLoader(
@@ -95,11 +100,22 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     about = f"has not returned from {frame.function}{what}"
     # All workers must wait without an end: another one may deliver a batch.
     never = len(stuck) == len(workers) and all(each is not None and each.ends == "never" for each in waits)
-    ends: Ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
+    ends = "never" if never else "by-itself" if wait is not None and wait.ends == "by-itself" else "unknown"
     fault: Literal["inherited", "waits"] = "inherited" if _is_at_dead_lock(worker) else "waits"
     return WaitsForLoader(
         about=about, certainty=likely, worker=worker, shown=shown, ends=ends, holders=holders, fault=fault
     )
+
+
+def _describe_end_of_workers(thread: PythonThread) -> str | None:
+    """Why a thread ends the workers of its loader, as a clause; None if it does not."""
+    frames = [frame for frame in thread.frames if not frame.native]
+    ends = file_names.DATALOADER_ENDS_WORKERS
+    at = next((at for at, frame in enumerate(frames) if ends.is_at(frame.file, frame.function)), None)
+    if at is None:
+        return None
+    has_all = any(file_names.DATALOADER_NEXT.is_at(caller.file, caller.function) for caller in frames[at + 1 : at + 2])
+    return "it has had all batches, and ends its workers" if has_all else "it ends its workers"
 
 
 def _is_at(function: file_names.Function, thread: PythonThread) -> bool:

@@ -73,6 +73,8 @@ _REMEDIES = {
     "persistent_workers=True it forks once, and not in each epoch.",
     "inherited": "os.fork copies a held lock, but not the thread that holds it. Make the lock in the worker (worker_init_fn), "
     "make the DataLoader's iterator before the thread starts, or give it multiprocessing_context='forkserver' or 'spawn'.",
+    "ending": "Look at the line in the stack: the rank ends the workers, and timeout= on the DataLoader does not bound that. "
+    "With persistent_workers=True it ends them once, and not in each epoch.",
     "starved": "Give the workers CPU: start fewer of them (num_workers), or fewer other processes on this host.",
 }
 """By what is wrong with the workers."""
