@@ -130,12 +130,12 @@ def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
 
 
 def _name_reader(wait: ThreadWait, engine: int) -> ThreadWait | None:
-    """The wait for room in a queue that a rank shares with its engine, without the other ranks, which have only inherited it:
-    what requests lead to goes back to where they come from."""
+    """The wait for room in a queue that a rank shares with its engine, without the other ranks, which may only have inherited it:
+    what requests lead to goes back to where they come from. A stopped one may be the reader."""
     hold = wait.hold
     if not isinstance(hold, AtSharedLock):
         return None
-    able = tuple(holder for holder in hold.holders or () if holder.pid == engine)
+    able = tuple(holder for holder in hold.holders or () if holder.pid == engine or holder.state in "Tt")
     hold = AtSharedLock.ended_by(
         able, hold.ends, in_queue=hold.in_queue, of=hold.of, file=hold.file, thread=hold.thread
     )
