@@ -112,7 +112,6 @@ DATALOADER_ENDS_WORKERS = Function(DATALOADER, "_shutdown_workers")
 """Called behind the last batch of a pass, and where an iterator is deleted. It waits at most 5 s for the end of each worker, and
 then kills it. What it does before that has no timeout: it hangs if a worker was killed while it held a lock of theirs."""
 DATALOADER_NEXT = Function(DATALOADER, "_next_data")
-JOIN_PROCESS = Function("/multiprocessing/process.py", "join")
 DATALOADER_FETCH = "torch/utils/data/_utils/fetch.py"
 """Calls the dataset in a worker."""
 DATALOADER_WORKER = Function("torch/utils/data/_utils/worker.py", "_worker_loop")

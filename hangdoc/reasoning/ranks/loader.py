@@ -18,6 +18,7 @@ from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Frame, Holder, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
+_JOIN = file_names.Function("/multiprocessing/process.py", "join")
 _FORK = file_names.Function("multiprocessing/popen_fork.py", "_launch")
 """Of Python's library: it calls os.fork, and in the child what the process is to do."""
 _FORK_SECONDS = 0.9
@@ -44,7 +45,7 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `find_wait`
     returns what a thread of a process waits for, or None."""
     ending = _describe_end_of_workers(thread)
-    if ending is not None and _is_at(file_names.JOIN_PROCESS, thread):
+    if ending is not None and _is_at(_JOIN, thread):
         about = f"{ending}, for at most 5 s each"
         return WaitsForLoader(about=about, certainty=0.9, ends="by-itself", fault="ending")
     inside = _find_own_loading(thread)
