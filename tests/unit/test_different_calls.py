@@ -1,12 +1,16 @@
 """Ranks in different calls of one number: what the source around them explains, and what it can't."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.ledger import compare
 from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.kinds import SameCall
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Class, LoopView
 from hangdoc.reasoning.rules import hd203_conditional_collective
 from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Frame, Group, Interpreter, Loop, Process, Progress
@@ -347,6 +351,52 @@ def test_the_members_of_a_group_show_who_left_its_call_out(reduced_before: int, 
         assert "has made 7 calls in group 1, the last one" in texts
         assert "does not run under the condition `rank == 0 and loss > best`" in texts
         assert "rank in members" not in texts + finding.remedy
+
+
+def test_a_rank_without_a_history_shows_nobody_who_left_its_call_out() -> None:
+    """Its record has a pending call only: a bundle may be damaged, or a summary of equal ranks."""
+    before = [4, 5, 8] * 7
+    reduces = _waits_at(8, 1, 7, [*before, 4, 5, 8])
+    assert isinstance(reduces.recorder, FlightRecorder)
+    groups = tuple(replace(group, history=None) for group in reduces.recorder.groups)
+    reduces = replace(reduces, recorder=replace(reduces.recorder, groups=groups))
+    finding = only_finding(_waits_at(5, 0, 8, [*before, 4, 5, 4, 5]), reduces, _waits_at(4, 2, 8, [*[4, 5] * 8, 4]))
+    assert finding.culprits == (0, 1, 2)
+
+
+def _calls_at(number: int, call: Call, seconds: Sequence[int], *, waits: bool) -> RankCalls:
+    """The calls of a rank in a group, all of one form, and whether it waits in the last one."""
+    numbers = tuple(range(1, len(seconds) + 1))
+    pending = (Pending(numbers[-1], call),) if waits else ()
+    calls = (call,) * len(numbers)
+    return RankCalls(
+        number, "host", pending=pending, numbers=numbers, calls=calls, made_us=tuple(seconds), made=numbers[-1]
+    )
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3])
+def test_most_members_did_not_leave_out_a_call(behind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four ranks reduce after each broadcast, but the last time only some of them. However many are behind, the calls of the rank
+    that waits are put in order and searched once."""
+    broadcast, reduce = (
+        Call(op, sites=(Site("train.py", at, "main"),)) for op, at in (("broadcast", 4), ("all_reduce", 8))
+    )
+    broadcasts, reductions = dict[int, RankCalls](), dict[int, RankCalls]()
+    for number in range(4):
+        skips = number < behind
+        broadcasts[number] = _calls_at(number, broadcast, range(0, 22 if skips else 20, 2), waits=skips)
+        reductions[number] = _calls_at(number, reduce, range(1, 19 if skips else 21, 2), waits=not skips)
+    everyone = tuple(range(4))
+    group = GroupCalls("1", everyone, reductions)
+    work: list[str] = []
+    for name in ("_order_calls", "_what_followed"):
+        done = getattr(compare, name)
+        monkeypatch.setattr(compare, name, lambda *given, name=name, done=done: (work.append(name), done(*given))[1])
+    answer = compare.compare(group)
+    assert isinstance(answer, compare.Behind)
+    left_out = compare.find_left_out(Ledger((GroupCalls(None, everyone, broadcasts), group)), group, answer)
+    assert left_out == {1: (0,), 2: (0, 1), 3: ()}[behind]
+    assert behind == 3 or work == ["_order_calls"] * (1 + behind) + ["_what_followed"]
 
 
 @pytest.mark.parametrize("agreed_before", [True, False])

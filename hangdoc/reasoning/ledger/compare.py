@@ -205,6 +205,9 @@ _LEAST_AGREED = 5
 Item = TypeVar("Item")
 _GroupCall = tuple[str | None, Signature]
 """A call and its group."""
+_Place = tuple[str | None, int]
+"""A group, and the number of a call in it."""
+_Placed = tuple[_Place, _GroupCall]
 
 
 class Odd(NamedTuple):
@@ -367,41 +370,62 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
 def find_left_out(ledger: Ledger, group: GroupCalls, behind: Behind) -> tuple[int, ...]:
     """The members of a group that left out the call in which others of it wait: where their calls first differ from those of one
     that waits, in all groups that both are in, that call nearly always followed the same calls before. Ranks that are no members
-    say nothing of it. Empty if the past of one of them does not tell, or if it has made no other call since."""
+    say nothing of it. Empty if the past of one of them does not tell, if it has made no other call since, or if most members are
+    behind: a call may end for all, and one rank makes it once too often."""
     waits = (n for n, calls in group.ranks.items() if calls.pending and calls.pending[0].number == behind.number)
     waiting = next(waits, None)
-    if waiting is None or len(_recorded_waits(ledger, waiting)) != 1:
+    if waiting is None or len(_recorded_waits(ledger, waiting)) != 1 or 2 * len(behind.ranks) > len(group.members):
         return ()
-    left_out = all(_has_left_out(ledger, rank, waiting) for rank in behind.ranks)
-    return behind.ranks if left_out else ()
+    known = [each for each, _ in ledger.of_rank(waiting)]
+    sharing: dict[tuple[int, ...], list[int]] = {}
+    for rank in behind.ranks:
+        sharing.setdefault(tuple(at for at, each in enumerate(known) if rank in each.ranks), []).append(rank)
+    awaited = (group.name, behind.number)
+    left_out = (
+        _have_left_out([known[at] for at in shared], alike, waiting, awaited) for shared, alike in sharing.items()
+    )
+    return behind.ranks if all(left_out) else ()
 
 
-def _has_left_out(ledger: Ledger, rank: int, waiting: int) -> bool:
-    """Whether a rank made another call in place of the one in which another rank waits, and that one was due there."""
-    shared = [group for group, _ in ledger.of_rank(waiting) if rank in group.ranks]
-    ours, theirs = (_order_calls(shared, number) for number in (rank, waiting))
-    *before, (_, awaited) = theirs
-    positions = {place: at for at, (place, _) in enumerate(ours)}
-    at = positions.get(before[-1][0]) if before else None
+def _have_left_out(shared: Sequence[GroupCalls], ranks: Iterable[int], waiting: int, place: _Place) -> bool:
+    """Whether ranks each made another call in place of the one in which another rank waits, and that one was due there. `shared`:
+    the groups that all of them are in. False if the record of that rank has no calls up to it."""
+    theirs = _order_calls(shared, waiting)
+    end = next((at for at, (made_at, _) in enumerate(theirs) if made_at == place), 0)
+    if end == 0:
+        return False
+    before, awaited = theirs[:end], theirs[end][1]
+    candidates = {awaited}
+    for rank in ranks:
+        made = _find_made_instead(before, _order_calls(shared, rank))
+        if made is None or made[1] == awaited[1]:  # one line goes over the groups, in another order
+            return False
+        candidates.add(made)
+    return _what_followed([call for _, call in before], candidates) == awaited
+
+
+def _find_made_instead(before: Sequence[_Placed], ours: Sequence[_Placed]) -> _GroupCall | None:
+    """The first call of a rank after those that another one made before it waited. None if too few of them are in both records,
+    if they differ there, or if the rank has made none since."""
+    last = before[-1][0]
+    at = next((at for at in range(len(ours) - 1, -1, -1) if ours[at][0] == last), None)
     if at is None or at + 1 == len(ours):
-        return False
-    agreed = list(zip(reversed(ours[: at + 1]), reversed(before), strict=False))
-    if len(agreed) < _LEAST_AGREED or any(mine != other for mine, other in agreed):
-        return False
-    made = ours[at + 1][1]
-    if made[1] == awaited[1]:  # one line goes over the groups, in another order
-        return False
-    return _what_followed([call for _, call in before], {made, awaited}) == awaited
+        return None
+    agreed = min(at + 1, len(before))
+    if agreed < _LEAST_AGREED or ours[at + 1 - agreed : at + 1] != before[-agreed:]:
+        return None
+    return ours[at + 1][1]
 
 
-def _order_calls(groups: Iterable[GroupCalls], rank: int) -> list[tuple[tuple[str | None, int], _GroupCall]]:
-    """The calls of a rank in some groups, in the order in which it made them, each with its group and number."""
-    made = [
-        (at, (group.name, number), (group.name, signature(call)))
-        for group in groups
-        for calls in (group.ranks[rank],)
-        for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True)
-    ]
+def _order_calls(groups: Iterable[GroupCalls], rank: int) -> list[_Placed]:
+    """The calls of a rank in some groups, in the order in which it made them, each with its place."""
+    made: list[tuple[int, _Place, _GroupCall]] = []
+    for group in groups:
+        calls = group.ranks[rank]
+        by_object = {id(call): call for call in calls.calls}  # equal calls of a rank are one object
+        known = {key: (group.name, signature(call)) for key, call in by_object.items()}
+        columns = zip(calls.numbers, calls.calls, calls.made_us, strict=True)
+        made += [(at, (group.name, number), known[id(call)]) for number, call, at in columns]
     return [(place, call) for _, place, call in sorted(made, key=lambda timed: timed[0])]
 
 

@@ -55,8 +55,9 @@ rank (`if rank == 0:`) is enough for this finding; otherwise it is HD201. In
 new_group, the members of the group that it makes must call it: if fewer of them are
 elsewhere than in the call, these are missing. Of a group of some ranks, only the
 members are compared: who is in a later round, made another call where this one
-always followed, and has made fewer calls of the group, left it out. A condition on
-the rank did not decide that if the rank made the same call before.
+always followed, and has made fewer calls of the group, left it out. If most
+members did, nobody is singled out. A condition on the rank did not decide that if
+the rank made the same call before.
 
 ## When it can be wrong
 
