@@ -141,9 +141,10 @@ def _find_skipped(run: Run, parts: Parts, answers: Comparisons) -> KindWithCulpr
         )
         for mine in parts:
             if set(mine.ranks) <= set(answer.ranks) and _has_made_after(run, waiting, group, answer.number, mine):
-                theirs = next(part for part in parts if waiting in part.ranks)
-                reason = f"{ranks(mine.ranks)} did not call {_name_awaited_call(theirs)}"
-                return Subset(parts=parts, reason=reason, others=(mine,)), mine.ranks
+                theirs = next((part for part in parts if waiting in part.ranks), None)
+                if theirs is not None:
+                    reason = f"{ranks(mine.ranks)} did not call {_name_awaited_call(theirs)}"
+                    return Subset(parts=parts, reason=reason, others=(mine,)), mine.ranks
     return None
 
 
