@@ -455,10 +455,10 @@ def test_a_skipped_call_of_one_line_is_named_by_its_way() -> None:
     assert around == [f"{first}, all_reduce (train.py:5), {first}", f"{first}, {second}, all_reduce (train.py:5)"]
 
 
-@pytest.mark.parametrize("met", [True, False])
-def test_a_role_that_left_the_loop_of_its_round_is_in_no_wrong_branch(met: bool) -> None:
+@pytest.mark.parametrize(("met", "read"), [(True, True), (False, True), (True, False)])
+def test_a_role_that_left_the_loop_of_its_round_is_in_no_wrong_branch(met: bool, read: bool) -> None:
     """A scheduler and its workers each broadcast at a line of their own, and then reduce in a loop over the steps. The scheduler
-    broadcasts anew while the workers still reduce."""
+    broadcasts anew while the workers still reduce. `read`: the loop was found in the source."""
     steps = Loop(line=20, end_line=22, header="for step in range(n)", counters=("step",), every=1)
     rounds = {6: Loop(line=5, end_line=8, header="while True"), 10: Loop(line=9, end_line=12, header="while True")}
 
@@ -469,13 +469,16 @@ def test_a_role_that_left_the_loop_of_its_round_is_in_no_wrong_branch(met: bool)
         asked, reduced = call(line), call(line + 1, ("train.py", 21, "work"))
         calls = [*([asked] if met or number else [reduced]), *[reduced] * 5, asked if ahead else reduced]
         at = frame("serve", line if ahead else line + 1, loops=(rounds[line],), conditions=(test,))
-        inside = (*c10d("all_reduce"), frame("work", 21, loops=(steps,)))
+        inside = (*c10d("all_reduce"), frame("work", 21, loops=(steps,) if read else ()))
         return recorded(number, calls, *(c10d("broadcast") if ahead else inside), at, world=3)
 
     workers = [take_part(number, "rank != 0", 10, ahead=False) for number in (1, 2)]
     finding = only_finding(take_part(0, "rank == 0", 6, ahead=True), *workers)
     assert finding.culprits == (0,)
-    if met:
+    if not read:
+        assert finding.code == "HD201" and "came to the next call earlier" in finding.remedy
+        assert any("have met before" in line.text for line in finding.evidence)
+    elif met:
         left = "rank 0 left the loop `for step in range(n)` and is back in broadcast; ranks 1-2 are still inside it"
         assert (finding.code, finding.summary.startswith(left)) == ("HD105", True)
         assert "rank == 0" not in finding.remedy

@@ -300,7 +300,7 @@ def find_last_meeting(group: GroupCalls, number: int, rank: int, other: int) -> 
     if last is None or plain_name(theirs[last].op) != plain_name(mine.op):
         return None
     made = {(plain_name(call.op), call.site) for at, call in ours.items() if last < at < number}
-    apart = theirs[last].site != mine.site
+    apart = None not in (theirs[last].site, mine.site) and theirs[last].site != mine.site
     return Meeting(theirs[last], apart, since=(plain_name(awaited.op), awaited.site) in made)
 
 

@@ -62,7 +62,16 @@ from hangdoc.reasoning.model.kinds import Mismatch, Roots, Threads
 from hangdoc.reasoning.model.rank import ranks_of
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
-from hangdoc.reasoning.text import next_steps, words
+from hangdoc.reasoning.text import call_words, next_steps, words
+
+_SAME_ORDER = (
+    "Make every rank call the same collectives in the same order. Compare the call sites and the branches around them."
+)
+_MET_BEFORE = "such calls have met before, each at a line of its own: the branches around them are no reason"
+_NEXT_ROUND = (
+    "Find out why {} came to the next call earlier than the others: an exception that was caught, or a loop that ended in "
+    "another round. Let all ranks end a round together: all_reduce the decision."
+)
 
 
 @about(Mismatch)
@@ -72,9 +81,11 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
         # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
         summary=f"ranks are waiting in calls that do not match: {sentences.name_calls(kind.parts[::-1])}{reason}",
-        evidence=sentences.call_evidence(run, kind.parts, deciding=() if kind.met_before else ranks_of(kind.parts)),
-        remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
-        "around them.",
+        evidence=[
+            *([Evidence(None, call_words.PROBE, _MET_BEFORE)] if kind.met_before else ()),
+            *sentences.call_evidence(run, kind.parts, deciding=() if kind.met_before else ranks_of(kind.parts)),
+        ],
+        remedy=_NEXT_ROUND.format(words.ranks(blockage.culprits)) if kind.met_before else _SAME_ORDER,
     )
 
 
