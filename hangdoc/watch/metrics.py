@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from hangdoc.diagnosis import Diagnosis
+from hangdoc.diagnosis import Diagnosis, RankView
+from hangdoc.render import words
 from hangdoc.version import __version__
 from hangdoc.watch.act import Reaction
 from hangdoc.watch.hangs import Hang
@@ -104,7 +105,7 @@ class Exposed(Collector):
             for verdict_name in VERDICTS:
                 verdict.add_metric((job.id, verdict_name), float(job.verdict == verdict_name))
             for label in LABELS:
-                labels.add_metric((job.id, label), sum((view.label or "unknown") == label for view in job.ranks))
+                labels.add_metric((job.id, label), sum(_name_label(view) == label for view in job.ranks))
             unseen.add_metric((job.id,), len(job.unseen))
             for code, name, severity in sorted({(f.code, f.name, f.severity) for f in job.findings}):
                 finding.add_metric((job.id, code, name, severity), 1)
@@ -173,6 +174,12 @@ class _Server(WSGIServer):
 
 class _Server6(_Server):
     address_family = socket.AF_INET6
+
+
+def _name_label(view: RankView) -> str:
+    """The label of a rank, for a line over many looks. Only some looks read the stack of one that makes progress, so one that
+    waits in between would be blocked in some and computing in others."""
+    return "computing" if words.moves(view) else view.label or "unknown"
 
 
 def _shut_down(connection: socket.socket) -> None:

@@ -28,6 +28,7 @@ from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
 from tests.unit.builders import snapshot
 from tests.unit.test_ledger import BUCKET, SYNC, timed
+from tests.unit.test_past import job_of, passes
 from tests.unit.test_timeline import job, view
 
 
@@ -277,6 +278,25 @@ def test_a_rank_that_was_not_read_keeps_its_older_number() -> None:
     assert (filled.batches_done, filled.batches_total, filled.batches_seconds_ago) == (50, 99, 15.0)
     for other in (view(0, pid=7), view(0, where_source="stack"), view(0, "blocked", "in-collective")):
         assert history.fill_counts(job(other)).ranks == (other,)
+
+
+def test_a_rank_that_goes_from_call_to_call_has_no_events_until_it_stops() -> None:
+    """Each poll that read its stack, and each that did not, gave one: they pushed out all others."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    polls = [job_of(passes(late=0.05, read=read)) for read in (False, True, True, False, True)]
+    assert [poll.ranks[0].state for poll in polls] == [
+        "computing", "in-collective", "in-collective", "computing", "in-collective",
+    ]  # fmt: skip
+    stopped = replace(polls[1], ranks=tuple(replace(view, progress=None) for view in polls[1].ranks[:2]))
+    events = [
+        [
+            event.text.partition(" at ")[0]
+            for event in history.add(began + datetime.timedelta(seconds=at), poll)
+            if event.rank == 0
+        ]
+        for at, poll in enumerate((*polls, stopped, polls[1], polls[0]))
+    ]
+    assert events[1:] == [[], [], [], [], ["computing → in-collective"], [], ["in-collective → computing"]]
 
 
 COLUMNS = (

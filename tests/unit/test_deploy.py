@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from deploy import dashboard
 from hangdoc.cli.group import cli
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Cards
+from hangdoc.snapshot import Cards, Snapshot
 from hangdoc.version import __version__
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Confirmation
@@ -64,9 +64,8 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
     assert (program, command in cli.list_commands(click.Context(cli))) == ("hangdoc", True)
 
 
-def scrape(folder: Path) -> str:
-    """What a scrape gets while a run hangs and a message waits, on a host with cards."""
-    snapshot = fires("HD101")
+def scrape(folder: Path, snapshot: Snapshot) -> str:
+    """What a scrape gets, on a host with cards. If a run hangs, a message waits."""
     cards = Cards(cards=(card(0, 100), card(1, 101)))
     snapshot = replace(snapshot, hosts=tuple(replace(host, cards=cards) for host in snapshot.hosts))
     answer = diagnose(snapshot, patience=0.0)
@@ -89,7 +88,7 @@ def scrape(folder: Path) -> str:
 def samples(tmp_path: Path) -> dict[str, set[str]]:
     """The labels of each exported sample, by its name."""
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(scrape(tmp_path)):
+    for family in text_string_to_metric_families(scrape(tmp_path, fires("HD101"))):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
@@ -161,7 +160,7 @@ def test_promtool_takes_the_rules_their_tests_and_the_configuration() -> None:
 
 
 def test_promtool_finds_nothing_wrong_with_the_names(tmp_path: Path) -> None:
-    text = re.sub(r"(?m)^(# (?:HELP|TYPE) \w+_bytes) ", r"\1 ", scrape(tmp_path).replace("# EOF\n", ""))
+    text = re.sub(r"(?m)^(# (?:HELP|TYPE) \w+_bytes) ", r"\1 ", scrape(tmp_path, fires("HD101")).replace("# EOF\n", ""))
     families = {name for name, kind in re.findall(r"^# TYPE (\S+) (\S+)", text, re.MULTILINE) if kind == "counter"}
     for name in families:  # promtool reads Prometheus' own format, where a counter's family has the suffix
         text = re.sub(rf"(?m)^# (HELP|TYPE) {name} ", rf"# \1 {name}_total ", text)

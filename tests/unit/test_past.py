@@ -226,8 +226,8 @@ def stands(*, late: float = 0.05, steps: int = 100, ago: float = 20.0, moving: b
     return snapshot(*processes, silence=0.0 if moving else ago, wall_us=wall_us)
 
 
-def passes(*, late: float, at: str = "all_reduce") -> Snapshot:
-    """The same run while it makes calls, with stacks: all ranks but number 2 are in its last call, and stand in `at`."""
+def passes(*, late: float, at: str = "all_reduce", read: bool = True) -> Snapshot:
+    """The same run while it makes calls: all ranks but number 2 are in its last call, and by their stacks in `at`, if read."""
     (host,) = stands(moving=True, late=late, ago=0.0).hosts
     moved = Progress(counters=(Counter(name="step", function="train", file="/home/me/train.py", before=41, after=48),))
     processes = []
@@ -237,7 +237,7 @@ def passes(*, late: float, at: str = "all_reduce") -> Snapshot:
         (group,) = record.groups
         assert group.completed is not None
         group = replace(group, pending=() if number == 2 else (group.completed,))
-        seen = stack(*c10d(at), train(14))
+        seen = stack(*c10d(at), train(14)) if read else Unavailable(reason="it moves")
         processes.append(
             replace(process, stack=seen, stack_before=seen, progress=moved, recorder=replace(record, groups=(group,)))
         )

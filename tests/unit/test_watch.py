@@ -1,5 +1,7 @@
 """When a hang is sure."""
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from hangdoc.cli.watch import _describe_jobs
@@ -8,6 +10,8 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.watch.confirm import Confirmation
 from hangdoc.watch.hangs import Observed
 from tests.rules import fires
+from tests.unit.test_deploy import scrape
+from tests.unit.test_past import job_of, passes
 
 
 def hung(silent: float | None = None, code: str = "HD302") -> Diagnosis:
@@ -150,3 +154,14 @@ def test_a_look_that_was_late_does_not_say_that_there_is_no_rank() -> None:
     assert _describe_jobs(look) == [f"no torch.distributed rank was read in time; {late}"]
     absent = replace(look, problems=("pid 7 has not loaded torch",), late=())
     assert _describe_jobs(absent) == ["no torch.distributed rank found; pid 7 has not loaded torch"]
+
+
+def test_the_metrics_of_a_rank_that_makes_progress_do_not_depend_on_whether_its_stack_was_read(tmp_path: Path) -> None:
+    """They changed at each look: not each one reads the stack of a rank that moves."""
+    looks = [passes(late=0.05, read=read) for read in (True, False)]
+    assert [job_of(look).ranks[0].label for look in looks] == ["blocked", "computing"]
+    for look in looks:
+        lines = [line for line in scrape(tmp_path, look).splitlines() if line.startswith("hangdoc_ranks{")]
+        assert [line.partition(",")[0] for line in lines if not line.endswith(" 0.0")] == [
+            'hangdoc_ranks{label="computing"'
+        ]

@@ -37,6 +37,7 @@ class Track:
 
     def __init__(self) -> None:
         self.last: RankView | None = None
+        """With which the next poll is compared; None if it is gone."""
         self._counted: tuple[float, RankView] | None = None
         """The newest reading with a number of batches, and when it was made."""
         self._series: dict[_Loop, _Series] = {}
@@ -233,6 +234,12 @@ def _count_calls(view: RankView) -> int:
     return sum(calls.made or 0 for calls in view.calls if calls.source != "inferred")
 
 
+def _only_passes(before: RankView, view: RankView) -> bool:
+    """Whether a rank made progress and still does, and is now seen in a wait: in some polls its stack is not read, and another
+    moment shows it elsewhere. So that is no change."""
+    return before.pid == view.pid and view.label == "blocked" and words.moves(view) and words.moves(before)
+
+
 class History:
     """A summary of one job's polls."""
 
@@ -268,7 +275,8 @@ class History:
             track = self.tracks.setdefault(view.rank, Track())
             stands = view.label == "blocked" and view.progress is None
             track.count(seconds, view, job.hung_for_seconds or 0.0 if stands else 0.0)
-            track.last = view
+            if track.last is None or not _only_passes(track.last, view):
+                track.last = view
         self.events.extend(new)
         return new
 
@@ -295,7 +303,7 @@ class History:
                 yield Event(at, view.rank, f"first observed, pid {view.pid}: {view.state}")
             elif before.pid != view.pid and view.pid is not None:
                 yield Event(at, view.rank, f"restarted: pid {view.pid} after {before.pid}")
-            elif (before.label, before.state) != (view.label, view.state):
+            elif (before.label, before.state) != (view.label, view.state) and not _only_passes(before, view):
                 place = words.place(view.where)
                 yield Event(
                     at,
