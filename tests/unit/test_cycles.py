@@ -885,6 +885,42 @@ def test_most_ranks_ran_out_of_data_before_one() -> None:
     assert codes == {80: ("HD201", (2,)), 81: ("HD105", (0, 1))}
 
 
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize(
+    ("totals", "exits", "condition", "blame"),
+    [
+        ((None, None), (), (), ("HD101", (0, 1))),
+        ((8, 12), (), (), ("HD101", (0, 1))),
+        ((12, 12), (), (), ("HD201", (2,))),  # a call of rank 2 met another one of the others before
+        ((None, None), (Exit(line=7, statement="break"),), (), ("HD105", (0, 1))),
+        ((None, None), (), ("loss > 9",), ("HD203", (2,))),
+    ],
+    ids=["streams", "more batches", "as many batches", "a break", "a call in some rounds"],
+)
+def test_most_ranks_have_left_a_loop_that_ends_with_its_data(
+    totals: tuple[int | None, int | None],
+    exits: tuple[Exit, ...],
+    condition: tuple[str, ...],
+    blame: tuple[str, tuple[int, ...]],
+    *,
+    returned: bool,
+) -> None:
+    """Four files for three ranks: rank 2 has more batches, and no counter shows how many the others have had."""
+    batches = Loop(line=5, end_line=8, header="for x in loader", exits=exits)
+    stream = local("loader", "<torch.utils.data.dataloader.DataLoader object>")
+
+    def at(number: int, op: str, line: int, tests: tuple[str, ...] = (), **more: Any) -> Process:
+        own = frame("evaluate", line, loops=(batches,), locals=(stream,), conditions=tests, repeated=len(tests))
+        loader = Loader(name="loader", function="evaluate", file=own.file, line=line, dataset="Stream", **more)
+        frames = (frame("main", 21),) if line > 8 and returned else (own, frame("main", 20, caught=()))
+        return rank(number, *c10d(op), *frames, world=3, loops=Loops(loaders=(loader,)))
+
+    outside = [at(number, "barrier", 10, kind="DataLoader", done=None, total=totals[0], begins=0) for number in (0, 1)]
+    inside = at(2, "all_reduce", 6, condition, kind="_SingleProcessDataLoaderIter", done=9, total=totals[1], begins=5)
+    (finding,) = job(*outside, inside).findings
+    assert (finding.code, finding.culprits) == blame
+
+
 @pytest.mark.parametrize(
     ("epoch", "fetched", "totals", "files", "code"),
     [

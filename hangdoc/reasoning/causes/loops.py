@@ -23,9 +23,9 @@ from hangdoc.reasoning.ranks.counters import (
     end_of,
     frame_of,
     is_over_data,
-    is_over_loader,
     positions,
 )
+from hangdoc.reasoning.ranks.place import ends_only_by_itself
 from hangdoc.snapshot import Exit, Frame, Loop, TrainerCount
 
 _SHOWN = 3
@@ -127,7 +127,8 @@ def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | 
     if not isinstance(kind, LeftLoop):
         return None
     if not kind.differences:
-        return DataEnded(left=kind) if _ends_only_by_itself(kind) else _find_other_data(run, kind)
+        alone = ends_only_by_itself(kind.loop, kind.short.first, kind.inside.first)
+        return DataEnded(left=kind) if alone else _find_other_data(run, kind)
     return (
         UnevenSplit(left=kind) if _is_uneven_split(run, kind) and not amounts.left_by_break(kind.short.first) else None
     )
@@ -360,28 +361,6 @@ def describe_exit(exit_: Exit, at: str = "") -> str:
     under = " and ".join(f"`{test}`" for test in exit_.conditions)
     word = "in" if under.startswith("`except") else "if"
     return f"the loop has a `{exit_.statement}` at {at}" + (f", {word} {under}" if under else "")
-
-
-def _ends_only_by_itself(kind: LeftLoop) -> bool:
-    """Whether the loop is over a DataLoader, or over anything else and trains, and ends only with it: no statement leaves the
-    loop, and no exception has left it, because the rank is still in its function or no function on the way to it catches any.
-    And whether each iteration makes the call in which the others wait."""
-    short, inside = kind.short.first, kind.inside.first
-    frame, within = (frame_of(kind.loop, rank) for rank in (short, inside))
-    if within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
-        return False
-    if frame is None and any(caller.caught != () for caller in _callers(within, inside)):
-        return False
-    if set(within.conditions) - set(frame.conditions if frame is not None else ()):
-        return False
-    trains = is_over_data(kind.loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
-    return trains or is_over_loader(kind.loop, within)
-
-
-def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:
-    """The frames of the program outside of one of them."""
-    at = next(index for index, each in enumerate(rank.program) if each is frame)
-    return rank.program[at + 1 :]
 
 
 def _differences(exit_: Exit, short: Rank, inside: Rank, counters: Sequence[str] = ()) -> list[str]:

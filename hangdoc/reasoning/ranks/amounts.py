@@ -107,25 +107,36 @@ def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
 
 
 def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
-    """Dataloaders of one loop with different numbers of batches. A rank that has left the function of the loop may still hold its
-    dataloader in a variable."""
-    view, other = less.loop, more.loop
+    """Dataloaders of one loop with different numbers of batches."""
+    totals = _read_totals(less, more)
+    if totals is None or totals[0] >= totals[1]:
+        return []
+    few, many = (f"its dataloader has {total} batches" for total in totals)
+    return [Difference(*totals, _make_evidence("loops", less, few, more, many), weight=1.0)]
+
+
+def has_as_many_batches(rank: Rank, inside: Rank) -> bool:
+    """Whether the dataloader of a loop that `rank` has left is known to have as many batches as that of `inside`, or more."""
+    totals = _read_totals(rank, inside)
+    return totals is not None and totals[0] >= totals[1]
+
+
+def _read_totals(outside: Rank, inside: Rank) -> tuple[int, int] | None:
+    """How many batches the dataloaders of one loop have; None where one is not known. A rank that has left the function of the
+    loop may still hold its dataloader in a variable."""
+    view, other = outside.loop, inside.loop
     theirs = next(
-        (loader for loader in iterators.list_loaders(more.process) if other and loader.begins == other.loop.line), None
+        (loader for loader in iterators.list_loaders(inside.process) if other and loader.begins == other.loop.line),
+        None,
     )
     if other is None or other.total is None or theirs is None:
-        return []
+        return None
     if view is not None:
-        few = view.total
+        total = view.total
     else:
-        mine = iterators.find_unused_like(less.process, theirs)
-        few = mine.total if mine is not None else None
-    if few is None or few >= other.total:
-        return []
-    evidence = _make_evidence(
-        "loops", less, f"its dataloader has {few} batches", more, f"its dataloader has {other.total} batches"
-    )
-    return [Difference(few, other.total, evidence, weight=1.0)]
+        mine = iterators.find_unused_like(outside.process, theirs)
+        total = mine.total if mine is not None else None
+    return (total, other.total) if total is not None else None
 
 
 def find_equal_length(less: Rank, more: Rank) -> int | None:

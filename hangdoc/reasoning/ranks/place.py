@@ -9,7 +9,7 @@ from hangdoc.reasoning.model.ledger import Site
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import may_change, names_some_ranks, tells_apart
-from hangdoc.reasoning.ranks.counters import read_number
+from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loader, read_number
 from hangdoc.snapshot import Frame, Loop
 
 Frames = Sequence[Frame]
@@ -120,6 +120,27 @@ def find_rounds_apart(rank: Rank, other: Rank) -> tuple[Loop, str, int, int] | N
                 if mine is not None and theirs is not None and mine != theirs:
                     return loop, name, mine, theirs
     return None
+
+
+def ends_only_by_itself(loop: Loop, outside: Rank, inside: Rank) -> bool:
+    """Whether a loop is over a DataLoader, or over anything else and trains, and ends only with it: no statement leaves the
+    loop, and no exception has left it, because the rank outside is still in its function or no function on the way to it catches
+    any. And whether each iteration makes the call in which the rank inside waits."""
+    frame, within = (frame_of(loop, rank) for rank in (outside, inside))
+    if within is None or early_exits(loop) or not loop.header.startswith("for "):
+        return False
+    if frame is None and any(caller.caught != () for caller in _callers(within, inside)):
+        return False
+    if set(within.conditions) - set(frame.conditions if frame is not None else ()):
+        return False
+    trains = is_over_data(loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
+    return trains or is_over_loader(loop, within)
+
+
+def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:
+    """The frames of the program outside of one of them."""
+    at = next(index for index, each in enumerate(rank.program) if each is frame)
+    return rank.program[at + 1 :]
 
 
 def _are_beside(frame: Frame, other: Frame) -> bool:

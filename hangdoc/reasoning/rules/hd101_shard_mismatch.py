@@ -49,7 +49,8 @@ arguments and open files name, and what the trainer publishes. Files count if
 they have the suffix of a data format (`.parquet`, `.tar`, `.jsonl`); if a
 directory has none of these and its setting is named after data (`--data-dir`),
 all of its files count. The stacks show which rank is outside the loop. A loop
-over a DataLoader without `break`, `return` or `try` ends only with its data.
+over a DataLoader without `break`, `return` or `try` ends only with its data, also
+where most ranks have left it.
 Where no amount can be seen, an option that names other data on the two sides
 (`--data-dir imgs` and `imgs_small`) explains the loop, unless a statement that
 ends it has variables that differ. Lightning and others count their batches
@@ -61,7 +62,8 @@ inside it.
 ## When it can be wrong
 
 The rank left the loop for another reason, such as a local early stop, and its
-data differs by accident. The same number of different files is HD104. The same
+data differs by accident. Where no number of batches is known and no record shows
+the calls before, an extra call of a rank inside looks the same. The same number of different files is HD104. The same
 data with an uneven split is HD102.
 
 ## References
