@@ -38,7 +38,7 @@ from hangdoc.snapshot import (
     Stack,
     Unavailable,
 )
-from tests.rules.shapes import in_loop, steps
+from tests.rules.shapes import LOADER, WORKER, in_loop, steps
 from tests.unit.builders import LOOP, TORCH, c10d, frame, helper, local, rank, silent, snapshot, stack, train
 from tests.unit.recordings import T0_US, history_of, recorder
 
@@ -177,6 +177,13 @@ def test_a_generator_that_repeats_what_is_empty(
     else:
         told_of = "it repeats the loop `while True`; `for x in urls` has nothing to go over"
         assert told_of in [line.text for line in finding.evidence]
+
+
+def test_a_worker_that_gets_little_of_a_core_is_at_work() -> None:
+    """On a full host, one with 77 ms of CPU in a second was said to get almost none."""
+    clocks = rank(1, cpu=0.077, pid=7, kernel={"state": "R", "voluntary_switches": 2}).clocks
+    worker = helper(7, 101, frame("Data.__getitem__", 8), WORKER, clocks=clocks)
+    assert told(job(snapshot(in_loop(0, 4), rank(1, *LOADER, train(10)), worker))) == ("waiting", "working")
 
 
 def test_what_child_processes_do_is_work() -> None:

@@ -38,6 +38,8 @@ CHILDREN_BUSY = "its child processes are busy"
 _SHOWN_CHILDREN = 2
 _LATELY, _SLEEPS = 10.0, 2
 """Seconds, or sleeps of a process, since it last got on in a file."""
+_SOME = 0.03
+"""Share of one core."""
 _READY, _DELAYED = 0.8, 0.5
 """A thread that is ready to run for this share of the window computes; one that waits for so much of it is kept from that."""
 
@@ -272,7 +274,23 @@ def describe_children(helpers: Sequence[Process]) -> str:
 
 
 def _is_busy(process: Process) -> bool:
-    return cores_used(process) >= BUSY or any(describe_delay(process, thread) for thread in observed.threads(process))
+    threads = observed.threads(process)
+    return cores_used(process) >= BUSY or any(
+        describe_delay(process, each) is not None or _works_slowly(process, each) for each in threads
+    )
+
+
+def _works_slowly(process: Process, kernel: KernelThread) -> bool:
+    """Whether a thread gets little of a core and uses all of it: on a full host, not each look counts how long it waited."""
+    share = share_of(process, kernel)
+    return kernel.state == "R" and share is not None and share >= _SOME and not may_have_slept(process, kernel)
+
+
+def may_have_slept(process: Process, kernel: KernelThread) -> bool:
+    """Whether a thread has waited for something in the window, or that was not counted. An observer stops it a few times."""
+    window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
+    switches = kernel.voluntary_switches
+    return switches is None or switches > _WAKES_BY_OBSERVERS * max(1.0, window)
 
 
 def _waits_for_busy(process: Process) -> bool:
