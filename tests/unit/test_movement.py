@@ -179,53 +179,6 @@ def test_a_generator_that_repeats_what_is_empty(
         assert told_of in [line.text for line in finding.evidence]
 
 
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({}, ("hung", "waiting-data")),
-        ({"patience": 90.0}, ("waiting", "waiting-data")),
-        (
-            {"line": 42, "source": "files = shuffle(self.files)"},
-            ("waiting", "working"),
-        ),  # it may work long in that call
-        ({"length": 3}, ("waiting", "working")),
-        ({"other": Loop(line=50, end_line=52, header="for row in self.rows")}, ("waiting", "working")),
-        ({"batch": "[...]"}, ("waiting", "working")),
-        ({"numbers": ("4", "5")}, ("waiting", "working")),
-        ({"switches": 400}, ("waiting", "working")),  # it asks another process for its files
-        ({"read": 4096}, ("waiting", "working")),
-    ],
-)
-def test_a_worker_that_repeats_an_empty_list(changed: dict[str, Any], expected: tuple[str, str]) -> None:
-    """The same generator in a worker as in a rank that loads its data itself, but a worker may work long for one batch."""
-    values = {"line": 43, "source": "if self.equal:", "length": 0, "other": None, "batch": "[]", "numbers": ("4", "4")}
-    values |= {"switches": 2, "read": 0, "patience": 30.0, **changed}
-    loops = (Loop(line=40, end_line=60, header="while True"), Loop(line=44, end_line=45, header="for f in files"))
-    loops += (values["other"],) if values["other"] is not None else ()
-
-    def look(number: str, line: int) -> Stack:
-        files, rows = local("files", "[]", length=values["length"]), local("self.rows", "[...]", length=7)
-        generator = frame("Stream.__iter__", line, source=values["source"], loops=loops)
-        fetch = frame("fetch", 35, TORCH + "utils/data/_utils/fetch.py", library=True)
-        works = frame("_worker_loop", 374, TORCH + "utils/data/_utils/worker.py", library=True)
-        return stack(
-            replace(generator, locals=(files, rows, local("number", number))),
-            replace(fetch, locals=(local("data", values["batch"]),)),
-            works,
-        )  # type: ignore[return-value]
-
-    clocks = rank(1, cpu=0.4, pid=7, kernel={"state": "R", "voluntary_switches": values["switches"]}).clocks
-    worker = helper(
-        7, 101, clocks=clocks, files=FileBytes(read_bytes=values["read"], written_bytes=0),
-        stack=look(values["numbers"][1], values["line"]), stack_before=look(values["numbers"][0], 42),
-    )  # fmt: skip
-    found = job(snapshot(in_loop(0, 4), rank(1, *LOADER, train(10)), worker), values["patience"])
-    assert told(found) == expected
-    if expected[0] == "hung":
-        repeats = "repeats `while True` in Stream.__iter__, and `for f in files` has nothing to go over"
-        assert repeats in found.findings[0].summary
-
-
 def test_a_worker_that_gets_little_of_a_core_is_at_work() -> None:
     """On a full host, one with 77 ms of CPU in a second was said to get almost none."""
     clocks = rank(1, cpu=0.077, pid=7, kernel={"state": "R", "voluntary_switches": 2}).clocks

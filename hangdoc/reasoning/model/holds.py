@@ -297,9 +297,9 @@ class WaitsForLoader(Hold, frozen=True, kw_only=True):
     certainty: float
     by_rank: bool = False
     """The rank has no worker: it loads data itself (`num_workers=0`)."""
-    fault: Literal["dead", "gone", "forked", "inherited", "repeats", "starved", "ending", "waits"] = "waits"
+    fault: Literal["dead", "gone", "forked", "inherited", "starved", "ending", "waits"] = "waits"
     """What is wrong with the workers: one has ended, all have, one is still in os.fork, one waits for a lock that was held when
-    it was forked, one repeats a loop over nothing, one gets no CPU, the rank ends them, or one waits for something else."""
+    it was forked, one gets no CPU, the rank ends them itself, or one waits for something else."""
     worker: Process | None = None
     shown: tuple[Process, ...] = ()
     """Workers to list as evidence."""

@@ -1,7 +1,7 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
 from collections import Counter as Tally
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -496,33 +496,9 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
 def is_over_nothing(process: Process | None, frame: Frame, loop: Loop) -> bool:
     """Whether a frame is at the header of a `for` over a list, or another container, that is empty, and that no other thread of
     Python may fill: it makes no round."""
-    return process is not None and frame.line == loop.line and _has_nothing(process, frame, loop)
-
-
-def _has_nothing(process: Process, frame: Frame, loop: Loop) -> bool:
-    alone = len(observed.python_threads(process)) == 1
-    return alone and iterators.find_length_behind(frame, loop, observed.module(process)) == 0
-
-
-def find_round_over_nothing(process: Process, frame: Frame) -> tuple[Loop, Loop] | None:
-    """The loop without an end that a frame repeats, and the first loop in it, if all loops in it have nothing to go over. None
-    for a frame at a line that may call something: that may be work, and may fill the list."""
-    loops = [loop for loop in around(frame) if not is_over_nothing(process, frame, loop)]
-    if not loops or has_end(loops[-1]) or frame.source is None:
-        return None
-    endless = loops[-1]
-    inside = [loop for loop in frame.loops if endless.line < loop.line and loop.end_line <= endless.end_line]
-    first = [loop for loop in inside if not any(o.line < loop.line and loop.end_line <= o.end_line for o in inside)]
-    may_call = "(" in frame.source and frame.line not in [loop.line for loop in first]
-    if may_call or not first or not all(_has_nothing(process, frame, loop) for loop in first):
-        return None
-    return endless, min(first, key=lambda loop: loop.line)
-
-
-def have_same_numbers(before: Frame, now: Frame, *, but: Collection[str] = ()) -> bool:
-    """Whether no integer in a frame changed between two looks, but some names."""
-    earlier = {local.name: local.text for local in before.locals if integer(local.text) is not None}
-    return all(earlier.get(each.name, each.text) == each.text for each in now.locals if each.name not in but)
+    if process is None or frame.line != loop.line or len(observed.python_threads(process)) != 1:
+        return False
+    return iterators.find_length_behind(frame, loop, observed.module(process)) == 0
 
 
 def _ends_by_the_clock(loop: Loop) -> bool:

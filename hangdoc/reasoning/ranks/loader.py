@@ -12,10 +12,10 @@ from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by, w
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import iterators, locks
-from hangdoc.reasoning.ranks.counters import counters_moved, find_round_over_nothing, have_same_numbers, is_over_data
-from hangdoc.reasoning.ranks.movement import has_read_files, kernel_thread, may_have_slept, tid_of
+from hangdoc.reasoning.ranks.counters import counters_moved, is_over_data
+from hangdoc.reasoning.ranks.movement import kernel_thread, tid_of
 from hangdoc.regex import regex
-from hangdoc.snapshot import Clocks, FileBytes, Frame, Holder, Local, Loop, Process, PythonThread
+from hangdoc.snapshot import Clocks, Frame, Holder, Loop, Process, PythonThread
 from hangdoc.torch_facts import file_names, thread_names
 
 _JOIN = file_names.Function("/multiprocessing/process.py", "join")
@@ -23,7 +23,6 @@ _FORK = file_names.Function("multiprocessing/popen_fork.py", "_launch")
 """Of Python's library: it calls os.fork, and in the child what the process is to do."""
 _FORK_SECONDS = 0.9
 """A child process that is at rest in os.fork for so long does not come back. A window is a little shorter than a second."""
-_EMPTY = ("[]", "()", "{}", "set()")
 _EXPRESSIONS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>", "<lambda>")
 """Functions without a name, within that of the line that they are in."""
 _CALLED = regex(r"([\w\])]+)\(")
@@ -57,13 +56,11 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     in_fork = [helper for helper in helpers if is_in_fork(helper) and helper not in dead + stopped]
     alive = (worker for worker in workers if worker not in dead + stopped)
     stuck = [(worker, frame) for worker in alive if (frame := find_worker_frame(worker)) is not None]
-    repeating = {worker.pid: found for worker in workers if (found := find_fruitless_loop(worker)) is not None}
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
     starved = [
         worker
         for worker in workers
-        if worker.pid not in repeating
-        and (worker.state == "R" or ((main := kernel_thread(worker, None)) is not None and main.state == "R"))
+        if worker.state == "R" or ((main := kernel_thread(worker, None)) is not None and main.state == "R")
     ]
     shown = (*dead, *stopped, *(worker for worker, _ in stuck))[:4]
     likely = 0.9 if stuck else 0.6
@@ -91,11 +88,6 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     if starved:
         about = "is runnable but gets almost no CPU"
         return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown, fault="starved")
-    if stuck and all(worker.pid in repeating for worker, _ in stuck):
-        worker, frame = stuck[0]
-        endless, empty = repeating[worker.pid]
-        about = f"repeats `{endless.header}` in {frame.function}, and `{empty.header}` has nothing to go over"
-        return WaitsForLoader(about=about, certainty=likely, worker=worker, shown=shown, fault="repeats")
     if not stuck:
         return WaitsForLoader(
             about="its DataLoader workers are not making progress", certainty=likely, shown=tuple(workers[:1])
@@ -125,39 +117,6 @@ def _describe_end_of_workers(thread: PythonThread) -> str | None:
         return None
     has_all = any(file_names.DATALOADER_NEXT.is_at(caller.file, caller.function) for caller in frames[at + 1 : at + 2])
     return "it has had all batches, and ends its workers" if has_all else "it ends its workers"
-
-
-def find_fruitless_loop(worker: Process) -> tuple[Loop, Loop] | None:
-    """The endless loop that a worker repeats for the first element of a batch, and the loop in it that has nothing to go over:
-    both looks show an empty list and the same batch without an element, and the worker ran, read no file and asked nobody. None
-    for any other: it may work long on a batch."""
-    thread, main = find_worker_thread(worker), kernel_thread(worker, None)
-    if thread is None or main is None or main.state != "R" or may_have_slept(worker, main) or has_read_files(worker):
-        return None
-    before = next((each for each in observed.threads_before(worker) if each.tid == thread.tid), None)
-    now, fetching = thread.frames[0], thread.frames[1:]
-    found = find_round_over_nothing(worker, now) if not now.library and isinstance(worker.files, FileBytes) else None
-    if found is None or before is None or len(before.frames) != len(thread.frames):
-        return None
-    endless, empty = found
-    first, *asked = before.frames
-    name = iterators.find_iterated(empty.header)
-    was_empty = all(each.text in _EMPTY for each in first.locals if each.name == name)
-    same_place = (first.file, first.function) == (now.file, now.function)
-    advanced = {*endless.counters, *endless.advances}
-    if not was_empty or not same_place or not have_same_numbers(first, now, but=advanced):
-        return None
-    batches = [local.text for frame in fetching for local in frame.locals if _is_batch(frame, local)]
-    same_batch = all(
-        (one.file, one.function, one.line) == (other.file, other.function, other.line) and have_same_numbers(one, other)
-        for one, other in zip(asked, fetching, strict=True)
-    )
-    return found if same_batch and all(text == "[]" for text in batches) else None
-
-
-def _is_batch(frame: Frame, local: Local) -> bool:
-    """Whether a variable of torch is the list of the elements that a batch has so far."""
-    return local.name == "data" and frame.file.endswith(file_names.DATALOADER_FETCH)
 
 
 def _is_at(function: file_names.Function, thread: PythonThread) -> bool:

@@ -13,7 +13,7 @@ from hangdoc.reasoning.model.rank import BUSY, WAITING_IN, AtRest, Rank, State
 from hangdoc.reasoning.ranks import iterators, locks, movement, operations, recorded, sleeps
 from hangdoc.reasoning.ranks.counters import comes_on, counters_moved, goes_round
 from hangdoc.reasoning.ranks.enders import with_end
-from hangdoc.reasoning.ranks.loader import find_fruitless_loop, is_fetching, is_starving, is_worker
+from hangdoc.reasoning.ranks.loader import is_fetching, is_starving, is_worker
 from hangdoc.reasoning.ranks.network_waits import find_peer
 from hangdoc.reasoning.ranks.on_card import CardCall, find_card_call, works_on_card
 from hangdoc.reasoning.ranks.thread_waits import find_wait
@@ -182,8 +182,7 @@ def _judge_standing_thread(
 ) -> State:
     """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
     process, thread, kernel, helpers = waiter.process, waiter.thread, waiter.kernel, around.helpers
-    # A worker that repeats a loop over nothing does no work.
-    children = movement.children_at_work(process, [each for each in helpers if find_fruitless_loop(each) is None])
+    children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in file_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     if (between := sleeps.find_work_between_sleeps(process, thread, kernel, around.clocks)) is not None:

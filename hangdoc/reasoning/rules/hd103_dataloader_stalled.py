@@ -4,7 +4,7 @@
 
 A rank waits in torch's DataLoader for a batch. The worker process that should
 deliver it is dead, stopped, starved of CPU, or stuck in the user's dataset
-code, or it repeats an empty list in an endless loop.
+code.
 
 ## Why it hangs
 
@@ -37,9 +37,7 @@ If a worker was killed, check for an out-of-memory kill and for a full /dev/shm.
 The rank's stack is inside the loader. hangdoc reads the state of its worker
 processes and the stack of each worker: the line of `__getitem__` or of the
 iterator that does not return, and the kernel function it waits in. A worker that
-rests in `os.fork` waits for a lock that another thread of the rank held. A
-worker that runs repeats an empty list if two looks show the same batch without
-an element, and the list is empty in both.
+rests in `os.fork` waits for a lock that another thread of the rank held.
 
 ## When it can be wrong
 
@@ -77,8 +75,6 @@ _REMEDIES = {
     "make the DataLoader's iterator before the thread starts, or give it multiprocessing_context='forkserver' or 'spawn'.",
     "ending": "Look at the line in the stack: the rank ends the workers, and timeout= on the DataLoader does not bound that. "
     "With persistent_workers=True it ends them once, and not in each epoch.",
-    "repeats": "Give each rank and each worker data, or raise an error where one has none: a generator that repeats an empty "
-    "list delivers nothing.",
     "starved": "Give the workers CPU: start fewer of them (num_workers), or fewer other processes on this host.",
 }
 """By what is wrong with the workers."""
