@@ -894,8 +894,16 @@ def test_most_ranks_ran_out_of_data_before_one() -> None:
         ((12, 12), (), (), ("HD201", (2,))),  # a call of rank 2 met another one of the others before
         ((None, None), (Exit(line=7, statement="break"),), (), ("HD105", (0, 1))),
         ((None, None), (), ("loss > 9",), ("HD203", (2,))),
+        ((None, None), (), ("in sync()", "loss > 9"), ("HD203", (2,))),
     ],
-    ids=["streams", "more batches", "as many batches", "a break", "a call in some rounds"],
+    ids=[
+        "streams",
+        "more batches",
+        "as many batches",
+        "a break",
+        "a call in some rounds",
+        "in some calls of a function",
+    ],
 )
 def test_most_ranks_have_left_a_loop_that_ends_with_its_data(
     totals: tuple[int | None, int | None],
@@ -910,9 +918,11 @@ def test_most_ranks_have_left_a_loop_that_ends_with_its_data(
     stream = local("loader", "<torch.utils.data.dataloader.DataLoader object>")
 
     def at(number: int, op: str, line: int, tests: tuple[str, ...] = (), **more: Any) -> Process:
+        inner = (frame("sync", 31, conditions=tests[1:]),) if "in sync()" in tests else ()
+        tests = () if inner else tests
         own = frame("evaluate", line, loops=(batches,), locals=(stream,), conditions=tests, repeated=len(tests))
         loader = Loader(name="loader", function="evaluate", file=own.file, line=line, dataset="Stream", **more)
-        frames = (frame("main", 21),) if line > 8 and returned else (own, frame("main", 20, caught=()))
+        frames = (frame("main", 21),) if line > 8 and returned else (*inner, own, frame("main", 20, caught=()))
         return rank(number, *c10d(op), *frames, world=3, loops=Loops(loaders=(loader,)))
 
     outside = [at(number, "barrier", 10, kind="DataLoader", done=None, total=totals[0], begins=0) for number in (0, 1)]

@@ -611,7 +611,8 @@ def test_a_worker_that_ends_behind_the_last_batch_is_no_stall() -> None:
     [
         ("_next_data", 0, "it has had all batches, and ends its workers"),
         ("__del__", 0, "it ends its workers"),
-        ("__del__", 9, "its worker (pid 7) is dead: killed by SIGKILL"),
+        ("__del__", 15, "it ends its workers"),  # torch has ended it so
+        ("__del__", 9, "its worker (pid 7) is dead: killed by SIGKILL, while the rank ends its workers"),
     ],
 )
 def test_what_blocks_the_end_of_the_workers(caller: str, exit_code: int, about: str) -> None:
@@ -629,7 +630,7 @@ def test_what_blocks_the_end_of_the_workers(caller: str, exit_code: int, about: 
     found = finding(patience=30.0)
     assert (found.code, found.severity, finding(patience=300.0).severity) == ("HD103", "error", "info")
     assert found.summary.startswith(f"rank 1 is waiting for its dataloader: {about}")
-    assert ("timeout= on the DataLoader does not bound that" in (found.remedy or "")) is (exit_code == 0)
+    assert ("timeout= on the DataLoader does not bound that" in (found.remedy or "")) is (exit_code != 9)
 
 
 @pytest.mark.parametrize(("call", "is_certain"), [("futex", True), ("poll", False)])

@@ -79,8 +79,8 @@ def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
         seconds = min(_RATE_SECONDS, (looked_us - calls.made_us[0]) / 1e6)  # a young run has not made calls for so long
         if seconds > host.window_seconds:
             recent = len(calls.made_us) - bisect_left(calls.made_us, looked_us - seconds * 1e6)
-            gap_us = max((after - before for before, after in pairwise(calls.made_us)), default=0)
-            has_stopped = calls.last_age_seconds * 1e6 > 2 * gap_us
+            gaps_us = [after - before for before, after in pairwise(calls.made_us)]
+            has_stopped = not made and len(gaps_us) >= _FEW and calls.last_age_seconds * 1e6 > 2 * max(gaps_us)
             return 0.0 if has_stopped else recent / seconds
     times = calls.made_us[-made - 1 :] if made else ()  # the record may have kept fewer of them
     if len(times) > 1 and times[-1] > times[0]:

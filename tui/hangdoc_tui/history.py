@@ -16,6 +16,7 @@ _RATE_SECONDS = 10.0
 """Batches per second are those of this time at least, if the rank was observed for so long."""
 _RATE_BATCHES = 10
 """Until then, they are known after so many."""
+_RECENT_READINGS = 16
 _MOST_SERIES = 8
 """Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
@@ -103,8 +104,8 @@ class _Rounds:
     _passed: int = 0
     """Batches of the epochs before that of the first reading."""
     _last: RankView | None = None
-    _is_whole: bool = False
-    """Whether a pass was seen near its end. A loop may leave each one early."""
+    _near_end: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT_READINGS))
+    """Whether each of the last readings is near the end of its pass. A loop may leave each pass early, or from some round on."""
     _has_several: bool = False
     """Whether one round was seen with two passes."""
 
@@ -117,7 +118,7 @@ class _Rounds:
         before = self._last
         if before is not None and before.batches_round == view.batches_round:
             self._has_several |= before.batches_pass != view.batches_pass
-        self._is_whole |= _is_near_end(view)
+        self._near_end.append(_is_near_end(view))
         self._last = view
 
     def count(self, view: RankView) -> int | None:
@@ -126,7 +127,7 @@ class _Rounds:
         first = self._first
         if first is None or first.pid != view.pid or None in (view.batches_round, view.batches_total):
             return None
-        if self._has_several or not (self._is_whole or _is_near_end(view)):
+        if self._has_several or not (any(self._near_end) or _is_near_end(view)):
             return None
         rounds = (view.batches_round or 0) - (first.batches_round or 0)
         return self._passed + rounds * (view.batches_total or 0)

@@ -63,6 +63,11 @@ def was_ended_by_signal(process: Process) -> bool:
     return process.exit_code is not None and process.exit_code & 0x7F != 0
 
 
+def was_terminated(process: Process) -> bool:
+    """Whether SIGTERM has ended a process."""
+    return process.exit_code is not None and process.exit_code & 0x7F == signal.SIGTERM
+
+
 def was_killed(process: Process) -> bool:
     """Whether SIGKILL has ended a process."""
     return process.exit_code is not None and process.exit_code & 0x7F == signal.SIGKILL

@@ -296,6 +296,7 @@ class BatchCount(NamedTuple):
     """The number of the pass, from 1; None if neither the loop around nor the framework counts it."""
 
 
+_SAME_MOMENT = 1.0
 _MOST_BATCHES = 10**7
 """A loop that counts further takes microseconds for each: it gives no batches."""
 
@@ -353,10 +354,12 @@ def _is_within_batch(view: LoopView, iterator: Loader) -> bool:
 
 
 def _is_stack_as_new(process: Process | None) -> bool:
-    """Whether the stack of a rank is as new as the counts of its iterators, which polls read more often: an older one shows an
-    earlier pass."""
+    """Whether the stack of a rank is of the moment of the counts of its iterators, which polls read more often: another one shows
+    another pass."""
     loops = process.loops if process is not None else None
-    return process is None or not isinstance(loops, Loops) or process.deep_seconds_ago <= loops.seconds_ago
+    if process is None or not isinstance(loops, Loops):
+        return True
+    return 0 <= loops.seconds_ago - process.deep_seconds_ago < _SAME_MOMENT
 
 
 def _number_pass(rank: Rank, loop: Loop) -> int | None:

@@ -135,7 +135,7 @@ def _name_reader(wait: ThreadWait, engine: int) -> ThreadWait | None:
     hold = wait.hold
     if not isinstance(hold, AtSharedLock):
         return None
-    able = tuple(holder for holder in hold.holders or () if holder.pid == engine or holder.state in "Tt")
+    able = tuple(holder for holder in hold.holders or () if holder.pid == engine or holder.state == "T")
     hold = AtSharedLock.ended_by(
         able, hold.ends, in_queue=hold.in_queue, of=hold.of, file=hold.file, thread=hold.thread
     )

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.reasoning.evidence import observed
-from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by, was_ended_by_signal
+from hangdoc.reasoning.evidence.kernel import FUTEX, how_it_ended, stopped_by, was_ended_by_signal, was_terminated
 from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, WaitsForLoader, describe_holders
 from hangdoc.reasoning.ranks import iterators, locks
@@ -50,8 +50,7 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
         return WaitsForLoader(about=about, certainty=0.9, ends="by-itself", fault="ending")
     inside = _find_own_loading(thread)
     workers = sorted((helper for helper in helpers if is_worker(helper)), key=lambda worker: worker.pid)
-    # A worker that ends as it was asked to is no fault.
-    dead = [worker for worker in workers if worker.state in "ZX" and (ending is None or was_ended_by_signal(worker))]
+    dead = [worker for worker in workers if worker.state in "ZX" and (ending is None or not _was_asked_to_end(worker))]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     in_fork = [helper for helper in helpers if is_in_fork(helper) and helper not in dead + stopped]
     alive = (worker for worker in workers if worker not in dead + stopped)
@@ -70,7 +69,7 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     # The end of the workers needs none of them, unless one holds a lock that they share.
     ends: Ends = "never" if ending is None else "unknown"
     if dead:
-        about = f"is dead: {how_it_ended(dead[0])}"
+        about = f"is dead: {how_it_ended(dead[0])}{', while the rank ends its workers' if ending is not None else ''}"
         return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends=ends, shown=shown, fault="dead")
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends=ends, shown=shown)
@@ -106,6 +105,11 @@ def find_loader_wait(thread: PythonThread, helpers: Sequence[Process], find_wait
     return WaitsForLoader(
         about=about, certainty=likely, worker=worker, shown=shown, ends=ends, holders=holders, fault=fault
     )
+
+
+def _was_asked_to_end(worker: Process) -> bool:
+    """Whether a worker ended as torch asks it to: by itself, or by its terminate()."""
+    return not was_ended_by_signal(worker) or was_terminated(worker)
 
 
 def _describe_end_of_workers(thread: PythonThread) -> str | None:

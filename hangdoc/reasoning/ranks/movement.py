@@ -281,7 +281,10 @@ def _is_busy(process: Process) -> bool:
 
 
 def _works_slowly(process: Process, kernel: KernelThread) -> bool:
-    """Whether a thread gets little of a core and uses all of it: on a full host, not each look counts how long it waited."""
+    """Whether a worker of a loader gets little of a core and uses all of it: on a full host, not each look counts how long it
+    waited. Any other child that spins so may have nothing to do with what its rank waits for."""
+    if process.name != thread_names.DATALOADER_WORKER:
+        return False
     share = share_of(process, kernel)
     return kernel.state == "R" and share is not None and share >= _SOME and not may_have_slept(process, kernel)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hangdoc.parse import are_opposite
 from hangdoc.program import around, early_exits
-from hangdoc.reasoning.model.ledger import Site
+from hangdoc.reasoning.model.ledger import Ledger, Site
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import may_change, names_some_ranks, tells_apart
@@ -135,6 +135,19 @@ def ends_only_by_itself(loop: Loop, outside: Rank, inside: Rank) -> bool:
         return False
     trains = is_over_data(loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
     return trains or is_over_loader(loop, within)
+
+
+def calls_in_each_round(loop: Loop, rank: Rank, ledger: Ledger) -> bool:
+    """Whether nothing shows that a rank makes its call in some rounds of a loop only: no condition that may change and no handler
+    in the functions on the way to it, and by its record it has made the call before."""
+    within = frame_of(loop, rank)
+    if within is None or _is_conditional(rank.program, within):
+        return False
+    called = rank.program[: next(at for at, each in enumerate(rank.program) if each is within)]
+    if any(frame.caught for frame in called if not frame.library):
+        return False
+    pending = [calls.count_like(waiting.call) for _, calls in ledger.of_rank(rank.rank) for waiting in calls.pending]
+    return all(times is None or times > 1 for times in pending)
 
 
 def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:

@@ -16,7 +16,7 @@ from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.model.waits import Waits
 from hangdoc.reasoning.ranks import amounts, conditions, in_source
 from hangdoc.reasoning.ranks.counters import begins_differ, ends_earlier, with_counter_of
-from hangdoc.reasoning.ranks.place import Left, ends_only_by_itself, is_ahead, left_loops
+from hangdoc.reasoning.ranks.place import Left, calls_in_each_round, ends_only_by_itself, is_ahead, left_loops
 from hangdoc.reasoning.waiting import different_calls, point_to_point
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
 from hangdoc.reasoning.waiting.waits import find_enders, is_p2p, peer_of
@@ -35,7 +35,9 @@ def classify_cycle(run: Run, waits: Waits, classes: Parts) -> KindWithCulprits:
     left = find_left_loop(run, classes, classes, waits) if placed else None
     if left is None and (arguments := different_calls.compare_arguments(classes, run.ledger)) is not None:
         return arguments
-    if left is not None and (left.differences or left.begins_differ or left.ends_differ or not _only_some_stay(left)):
+    if left is not None and (
+        left.differences or left.begins_differ or left.ends_differ or not _only_some_stay(run, left)
+    ):
         return left, left.short.ranks
     if (unmatched := point_to_point.find_unmatched(run, classes)) is not None:
         return unmatched
@@ -184,26 +186,26 @@ def _largest_first(alike: Class) -> tuple[int, tuple[int, ...]]:
     return -len(alike.ranks), alike.ranks
 
 
-def _only_some_stay(left: LeftLoop) -> bool:
+def _only_some_stay(run: Run, left: LeftLoop) -> bool:
     """Whether only some ranks make the call inside the loop, or the one after it: it is under a condition on the rank; or no
     statement ends the loop early, and most have left it or the call is under a condition on the data. Most may have run out of
     data as well as a few."""
     inside, short = left.inside.first, left.short.first
     if _ended_before(short, inside):
         return False
-    few = len(left.inside.ranks) < len(left.short.ranks) and not _may_have_less_data(left)
+    few = len(left.inside.ranks) < len(left.short.ranks) and not _may_have_less_data(run, left)
     ended = not early_exits(left.loop) and (few or conditions.on_data(left.loop, inside, short))
     return ended or left.skippable or conditions.singled_out(inside, short)
 
 
-def _may_have_less_data(left: LeftLoop) -> bool:
+def _may_have_less_data(run: Run, left: LeftLoop) -> bool:
     """Whether a loop that makes a collective in each round can have ended on the ranks outside only with their data, and nothing
     shows that they had as many rounds as the ranks inside will have."""
     inside, short = left.inside.first, left.short.first
     needs_all = inside.wait is not None and inside.wait.kind == "collective"
     if not needs_all or _is_counted(short, inside) or amounts.has_as_many_batches(short, inside):
         return False
-    return ends_only_by_itself(left.loop, short, inside)
+    return ends_only_by_itself(left.loop, short, inside) and calls_in_each_round(left.loop, inside, run.ledger)
 
 
 def _is_at_same_call(rank: Rank, peer: Rank) -> bool:
