@@ -257,7 +257,7 @@ def _find_absent_members(parts: Parts, ends: Ends) -> KindWithCulprits | None:
     if not 0 < len(absent) < len(set(members).intersection(maker.ranks)):
         return None
     who = do(absent, "is a member", "are members")
-    reason = f"{who} of the new group of {ranks(members)}, but did not call {_name_awaited_call(maker)}"
+    reason = f"{who} of the new group of {ranks(members)}, but did not call {_name_awaited_call(maker, of_group=False)}"
     others = tuple(part for part in parts if set(part.ranks) & set(absent))
     return Subset(parts=parts, reason=reason, others=others, ends=ends), absent
 
@@ -399,9 +399,9 @@ def _has_passed(part: Class, record: Odd) -> bool:
     return number is not None and 0 < record.number < number
 
 
-def _name_awaited_call(part: Class) -> str:
-    of_group = part.first.wait.operation.of_group if part.first.wait is not None else ""
-    return f"the {name_call(part)}{of_group} that {do(part.ranks, 'is', 'are')} waiting in"
+def _name_awaited_call(part: Class, *, of_group: bool = True) -> str:
+    group = part.first.wait.operation.of_group if of_group and part.first.wait is not None else ""
+    return f"the {name_call(part)}{group} that {do(part.ranks, 'is', 'are')} waiting in"
 
 
 def name_call(part: Class) -> str:
