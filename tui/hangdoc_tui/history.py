@@ -284,6 +284,8 @@ class History:
     def fill_counts(self, job: Job) -> Job:
         """The job of the newest poll, in which ranks that moved and were not read have their last numbers of batches."""
         unread = set(words.find_unread(job.ranks)) & self.tracks.keys()
+        if not unread:
+            return job
         views = (
             self.tracks[view.rank].with_older_count(self.seconds, view) if view.rank in unread else view
             for view in job.ranks

@@ -59,18 +59,23 @@ def describe_exit_code(code: int) -> str:
 
 
 def was_ended_by_signal(process: Process) -> bool:
-    """Whether a signal has ended a process (waitpid(2))."""
-    return process.exit_code is not None and process.exit_code & 0x7F != 0
+    """Whether a signal has ended a process."""
+    return bool(_find_ending_signal(process))
 
 
 def was_terminated(process: Process) -> bool:
     """Whether SIGTERM has ended a process."""
-    return process.exit_code is not None and process.exit_code & 0x7F == signal.SIGTERM
+    return _find_ending_signal(process) == signal.SIGTERM
 
 
 def was_killed(process: Process) -> bool:
     """Whether SIGKILL has ended a process."""
-    return process.exit_code is not None and process.exit_code & 0x7F == signal.SIGKILL
+    return _find_ending_signal(process) == signal.SIGKILL
+
+
+def _find_ending_signal(process: Process) -> int | None:
+    """The signal that has ended a process, 0 for none (waitpid(2)); None if its exit code is not known."""
+    return process.exit_code & 0x7F if process.exit_code is not None else None
 
 
 # --- system calls by what a thread waits for in them (names as in `KernelThread.syscall`) -----------------------------
