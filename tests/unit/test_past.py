@@ -307,6 +307,17 @@ def test_a_rank_that_waits_for_most_of_the_window_is_in_the_call_that_stack_and_
     assert (first.operation.op, first.operation.seq) == ("all_reduce", 100)
 
 
+def test_that_rank_has_the_same_label_in_a_poll_that_did_not_read_its_stack() -> None:
+    """The label of one rank alternated between the polls of `top`."""
+    job = job_of(stands(moving=True, ago=0.0))
+    assert job.verdict == "healthy"
+    assert [view.label for view in job.ranks] == ["blocked", "blocked", "computing", "blocked"]
+    first = job.ranks[0]
+    assert first.operation is not None
+    assert (first.state, first.operation.op, first.operation.seq) == ("in-collective", "all_reduce", 100)
+    assert first.progress == "it made 7 collective calls, by torch's record"
+
+
 @pytest.mark.parametrize("evidence", [passes(late=0.0), passes(late=0.05, at="broadcast")])
 def test_a_rank_that_waits_little_or_whose_record_is_of_another_moment_computes(evidence: Snapshot) -> None:
     job = job_of(evidence)

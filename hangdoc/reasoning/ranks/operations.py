@@ -84,12 +84,20 @@ def find_operation(process: Process, thread: PythonThread | None, read: Reading 
     the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
     been read already."""
     wait = _find_in_stack_and_record(process, thread, read or reading(thread)) if thread is not None else None
-    if wait is None or wait.kind not in ("collective", "p2p") or wait.operation.backend is not None:
+    return _with_backend(process, wait) if wait is not None else None
+
+
+def find_passing(process: Process) -> Wait | None:
+    """The call in which a rank is that goes from call to call and whose stack was not read, by its record; None without one."""
+    wait = recorded.find_passing(process)
+    return _with_backend(process, wait) if wait is not None else None
+
+
+def _with_backend(process: Process, wait: Wait) -> Wait:
+    if wait.kind not in ("collective", "p2p") or wait.operation.backend is not None:
         return wait
     backend = backend_of_group(observed.groups(process), wait.operation.group)
-    if backend is None:
-        return wait
-    return wait.with_details(backend=backend)
+    return wait if backend is None else wait.with_details(backend=backend)
 
 
 def find_calls_beside(

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from hangdoc.diagnosis import Operation
 from hangdoc.reasoning.evidence.records import recorded_groups
-from hangdoc.reasoning.evidence.stack import Reading
+from hangdoc.reasoning.evidence.stack import Reading, name_operation, origin
 from hangdoc.reasoning.model.ledger import TENSOR
 from hangdoc.reasoning.model.rank import PassedTensor, Wait, form
 from hangdoc.snapshot import Clocks, FlightRecorder, Frame, Process, PythonThread, Recorded, RecordedGroup
@@ -46,6 +47,21 @@ def find_only_pending(process: Process) -> tuple[str, str | None] | None:
         for entry in group.pending
     }
     return pending.pop() if len(pending) == 1 else None
+
+
+def find_passing(process: Process) -> Wait | None:
+    """The oldest call of a rank that is not complete, else the last one that is. None without such a call."""
+    groups = recorded_groups(process)
+    pending = [(group, entry) for group in groups for entry in group.pending[:1]]
+    complete = [(group, group.completed) for group in groups if group.completed is not None]
+    aged = [(group, entry, entry.age_seconds) for group, entry in pending or complete if entry.age_seconds is not None]
+    if not aged:
+        return None
+    group, entry, _ = (max if pending else min)(aged, key=lambda each: each[2])
+    op = name_operation(entry.frames) or _read_op(entry)
+    name = None if group.default else group.name
+    operation = Operation(op=op, origin=origin(entry.frames), group=name, seq=entry.seq)
+    return Wait(call_names.wait_kind(op), operation, group.ranks or None)
 
 
 def find_call_made_here(process: Process, thread: PythonThread) -> tuple[str, RecordedGroup] | None:

@@ -89,7 +89,10 @@ def _judge_without_stack(
         beacon = observed.beacon(process)
         seen = "loading-data" if iterators.asks_for_batch(process) else "computing"
         state = _PHASES.get(beacon.phase, seen) if beacon is not None else seen
-        return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
+        passing = operations.find_passing(process)
+        return State(
+            "computing", state, counted, moving=True, counters_moved=True, training_share=share, passing=passing
+        )
     if (before := movement.counted_before(process)) is not None:
         return State("computing", "computing", before, moving=True, training_share=share)
     moved = counters_moved(process) or movement.has_transferred(process, around.pairs)
