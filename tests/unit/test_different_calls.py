@@ -13,7 +13,7 @@ from hangdoc.reasoning.model.kinds import SameCall
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Class, LoopView
 from hangdoc.reasoning.rules import hd203_conditional_collective
-from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Frame, Group, Interpreter, Loop, Process, Progress
+from hangdoc.snapshot import CallForm, Counter, Exit, FlightRecorder, Frame, Group, Interpreter, Loop, Process, Progress
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -453,6 +453,34 @@ def test_a_skipped_call_of_one_line_is_named_by_its_way() -> None:
     around = [line.text.partition(": ")[2] for line in finding.evidence if line.text.startswith("calls 39 to 41")]
     first, second = ("all_gather (train.py:77, through trainer.py:90)", call.removeprefix("an "))
     assert around == [f"{first}, all_reduce (train.py:5), {first}", f"{first}, {second}, all_reduce (train.py:5)"]
+
+
+@pytest.mark.parametrize(
+    ("done", "whole", "header", "culprits"),
+    [
+        (3, True, "x, y in loader", (0, 1)),
+        (2, True, "x, y in loader", (2,)),
+        (4, True, "x, y in loader", (2,)),
+        (3, False, "x, y in loader", (2,)),
+        (3, True, "name in seen", (2,)),  # rank 2 may have seen one class more
+    ],
+)
+def test_most_ranks_left_out_a_call_of_a_loop(done: int, whole: bool, header: str, culprits: tuple[int, ...]) -> None:
+    """Ranks 0-1 catch an exception in the loop. Rank 2 did not, if it has made one call in each of its rounds: if it has done
+    fewer rounds, then it made a call in addition. `whole`: only the data ends the loop."""
+    ends = () if whole else (Exit(line=13, statement="break", conditions=("bad",)),)
+    batches = Loop(line=10, end_line=14, header=f"for {header}", counters=("step",), every=1, start=0, exits=ends)
+    usual = [form("all_reduce", 5), *[form("all_reduce", 12)] * 3]
+    loader = local("loader", "<DataLoader>")
+    out = frame("main", 20, loops=(batches,), locals=(local("step", 4), loader))
+    within = frame("main", 12, loops=(batches,), locals=(local("step", done), loader))
+    finding = only_finding(
+        recorded(0, [*usual, form("barrier", 20)], *c10d("barrier"), out, world=3),
+        recorded(1, [*usual, form("barrier", 20)], *c10d("barrier"), out, world=3),
+        recorded(2, [*usual, form("all_reduce", 12)], *c10d("all_reduce"), within, world=3),
+    )
+    assert (finding.code, finding.culprits) == ("HD203", culprits)
+    assert ("left out a call in some iterations" in finding.summary) == (culprits == (0, 1))
 
 
 @pytest.mark.parametrize(("met", "read"), [(True, True), (False, True), (True, False)])

@@ -56,6 +56,8 @@ class Subset(Cycle, frozen=True, kw_only=True):
     """The condition under which a framework makes the call, if it is the framework's."""
     group: GroupCalls | None = None
     """The group of the call, if the calls of its members show who left it out."""
+    loop: Loop | None = None
+    """The loop in some rounds of which `others` left the call out, if the record shows that the rest made it in each."""
     perhaps_later: bool = False
     """Whether ranks that did not make the call may make it after the one in which they wait: only the record shows that they
     made both before, and their lines do not show that they have passed it."""

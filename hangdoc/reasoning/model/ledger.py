@@ -155,6 +155,21 @@ class RankCalls(NamedTuple):
         wanted = signature(call)
         return sum(signature(made) == wanted for made in self.calls) if self.whole and call.sites else None
 
+    def count_within(self, path: str, first: int, last: int) -> int | None:
+        """How often it has completed the call that it waits in since it last made one outside of some lines of a file. None if it
+        waits in none, or the record does not reach back so far."""
+        if not self.pending:
+            return None
+        waiting, times = self.pending[0], 0
+        wanted = signature(waiting.call)
+        for number, call in zip(reversed(self.numbers), reversed(self.calls), strict=True):
+            if number >= waiting.number:
+                continue
+            if not any(site.path == path and first <= site.line <= last for site in call.sites):
+                return times
+            times += signature(call) == wanted
+        return times if self.whole else None
+
 
 class GroupCalls(NamedTuple):
     """A process group with the calls of its ranks."""

@@ -42,7 +42,7 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 _MOST_OPERATIONS = 8
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
-_SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
+_SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu(_?id)?|device_?id|node(_?id)?|proc(ess)?_?id)")
 
 
 def list_conditions(rank: Rank) -> list[str]:

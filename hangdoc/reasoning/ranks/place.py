@@ -123,9 +123,9 @@ def find_rounds_apart(rank: Rank, other: Rank) -> tuple[Loop, str, int, int] | N
 
 
 def ends_only_by_itself(loop: Loop, outside: Rank, inside: Rank) -> bool:
-    """Whether a loop is over a DataLoader, or over anything else and trains, and ends only with it: no statement leaves the
-    loop, and no exception has left it, because the rank outside is still in its function or no function on the way to it catches
-    any. And whether each iteration makes the call in which the rank inside waits."""
+    """Whether a loop gives batches (`gives_batches`) and ends only with them: no statement leaves the loop, and no exception has
+    left it, because the rank outside is still in its function or no function on the way to it catches any. And whether each
+    iteration makes the call in which the rank inside waits."""
     frame, within = (frame_of(loop, rank) for rank in (outside, inside))
     if within is None or early_exits(loop) or not loop.header.startswith("for "):
         return False
@@ -133,8 +133,15 @@ def ends_only_by_itself(loop: Loop, outside: Rank, inside: Rank) -> bool:
         return False
     if set(within.conditions) - set(frame.conditions if frame is not None else ()):
         return False
-    trains = is_over_data(loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
-    return trains or is_over_loader(loop, within)
+    return gives_batches(loop, inside)
+
+
+def gives_batches(loop: Loop, rank: Rank) -> bool:
+    """Whether a loop that a rank is in is over a DataLoader, or over anything but numbers and trains: a layer of torch makes the
+    call in which the rank waits."""
+    frame = frame_of(loop, rank)
+    trains = is_over_data(loop) and rank.wait is not None and rank.wait.operation.origin not in (None, "user")
+    return trains or (frame is not None and is_over_loader(loop, frame))
 
 
 def calls_in_each_round(loop: Loop, rank: Rank, ledger: Ledger) -> bool:

@@ -56,8 +56,11 @@ new_group, the members of the group that it makes must call it: if fewer of them
 elsewhere than in the call, these are missing. Of a group of some ranks, only the
 members are compared: who is in a later round, made another call where this one
 always followed, and has made fewer calls of the group, left it out. If most
-members did, nobody is singled out. A condition on the rank did not decide that if
-the rank made the same call before.
+members did, nobody is singled out. If most ranks have left a
+loop over batches that nothing ends early, with as many calls as the ranks still in it, the record
+counts the calls of those. One in each of their rounds means that the others left one
+out. A condition on the rank did not decide that if the rank made the same call
+before.
 
 ## When it can be wrong
 
@@ -77,7 +80,7 @@ from collections.abc import Sequence
 from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.rank import Class, ranks_of
 from hangdoc.reasoning.ranks.conditions import Condition, compare_numbers, find_condition
-from hangdoc.reasoning.ranks.counters import count_rounds
+from hangdoc.reasoning.ranks.counters import count_rounds, with_counter_of
 from hangdoc.reasoning.ranks.place import left_loops
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
@@ -108,7 +111,8 @@ _GRADIENTS = (
 def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     makers = tuple(part for part in kind.parts if part not in kind.others)
     asked = kind.asked is not None
-    if not asked and (loop := _find_loop_of_skip(run, blockage, makers)) is not None:
+    loop = kind.loop or _find_loop_of_skip(run, blockage, makers)
+    if not asked and loop is not None:
         condition = find_condition(makers[0].first, run.ranks[blockage.culprits[0]])
         if condition is None or condition.decides == "decision":  # no value shows which rank met it
             return _describe_skip(run, blockage, kind, makers, loop, condition)
@@ -149,7 +153,7 @@ def _describe_skip(
 ) -> Draft:
     who, others = blockage.culprits, ranks_of(makers)
     outside, inside = run.ranks[who[0]], makers[0].first
-    done, theirs = (count_rounds(rank)[0] for rank in (outside, inside))
+    done, theirs = (count_rounds(with_counter_of(rank, loop))[0] for rank in (outside, inside))
     after, still, when = "", "", "an iteration"
     if done is not None and theirs is not None and done > theirs + 1:
         after, still, when = f" after {done} iterations", f" after {theirs}", "some iterations"

@@ -205,7 +205,7 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
 
 
 def _waits_in(agent: Process, frame: Frame) -> str:
-    line = shorten(" ".join(agent.argv[-12:]), 300, placeholder=" ...")
+    line = shorten(" ".join(agent.argv), 300, placeholder=" ...")
     return f"{words.launcher(agent)} is waiting in {frame.function}; its command: {line}"
 
 

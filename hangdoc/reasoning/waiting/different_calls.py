@@ -11,6 +11,7 @@ from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.phrases import do, ranks
+from hangdoc.program import early_exits
 from hangdoc.reasoning.evidence.stack import reading
 from hangdoc.reasoning.ledger.compare import (
     Agree,
@@ -42,15 +43,16 @@ from hangdoc.reasoning.model.kinds import (
     Tensors,
     Threads,
 )
-from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, amounts, describe_amount
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls, amounts, describe_amount
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, merge_classes, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
-from hangdoc.reasoning.ranks.counters import with_counter_of
+from hangdoc.reasoning.ranks.counters import frame_of, with_counter_of
 from hangdoc.reasoning.ranks.on_card import first_transfers
-from hangdoc.reasoning.ranks.place import find_loops_entered, is_a_round_ahead, is_ahead
+from hangdoc.reasoning.ranks.place import find_loops_entered, gives_batches, is_a_round_ahead, is_ahead, left_loops
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
+from hangdoc.snapshot import Loop
 from hangdoc.torch_facts import call_names
 
 Comparisons = list[tuple[GroupCalls, Comparison]]
@@ -276,7 +278,11 @@ def _blame_by_record(run: Run, parts: Parts) -> KindWithCulprits | None:
         recorded = {rank for rank, calls in group.ranks.items() if calls.source == "recorder"}
         if odd is None or not recorded.issuperset(numbers_of(parts)):
             continue
-        blamed = _find_next_round(run, group, odd, parts) or _blame(odd, parts)
+        blamed = (
+            _find_next_round(run, group, odd, parts)
+            or _find_left_out_by_most(run, group, odd, parts)
+            or _blame(odd, parts)
+        )
         if blamed is not None:
             return blamed
     return None
@@ -307,6 +313,33 @@ def _find_next_round(run: Run, group: GroupCalls, odd: Odd, parts: Parts) -> Kin
     if apart is not None or any(meeting is not None and meeting.apart for meeting in back):
         return Mismatch(parts=parts, reason="", met_before=True), odd.ranks
     return None
+
+
+def _find_left_out_by_most(run: Run, group: GroupCalls, odd: Odd, parts: Parts) -> KindWithCulprits | None:
+    """The ranks that left a loop with as many calls as the odd ones, which are still in it and made the call in which they wait
+    once in each round: the others left it out in some. None if nothing shows that, or if a statement may have ended the loop."""
+    mine, theirs = _split_at(odd, parts)
+    if mine is None or theirs is None or set(mine.ranks) != set(odd.ranks):
+        return None
+    rest = tuple(part for part in parts if part is not mine)
+    others = ranks_of(rest)
+    if not all(run.ledger.have_made_as_many(other, rank) for other in others for rank in mine.ranks):
+        return None
+    left = (each.loop for each in left_loops(theirs.first, mine.first))
+    calls = group.ranks[mine.first.rank]
+    loop = next((loop for loop in left if _makes_call_in_each_round(mine.first, calls, loop)), None)
+    if loop is None:
+        return None
+    return Subset(parts=parts, reason=f"{ranks(others)} left out a call", others=rest, loop=loop), others
+
+
+def _makes_call_in_each_round(rank: Rank, calls: RankCalls, loop: Loop) -> bool:
+    """Whether a rank made the call in which it waits once in each round of the pass of a loop over batches that nothing ends
+    early. A loop over anything else may be longer on some ranks."""
+    frame, view = frame_of(loop, rank), with_counter_of(rank, loop).loop
+    if frame is None or view is None or not view.done or early_exits(loop) or not gives_batches(loop, rank):
+        return False
+    return calls.count_within(frame.file, loop.line, loop.end_line) == view.done
 
 
 def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
