@@ -177,8 +177,8 @@ class _Server6(_Server):
 
 
 def _name_label(view: RankView) -> str:
-    """The label of a rank, for a line over many looks. Only some looks read the stack of one that makes progress, so one that
-    waits in between would be blocked in some and computing in others."""
+    """The label of a rank, for a line over many looks. One that makes progress and waits for about half of the time is blocked in
+    some and computing in others."""
     return "computing" if view.label == "blocked" and words.moves(view) else view.label or "unknown"
 
 
