@@ -281,9 +281,9 @@ def test_a_rank_that_was_not_read_keeps_its_older_number() -> None:
 
 
 def test_a_rank_that_goes_from_call_to_call_has_no_events_until_it_stops() -> None:
-    """Each poll that read its stack, and each that did not, gave one: they pushed out all others."""
+    """Each poll in which it waited for most of the time, and each other one, gave one: they pushed out all others."""
     history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    polls = [job_of(passes(late=0.05, read=read)) for read in (False, True, True, False, True)]
+    polls = [job_of(passes(late=late)) for late in (0.0, 0.05, 0.05, 0.0, 0.05)]
     assert [poll.ranks[0].state for poll in polls] == [
         "computing", "in-collective", "in-collective", "computing", "in-collective",
     ]  # fmt: skip
