@@ -14,7 +14,7 @@ from hangdoc.reasoning.ledger.past import Past, edges_of, past_of, shares_of
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.views.past import MOST_CELLS, past_cells, timelines
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Progress, Snapshot, Unavailable
+from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Process, Progress, Snapshot, Unavailable
 from tests.unit.builders import c10d, frame, rank, snapshot, stack, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -226,6 +226,12 @@ def stands(*, late: float = 0.05, steps: int = 100, ago: float = 20.0, moving: b
     return snapshot(*processes, silence=0.0 if moving else ago, wall_us=wall_us)
 
 
+def with_calls_on_card(process: Process) -> Process:
+    record = process.recorder
+    assert isinstance(record, FlightRecorder)
+    return replace(process, recorder=replace(record, groups=tuple(replace(g, on_card=True) for g in record.groups)))
+
+
 def passes(*, late: float, at: str = "all_reduce", read: bool = True) -> Snapshot:
     """The same run while it makes calls: all ranks but number 2 are in its last call, and by their stacks in `at`, if read."""
     (host,) = stands(moving=True, late=late, ago=0.0).hosts
@@ -316,6 +322,14 @@ def test_that_rank_has_the_same_label_in_a_poll_that_did_not_read_its_stack() ->
     assert first.operation is not None
     assert (first.state, first.operation.op, first.operation.seq) == ("in-collective", "all_reduce", 100)
     assert first.progress == "it made 7 collective calls, by torch's record"
+
+
+def test_calls_that_a_card_executes_do_not_show_where_a_rank_is() -> None:
+    """They return before they are complete."""
+    (host,) = stands(moving=True, ago=0.0).hosts
+    on_card = replace(host, processes=tuple(map(with_calls_on_card, host.processes)))
+    job = job_of(Snapshot(hangdoc="test", hosts=(on_card,)))
+    assert {view.label for view in job.ranks} == {"computing"}
 
 
 @pytest.mark.parametrize("evidence", [passes(late=0.0), passes(late=0.05, at="broadcast")])

@@ -158,8 +158,8 @@ class State(Struct, frozen=True, gc=False):
     """Of one that is at work: the request to outside of the run in which its own thread was at the look; None for none."""
 
     passing: Wait | None = None
-    """The call in which its stack and its record show a rank that goes from call to call: `wait` is for one that stays in a
-    call."""
+    """The call of a rank that goes from call to call, by its stack and its record, or by its record alone if its stack was not
+    read: `wait` is for one that stays in a call."""
 
     def show_activity(self, waited_share: float | None) -> "Activity":
         """What it does, for people: who works beside a thread that is asleep does not make that thread compute, nor do moments

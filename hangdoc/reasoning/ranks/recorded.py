@@ -50,8 +50,9 @@ def find_only_pending(process: Process) -> tuple[str, str | None] | None:
 
 
 def find_passing(process: Process) -> Wait | None:
-    """The oldest call of a rank that is not complete, else the last one that is. None without such a call."""
-    groups = recorded_groups(process)
+    """The oldest call of a rank that is not complete, else the last one that is. None without such a call. Calls of a card return
+    before they are complete, so they don't show where the rank is."""
+    groups = [group for group in recorded_groups(process) if not group.on_card]
     pending = [(group, entry) for group in groups for entry in group.pending[:1]]
     complete = [(group, group.completed) for group in groups if group.completed is not None]
     aged = [(group, entry, entry.age_seconds) for group, entry in pending or complete if entry.age_seconds is not None]

@@ -56,11 +56,10 @@ new_group, the members of the group that it makes must call it: if fewer of them
 elsewhere than in the call, these are missing. Of a group of some ranks, only the
 members are compared: who is in a later round, made another call where this one
 always followed, and has made fewer calls of the group, left it out. If most
-members did, nobody is singled out. If most ranks have left a
-loop over batches that nothing ends early, with as many calls as the ranks still in it, the record
-counts the calls of those. One in each of their rounds means that the others left one
-out. A condition on the rank did not decide that if the rank made the same call
-before.
+members did, nobody is singled out. If most ranks have left a loop over batches that
+nothing ends early, with as many calls as the ranks still in it, the record counts the
+calls of those. One in each of their rounds means that the others left one out. A
+condition on the rank did not decide that if the rank made the same call before.
 
 ## When it can be wrong
 
@@ -111,8 +110,8 @@ _GRADIENTS = (
 def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     makers = tuple(part for part in kind.parts if part not in kind.others)
     asked = kind.asked is not None
-    loop = kind.loop or _find_loop_of_skip(run, blockage, makers)
-    if not asked and loop is not None:
+    loop = None if asked else kind.loop or _find_loop_of_skip(run, blockage, makers)
+    if loop is not None:
         condition = find_condition(makers[0].first, run.ranks[blockage.culprits[0]])
         if condition is None or condition.decides == "decision":  # no value shows which rank met it
             return _describe_skip(run, blockage, kind, makers, loop, condition)
