@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
@@ -64,10 +64,10 @@ def gather(plan: Plan) -> NodeReport:
     is_master = _has_address(host, resolved.get(master))
     holder = _find_port_holder(plan) if is_master else None
     running = discover(proc, Deadline(5)).targets
-    others = _find_other_ranks(running)
+    others = _find_other_ranks(proc, running)
     launched = [each for each in others if not each[0].launcher_gone]
     at_rest = _find_at_rest(proc, [target for each in launched for target in each])
-    texts = [_describe_ranks(proc, each, running.get(each[0].owner or 0)) for each in launched]
+    texts = [_describe_ranks(proc, each, _find_launchers(running, each)) for each in launched]
     rests = [all(target.pid in at_rest for target in each) for each in launched]
     report = NodeReport(
         name=own,
@@ -87,7 +87,7 @@ def gather(plan: Plan) -> NodeReport:
         data=tuple(_list_data(plan, environment, problems, missing)),
         missing_data=tuple(missing),
         missing_checkpoints=tuple(_find_missing_checkpoints(plan)),
-        left_over=tuple(_describe_ranks(proc, each, None) for each in others if each[0].launcher_gone),
+        left_over=tuple(_describe_ranks(proc, each, ()) for each in others if each[0].launcher_gone),
         running=tuple(text for text, rest in zip(texts, rests, strict=True) if not rest),
         resting=tuple(
             RestingRun(pid=each[0].owner or each[0].pid, text=text)
@@ -280,16 +280,22 @@ def _find_agents(proc: ProcFS, plan: Plan, running: Mapping[int, Target]) -> Ite
             yield Agent(pid=pid, node_rank=launch.node_rank)
 
 
-def _find_other_ranks(running: Mapping[int, Target]) -> list[list[Target]]:
-    """Ranks that already run on this node, in the order of their numbers: those of one launcher together, and each whose launcher
-    is gone alone. The processes of this preflight do not count."""
+def _find_other_ranks(proc: ProcFS, running: Mapping[int, Target]) -> list[list[Target]]:
+    """Ranks that already run on this node, in the order of their numbers: those of one run and user together, also under several
+    launchers, and each whose launcher is gone alone. The processes of this preflight do not count."""
     mine, launcher = {os.getpid(), os.getppid()}, os.environ.get(environment_names.RUN_ID) is not None
-    found: dict[int, list[Target]] = {}
+    runs: dict[tuple[int | None, str], list[Target]] = {}
     for pid, target in running.items():
         if target.role == "rank" and pid not in mine and not (launcher and target.ppid == os.getppid()):
-            key = target.owner if target.owner is not None and not target.launcher_gone else pid
-            found.setdefault(key, []).append(target)
-    return [sorted(targets, key=_order_by_rank) for targets in found.values()]
+            alone = target.launcher_gone or target.owner is None
+            runs.setdefault((proc.user(pid), f"pid {pid}" if alone else target.run), []).append(target)
+    return [sorted(targets, key=_order_by_rank) for targets in runs.values()]
+
+
+def _find_launchers(running: Mapping[int, Target], targets: list[Target]) -> list[Target]:
+    """The launchers of the ranks of one run, in the order of these."""
+    owners = dict.fromkeys(target.owner for target in targets)
+    return [running[owner] for owner in owners if owner is not None and owner in running]
 
 
 def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
@@ -319,21 +325,27 @@ def _order_by_rank(target: Target) -> tuple[bool, int, int]:
     return number is None, number or 0, target.pid
 
 
-def _describe_ranks(proc: ProcFS, targets: list[Target], launcher: Target | None) -> str:
+def _describe_ranks(proc: ProcFS, targets: Sequence[Target], launchers: Sequence[Target]) -> str:
     """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6 in /home/me: python launch.py`, with the command and the directory of the
-    launcher, or of the ranks if there is none. A command does not always name the script, and its paths are filtered as
-    arguments."""
+    first launcher, or of the first rank if there is none. A command does not always name the script, and its paths are filtered
+    as arguments."""
     first = targets[0]
     numbers = [target.identity.rank for target in targets if target.identity is not None]
-    pids = f"pid{'s' * (len(targets) > 1)} {', '.join(str(target.pid) for target in targets[:4])}"
-    more = f" and {len(targets) - 4} more" if len(targets) > 4 else ""
     state = ", an orphan" if first.launcher_gone else ""
-    by = f" by pid {launcher.pid}" if launcher is not None else ""
-    argv = redact.argv((launcher or first).argv)
+    by = f" by {_list_pids(launchers)}" if launchers else ""
+    top = launchers[0] if launchers else first
+    argv = redact.argv(top.argv)
     command = shorten_before(" ".join(argv), program(argv), 80)
     who = ranks(numbers) if numbers else "a rank"
-    folder = _describe_directory(proc, launcher or first)
-    return f"{who}, {pids}{more}{state}, started {duration(age(proc, first.start_ticks))} ago{by}{folder}: {command}"
+    started = duration(age(proc, first.start_ticks))
+    return f"{who}, {_list_pids(targets)}{state}, started {started} ago{by}{_describe_directory(proc, top)}: {command}"
+
+
+def _list_pids(targets: Sequence[Target]) -> str:
+    """`pid 7`, `pids 7, 8`; the first four and the number of the others."""
+    pids = ", ".join(str(target.pid) for target in targets[:4])
+    more = f" and {len(targets) - 4} more" if len(targets) > 4 else ""
+    return f"pid{'s' * (len(targets) > 1)} {pids}{more}"
 
 
 def _describe_directory(proc: ProcFS, target: Target) -> str:

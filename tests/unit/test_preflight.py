@@ -378,6 +378,26 @@ def test_the_holder_of_a_port_is_a_rank_or_a_launcher_of_a_run() -> None:
     ]
 
 
+def test_the_ranks_of_two_agents_are_one_run() -> None:
+    """Two launchers on one node have one name for their run, and a third one has a name of its own."""
+    pids = [2**22 + number for number in range(6)]  # no process has such a pid
+    run, other = (RankIdentity(rank=0, source="torchrun", run=f"torchrun:job@{port}") for port in (29500, 29600))
+    agent = Target(pid=pids[0], ppid=1, role="launcher", name="torchrun", argv=("torchrun",), state="S", start_ticks=0)
+    rank = replace(agent, pid=pids[3], ppid=pids[1], role="rank", owner=pids[1], identity=run)
+    targets = [
+        agent,
+        replace(agent, pid=pids[1]),
+        replace(rank, pid=pids[2], owner=pids[0], identity=replace(run, rank=1)),
+        rank,
+        replace(rank, pid=pids[4], owner=pids[5], identity=other),
+    ]
+    running = {target.pid: target for target in targets}
+    runs = node_report._find_other_ranks(ProcFS(), running)
+    assert [[target.pid for target in each] for each in runs] == [[pids[3], pids[2]], [pids[4]]]
+    launchers = node_report._find_launchers(running, runs[0])
+    assert f" by pids {pids[1]}, {pids[0]}: torchrun" in node_report._describe_ranks(ProcFS(), runs[0], launchers)
+
+
 def test_another_run_is_told_by_its_directory(tmp_path: Path) -> None:
     """Which is filtered as in a snapshot: a short name with digits is none of a secret."""
     (folder := tmp_path / "trial13d").mkdir()
@@ -385,8 +405,8 @@ def test_another_run_is_told_by_its_directory(tmp_path: Path) -> None:
         try:
             argv = (f"{folder}/bin/python", "-c", "from multiprocessing.spawn import spawn_main")
             rank = Target(pid=process.pid, ppid=1, role="rank", name="python", argv=argv, state="S", start_ticks=0)
-            text = node_report._describe_ranks(ProcFS(), [rank], None)
-            gone = node_report._describe_ranks(ProcFS(), [replace(rank, pid=2**22 + 1)], None)
+            text = node_report._describe_ranks(ProcFS(), [rank], ())
+            gone = node_report._describe_ranks(ProcFS(), [replace(rank, pid=2**22 + 1)], ())
         finally:
             process.kill()
     assert f" ago in {folder}: " in text

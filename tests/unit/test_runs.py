@@ -92,6 +92,22 @@ def test_ranks_that_are_numbered_from_one() -> None:
     assert finding.remedy == "Number the ranks from 0 to 2."
 
 
+@pytest.mark.parametrize("restarts", [None, 0, 2])
+def test_a_rank_is_missing_after_restarts(restarts: int | None) -> None:
+    """Its torchrun may have used them up. Then nothing keeps the rank from the master."""
+    process = told(0, *RENDEZVOUS, world=2)
+    assert process.identity is not None
+    process = msgspec.structs.replace(
+        process, identity=msgspec.structs.replace(process.identity, restart_count=restarts)
+    )
+    (finding,) = diagnose(snapshot(process)).jobs[0].findings
+    assert (finding.code, finding.culprits) == ("HD401", (1,))
+    text = "torchrun has started these ranks again after a failure (restart 2)"
+    assert (text in [line.text for line in finding.evidence]) is bool(restarts)
+    assert ("it may have ended after its last restart" in (finding.remedy or "")) is bool(restarts)
+    assert ("reach the master" in (finding.remedy or "")) is not bool(restarts)
+
+
 @pytest.mark.parametrize(
     ("numbers", "more", "runs"),
     [

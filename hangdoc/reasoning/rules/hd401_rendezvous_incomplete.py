@@ -50,6 +50,9 @@ make progress, and before the patience has passed, the finding is an `info`, not
 an error. It stays one while another process of the job on the same host is at
 work: it may copy data, and then start the missing ranks. Other hosts are not observed for this.
 
+A torchrun that has used up its restarts ends its ranks, and nothing of their error is
+left in a process. That the others were started again is shown.
+
 ## References
 
 - torchrun: https://docs.pytorch.org/docs/stable/elastic/run.html
@@ -95,6 +98,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
     whole = amount(run.world_size, "rank") if run.world_size is not None else "? ranks"
     if twice := sorted({process.identity.rank for _, process in run.duplicates if process.identity is not None}):
         missing += f", and {words.do(twice, 'was', 'were')} started more than once"
+    restarts = words.restarts(kind.arrived)
     others = "; ".join([*map(_still_doing, blockage.awaited[:_SHOWN]), *([missing] if absent else [])])
     if too_high:
         remedy = f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
@@ -104,6 +108,11 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         )
     elif sizes:
         remedy = "Pass the number of ranks that the launcher starts, or start the missing ranks."
+    elif absent and restarts:
+        remedy = (
+            "Read the log of the torchrun that started the missing ranks: it may have ended after its last restart "
+            "(--max-restarts). End this run, and start it again on all nodes when the error is corrected."
+        )
     elif absent:
         remedy = "Start the missing ranks, or find out on their node why they cannot reach the master."
     else:
@@ -114,6 +123,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
         + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
+            *restarts,
             *_list_duplicates(run),
             *awaited_keys(run, kind.arrived),
             *words.unseen(run, absent),

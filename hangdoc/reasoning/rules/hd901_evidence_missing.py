@@ -71,7 +71,6 @@ _OF_CONNECTIONS = (
     "end the run and start it again"
 )
 _BETWEEN_HOSTS = "the links between the hosts (queues, retransmits), and "
-_RESTARTED = "torchrun has started these ranks again after a failure"
 _SHOWN = 8
 _SETTLE = "The stack of {} would show it. If the command is refused too, `hangdoc doctor` shows what is missing."
 _AS_OWNER = "Run hangdoc as the user of these ranks, or as root."
@@ -94,13 +93,12 @@ def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     else:
         state = f"{words.are(who)} not making progress and {words.be(who)} in no collective;"
         check = "what each rank is waiting for: its other threads, its child processes, a lock, or a service"
-    restarts = max((_count_restarts(alike.first) for alike in blockage.awaited), default=0)
-    again = [Evidence(min(who), "environment", f"{_RESTARTED} (restart {restarts})")] if restarts else []
+    restarts = words.restarts(blockage.awaited)
     return Draft(
         confidence=0.3,
         victims=numbers_of(blockage.awaited),
         summary=f"{state} the evidence does not show why",
-        evidence=[*again, *_not_connected(run, blockage.awaited), *words.stacks(run, blockage.awaited)],
+        evidence=[*restarts, *_not_connected(run, blockage.awaited), *words.stacks(run, blockage.awaited)],
         remedy=f"{'Read the first error in the log of torchrun. ' if restarts else ''}Check {check}.",
     )
 
@@ -112,12 +110,6 @@ def _not_connected(run: Run, classes: Sequence[Class]) -> list[Evidence]:
         return []
     ranks = sorted(numbers_of(classes))
     return [Evidence(min(ranks), "sockets", f"no connection to another rank is open{words.also(ranks)}")]
-
-
-def _count_restarts(rank: Rank) -> int:
-    """How often torchrun has started the ranks again."""
-    process = rank.process
-    return (process.identity.restart_count if process is not None and process.identity is not None else None) or 0
 
 
 @about(Unseen, Unreadable)

@@ -396,6 +396,17 @@ def standstill(run: Run) -> list[Evidence]:
     return [Evidence(None, "sockets", text)]
 
 
+def restarts(classes: Iterable[Class]) -> list[Evidence]:
+    """That torchrun has started ranks again (TORCHELASTIC_RESTART_COUNT)."""
+    processes = [alike.first.process for alike in classes]
+    identities = [process.identity for process in processes if process is not None and process.identity is not None]
+    last = max(identities, key=lambda who: who.restart_count or 0, default=None)
+    if last is None or not last.restart_count:
+        return []
+    text = f"torchrun has started these ranks again after a failure (restart {last.restart_count})"
+    return [Evidence(last.rank, "environment", text)]
+
+
 def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:
     """Why some of the first eight ranks were not observed."""
     return [Evidence(n, "processes", run.unseen[n].why) for n in tuple(which)[:8] if n in run.unseen]
