@@ -14,7 +14,7 @@ from hangdoc.reasoning.ledger.past import Past, edges_of, past_of, shares_of
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.views.past import MOST_CELLS, past_cells, timelines
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Process, Progress, Snapshot, Unavailable
+from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Loader, Loops, Process, Progress, Snapshot, Unavailable
 from tests.unit.builders import c10d, frame, rank, snapshot, stack, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -232,6 +232,16 @@ def with_calls_on_card(process: Process) -> Process:
     return replace(process, recorder=replace(record, groups=tuple(replace(g, on_card=True) for g in record.groups)))
 
 
+def with_old_call(process: Process, wall_us: int | None, *, pending: bool) -> Process:
+    """With a call of an hour ago in another group."""
+    record = process.recorder
+    assert isinstance(record, FlightRecorder) and wall_us is not None
+    form = CallForm(op="all_gather" if pending else "barrier", frames=frames(("log.py", 3, "main")))
+    forms = {each: at for at, each in enumerate(record.forms)}
+    group = history_of([(1, form, wall_us - 3600 * SECOND, pending)], name="1", wall_us=wall_us, forms=forms, before=1)
+    return replace(process, recorder=replace(record, groups=(*record.groups, group), forms=tuple(forms)))
+
+
 def passes(*, late: float, at: str = "all_reduce", read: bool = True) -> Snapshot:
     """The same run while it makes calls: all ranks but number 2 are in its last call, and by their stacks in `at`, if read."""
     (host,) = stands(moving=True, late=late, ago=0.0).hosts
@@ -325,11 +335,33 @@ def test_that_rank_has_the_same_label_in_a_poll_that_did_not_read_its_stack() ->
 
 
 def test_calls_that_a_card_executes_do_not_show_where_a_rank_is() -> None:
-    """They return before they are complete."""
+    """They return before they are complete. Neither does a barrier of long ago in another group."""
     (host,) = stands(moving=True, ago=0.0).hosts
-    on_card = replace(host, processes=tuple(map(with_calls_on_card, host.processes)))
-    job = job_of(Snapshot(hangdoc="test", hosts=(on_card,)))
-    assert {view.label for view in job.ranks} == {"computing"}
+    for also in (False, True):
+        processes = [with_calls_on_card(each) for each in host.processes]
+        if also:
+            processes = [with_old_call(each, host.wall_us, pending=False) for each in processes]
+        job = job_of(Snapshot(hangdoc="test", hosts=(replace(host, processes=tuple(processes)),)))
+        assert {view.label for view in job.ranks} == {"computing"}
+
+
+def test_a_call_in_which_another_thread_waits_is_not_where_a_rank_is_that_moves() -> None:
+    """It has a group of its own, and has waited for an hour."""
+    (host,) = stands(moving=True, ago=0.0).hosts
+    processes = tuple(with_old_call(each, host.wall_us, pending=True) for each in host.processes)
+    job = job_of(Snapshot(hangdoc="test", hosts=(replace(host, processes=processes),)))
+    assert {view.operation.op for view in job.ranks if view.operation is not None} == {"all_reduce"}
+
+
+def test_a_rank_that_was_seen_at_other_work_is_not_in_its_last_call() -> None:
+    (host,) = stands(moving=True, ago=0.0).hosts
+    asks = Loader(
+        name="loader", function="main", file="/home/me/train.py", line=10, kind="dataloader", done=9, asked=True
+    )
+    loops = Loops(seconds_ago=0.0, loaders=(asks,))
+    processes = tuple(replace(each, loops=loops) for each in host.processes)
+    job = job_of(Snapshot(hangdoc="test", hosts=(replace(host, processes=processes),)))
+    assert {(view.label, view.state) for view in job.ranks} == {("computing", "loading-data")}
 
 
 @pytest.mark.parametrize("evidence", [passes(late=0.0), passes(late=0.05, at="broadcast")])

@@ -50,15 +50,18 @@ def find_only_pending(process: Process) -> tuple[str, str | None] | None:
 
 
 def find_passing(process: Process) -> Wait | None:
-    """The oldest call of a rank that is not complete, else the last one that is. None without such a call. Calls of a card return
-    before they are complete, so they don't show where the rank is."""
-    groups = [group for group in recorded_groups(process) if not group.on_card]
-    pending = [(group, entry) for group in groups for entry in group.pending[:1]]
-    complete = [(group, group.completed) for group in groups if group.completed is not None]
-    aged = [(group, entry, entry.age_seconds) for group, entry in pending or complete if entry.age_seconds is not None]
-    if not aged:
+    """The oldest call of a rank that is not complete, else the last one that is, in the group of its newest call: another thread
+    may wait in one of its own. None without such a call. Calls of a card return before they are complete, so a rank that makes
+    them may be anywhere."""
+    groups = recorded_groups(process)
+    listed = ((group, call) for group in groups for call in (group.completed, *group.pending) if call is not None)
+    aged = [(call.age_seconds, group) for group, call in listed if call.age_seconds is not None]
+    if not aged or any(group.on_card for group in groups):
         return None
-    group, entry, _ = (max if pending else min)(aged, key=lambda each: each[2])
+    _, group = min(aged, key=lambda each: each[0])
+    entry = group.pending[0] if group.pending else group.completed
+    if entry is None:
+        return None
     op = name_operation(entry.frames) or _read_op(entry)
     name = None if group.default else group.name
     operation = Operation(op=op, origin=origin(entry.frames), group=name, seq=entry.seq)

@@ -89,7 +89,7 @@ def _judge_without_stack(
         beacon = observed.beacon(process)
         seen = "loading-data" if iterators.asks_for_batch(process) else "computing"
         state = _PHASES.get(beacon.phase, seen) if beacon is not None else seen
-        passing = operations.find_passing(process)
+        passing = operations.find_passing(process) if state == "computing" else None
         return State(
             "computing", state, counted, moving=True, counters_moved=True, training_share=share, passing=passing
         )
