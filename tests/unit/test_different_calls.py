@@ -13,7 +13,19 @@ from hangdoc.reasoning.model.kinds import SameCall
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.model.rank import Class, LoopView
 from hangdoc.reasoning.rules import hd203_conditional_collective
-from hangdoc.snapshot import CallForm, Counter, Exit, FlightRecorder, Frame, Group, Interpreter, Loop, Process, Progress
+from hangdoc.snapshot import (
+    CallForm,
+    Counter,
+    Exit,
+    FlightRecorder,
+    Frame,
+    Group,
+    Interpreter,
+    Local,
+    Loop,
+    Process,
+    Progress,
+)
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -337,6 +349,58 @@ def test_a_rank_in_a_later_round_left_out_a_call_of_another_group(round_of_0: in
         assert finding.summary.startswith("rank 0 did not call the all_reduce of group 1 that rank 1 is waiting in")
 
 
+_MESH = {"dp": ((0, 2), (1, 3)), "tp": ((0, 1), (2, 3)), "world": ((0, 1, 2, 3),)}
+
+
+def _waits_in_mesh(number: int, round_now: int, calls: list[tuple[str, int]], *, labels: bool) -> Process:
+    """A rank of a mesh in the last of its calls, one a second, each given by the kind of its group and its line."""
+    groups = {
+        kind: next(Group(address=10 * at + n, name=f"{at}{n}", ranks=ranks, default=kind == "world", backend="gloo")
+                   for n, ranks in enumerate(all_of_kind) if number in ranks)
+        for at, (kind, all_of_kind) in enumerate(_MESH.items())
+    }  # fmt: skip
+    forms: dict[CallForm, int] = {}
+    wall_us, records = T0_US + 100_000_000, []
+    for kind, group in groups.items():
+        made = [
+            (second, line, second == len(calls) - 1) for second, (called, line) in enumerate(calls) if called == kind
+        ]
+        entries = [
+            (n, form("all_reduce", line), T0_US + second * 1_000_000, last)
+            for n, (second, line, last) in enumerate(made, 1)
+        ]
+        if entries:
+            record = history_of(entries, name=group.name, wall_us=wall_us, forms=forms, ranks=group.ranks)
+            described = kind if labels and kind != "world" else ""
+            records.append(replace(record, default=group.default, description=described))
+    kind, line = calls[-1]
+    main = frame("main", line, loops=(_STEPS,), locals=(local("it", round_now), local("rank", number)))
+    inside = Interpreter(environment={}, globals=(), groups=tuple(groups.values()))
+    in_call = c10d("all_reduce", local("group", "<ProcessGroup>", address=groups[kind].address))
+    whole = replace(recorder(*records, forms=forms), whole=True)
+    return rank(number, *in_call, main, world=4, interpreter=inside, recorder=whole)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_a_rank_that_departs_from_the_calls_of_most_left_one_out(labels: bool) -> None:
+    """All ranks go through forward (in `tp`) and backward (in `dp`) of each step, but rank 3 leaves a backward out in the first
+    round. No rank has made these calls before. `labels`: whether the record tells the two kinds of groups apart."""
+    step = [("tp", 4), ("dp", 5)]
+    waits = {0: (1, [*step, ("tp", 4)]), 1: (0, step), 2: (1, [*step, *step]), 3: (2, [("tp", 4)] * 3)}
+    finding = only_finding(*(_waits_in_mesh(number, *waits[number], labels=labels) for number in waits))
+    assert (finding.code, finding.culprits) == ("HD203", (3,))
+    assert finding.summary.startswith("rank 3 did not call the all_reduce of group 01")
+
+
+@pytest.mark.parametrize("round_of_2", [30, 29])
+def test_most_ranks_meet_in_a_first_call_that_one_left_out(round_of_2: int) -> None:
+    """A first checkpoint after 30 steps. In the same round, rank 2 may come to it later, so the past of all ranks tells."""
+    steps = [("tp", 4), ("dp", 5)] * 30
+    saves = [_waits_in_mesh(number, 29, [*steps, ("world", 7)], labels=True) for number in (0, 1, 3)]
+    finding = only_finding(*saves, _waits_in_mesh(2, round_of_2, [*steps, ("tp", 4)], labels=True))
+    assert (finding.code, finding.culprits) == ("HD203", (2,) if round_of_2 == 30 else (0, 1, 3))
+
+
 @pytest.mark.parametrize(("reduced_before", "culprits"), [(7, (0,)), (2, (0, 1, 2))])
 def test_the_members_of_a_group_show_who_left_its_call_out(reduced_before: int, culprits: tuple[int, ...]) -> None:
     """Three calls, none of which meets another one. Where rank 1 has not always reduced before, it may be odd as well."""
@@ -481,6 +545,71 @@ def test_most_ranks_left_out_a_call_of_a_loop(done: int, whole: bool, header: st
     )
     assert (finding.code, finding.culprits) == ("HD203", culprits)
     assert ("left out a call in some iterations" in finding.summary) == (culprits == (0, 1))
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_an_additional_call_before_the_loop_is_no_call_that_the_others_left_out(more: int) -> None:
+    """Of equal operation and size, it met a call of the others by chance. They made one call in each round."""
+    batches = Loop(line=10, end_line=14, header="for x, y in loader", counters=("step",), every=1, start=0)
+    shown = (local("step", 2 + more), local("loader", "<DataLoader>"))
+    first, each = form("all_reduce", 5), form("all_reduce", 12)
+    out = frame("main", 20, loops=(batches,), locals=shown)
+    within = frame("main", 12, loops=(batches,), locals=(local("step", 3), shown[1]))
+    barrier = [first, *[each] * (3 + more), form("barrier", 20)]
+    finding = only_finding(
+        *(recorded(number, barrier, *c10d("barrier"), out, world=3) for number in range(2)),
+        recorded(2, [first, *[form("all_reduce", 6)] * more, *[each] * 4], *c10d("all_reduce"), within, world=3),
+    )
+    assert finding.culprits == (2,)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_an_unknown_number_of_rounds_is_no_proof_that_a_call_was_left_out(in_function: bool) -> None:
+    """The others have left the function with the loop, and an exception may have ended it."""
+    batches = Loop(line=10, end_line=14, header="for x, y in loader", counters=("step",), every=1, start=0)
+    usual, loader = [form("all_reduce", 5), *[form("all_reduce", 12)] * 3], local("loader", "<DataLoader>")
+    loops = (batches,)
+    if in_function:
+        out = [frame("main", 20, caught=())]
+        main = frame("main", 18, caught=("except ValueError",))
+        within = [frame("train", 12, loops=loops, locals=(local("step", 3), loader)), main]
+    else:
+        out = [frame("main", 20, loops=loops, locals=(local("step", 4), loader))]
+        within = [frame("main", 12, loops=loops, locals=(local("step", 3), loader))]
+    finding = only_finding(
+        *(recorded(n, [*usual, form("barrier", 20)], *c10d("barrier"), *out, world=3) for n in range(2)),
+        recorded(2, [*usual, form("all_reduce", 12)], *c10d("all_reduce"), *within, world=3),
+    )
+    assert (finding.code, finding.culprits, finding.confidence) == ("HD203", (0, 1), 0.6 if in_function else 0.9)
+    text = "how many iterations it did is not known: its data may also have ended earlier (also rank 1)"
+    assert (text in [line.text for line in finding.evidence]) is in_function
+
+
+@pytest.mark.parametrize(("counts_rounds", "all_left"), [(True, True), (True, False), (False, True)])
+def test_the_calls_of_a_loop_show_who_left_one_out(counts_rounds: bool, all_left: bool) -> None:
+    """Unless one of the others is still in the loop, or the counter of the loop may count the calls."""
+    batches = Loop(
+        line=10,
+        end_line=14,
+        header="for x, y in loader",
+        counters=("step",),
+        every=1 if counts_rounds else 0,
+        start=0 if counts_rounds else None,
+    )
+    usual, loader = [form("all_reduce", 5), *[form("all_reduce", 12)] * 3], local("loader", "<DataLoader>")
+    shown = (local("step", 4), loader) if counts_rounds else (loader,)
+    test = () if counts_rounds else ("loss > limit",)
+
+    def at(number: int, op: str, line: int, *values: Local, conditions: tuple[str, ...] = ()) -> Process:
+        main = frame("main", line, loops=(batches,), locals=values, conditions=conditions, repeated=len(conditions))
+        return recorded(number, [*usual, form(op, line)], *c10d(op), main, world=4)
+
+    out = [at(number, "barrier", 20, *shown) for number in range(2)]
+    inside = at(2, "all_reduce", 12, local("step", 3), loader, conditions=test)
+    last = at(3, "barrier", 20, *shown) if all_left else at(3, "barrier", 13, local("step", 3), loader)
+    finding = only_finding(*out, inside, last)
+    assert ("left out a call in " in finding.summary) == (counts_rounds and all_left)
+    assert finding.culprits == ((0, 1, 3) if counts_rounds and all_left else (2,))
 
 
 @pytest.mark.parametrize(("met", "read"), [(True, True), (False, True), (True, False)])

@@ -11,6 +11,7 @@ from hangdoc.reasoning.evidence.records import unfinished_transfers
 from hangdoc.reasoning.model.ledger import (
     Call,
     GroupCalls,
+    GroupKind,
     Ledger,
     Pending,
     RankCalls,
@@ -365,6 +366,69 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
         if (name, signature(call)) != expected:
             departed.append(rank)
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
+
+
+def find_departed_from_most(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
+    """The ranks that made another call where most made the one in which some now wait for them, each in its own group of that
+    kind. Empty if no call was made by most where the orders of all calls first differ, or if the records show no same beginning
+    of these."""
+    orders = {rank: _order_by_kind(ledger, rank) for rank in ranks}
+    oldest: dict[GroupKind, int] = {}
+    for order in orders.values():
+        for kind, number in dict(made.place for made in reversed(order)).items():
+            oldest[kind] = max(number, oldest.get(kind, number))
+    orders = {
+        rank: [made for made in order if made.place[1] >= oldest[made.place[0]]] for rank, order in orders.items()
+    }
+    for at in range(max(map(len, orders.values()), default=0)):
+        by_call: dict[_MadeInKind, list[int]] = {}
+        for rank, order in orders.items():
+            if at < len(order):
+                by_call.setdefault(order[at], []).append(rank)
+        if len(by_call) > 1:
+            whole = all(calls.whole for rank in orders for _, calls in ledger.of_rank(rank))
+            return _find_fewer(ledger, by_call) if whole or at >= _LEAST_AGREED else ()
+    return ()
+
+
+def _find_fewer(ledger: Ledger, by_call: Mapping["_MadeInKind", Collection[int]]) -> tuple[int, ...]:
+    """The ranks that made another call than most, if some wait for them in that. A rank without a group of each kind says nothing
+    of the order of calls in these."""
+    kinds = {made.place[0] for made in by_call}
+    asked = {
+        made: [rank for rank in alike if kinds.issubset(group.kind for group, _ in ledger.of_rank(rank))]
+        for made, alike in by_call.items()
+    }
+    usual = max(asked, key=lambda made: len(asked[made]))
+    fewer = tuple(sorted(rank for made, alike in by_call.items() if made != usual for rank in alike))
+    return fewer if len(fewer) < len(asked[usual]) and _are_awaited(ledger, usual.place, fewer) else ()
+
+
+class _MadeInKind(NamedTuple):
+    """A call, without the group that is different on each rank."""
+
+    place: tuple[GroupKind, int]
+    """The kind of the group, and the number of the call in it."""
+    op: str
+    lines: tuple[tuple[str, int, str], ...]
+
+
+def _order_by_kind(ledger: Ledger, rank: int) -> list[_MadeInKind]:
+    """The calls of a rank in the order in which it made them."""
+    made: list[tuple[int, _MadeInKind]] = []
+    for group, calls in ledger.of_rank(rank):
+        for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True):
+            op, _, lines = signature(call)
+            made.append((at, _MadeInKind((group.kind, number), op, lines)))
+    return [call for _, call in sorted(made, key=lambda timed: timed[0])]
+
+
+def _are_awaited(ledger: Ledger, place: tuple[GroupKind, int], ranks: Iterable[int]) -> bool:
+    """Whether each of some ranks is behind in a group of a kind in which another member waits at a number."""
+    kind, number = place
+    groups = [group for group in ledger.groups if group.kind == kind]
+    groups = [g for g in groups if any(c.pending and c.pending[0].number == number for c in g.ranks.values())]
+    return all(any(rank in g.ranks and (g.ranks[rank].made or 0) < number for g in groups) for rank in ranks)
 
 
 def find_left_out(ledger: Ledger, group: GroupCalls, behind: Behind) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ class Part(NamedTuple):
     backend: str | None
     calls: RankCalls
     label: str | None = None
+    description: str | None = None
+    """That the program gave to the group."""
 
 
 def put_together(parts: Iterable[Part]) -> Ledger:
@@ -63,7 +65,9 @@ def _group(name: str | None, members: tuple[int, ...], parts: list[Part]) -> Gro
     ranks = {rank: calls for rank, calls in ranks.items() if calls.generation == newest or calls.source == "inferred"}
     backend = next((part.backend for part in parts if part.backend is not None), None)
     label = next((part.label for part in parts if part.label is not None), None)
-    return GroupCalls(name, members or tuple(sorted(ranks)), dict(sorted(ranks.items())), backend, label)
+    description = next((part.description for part in parts if part.description is not None), None)
+    members = members or tuple(sorted(ranks))
+    return GroupCalls(name, members, dict(sorted(ranks.items())), backend, label, description)
 
 
 def _with_stack(first: RankCalls, second: RankCalls) -> RankCalls:
@@ -125,6 +129,7 @@ def recorded_parts(rank: int, host: str, wall_us: int | None, process: Process) 
             listed.backend if listed is not None else None,
             _calls(rank, host, wall_us, recorded, forms),
             (listed.label if listed is not None else None) or label_group(process, recorded.name),
+            recorded.description,
         )
     for group in _untouched(rank, process, groups) if recorder.whole else ():
         none = RankCalls(rank, host, made=0, made_before=0, whole=True)

@@ -155,9 +155,9 @@ class RankCalls(NamedTuple):
         wanted = signature(call)
         return sum(signature(made) == wanted for made in self.calls) if self.whole and call.sites else None
 
-    def count_within(self, path: str, first: int, last: int) -> int | None:
-        """How often it has completed the call that it waits in since it last made one outside of some lines of a file. None if it
-        waits in none, or the record does not reach back so far."""
+    def count_within(self, path: str, first: int, last: int) -> tuple[int, int] | None:
+        """(how often it has completed the call that it waits in since it last made one outside of some lines of a file, the
+        number of that one or 0 if all were inside). None if it waits in none, or the record does not reach back so far."""
         if not self.pending:
             return None
         waiting, times = self.pending[0], 0
@@ -166,9 +166,13 @@ class RankCalls(NamedTuple):
             if number >= waiting.number:
                 continue
             if not any(site.path == path and first <= site.line <= last for site in call.sites):
-                return times
+                return times, number
             times += signature(call) == wanted
-        return times if self.whole else None
+        return (times, 0) if self.whole else None
+
+
+GroupKind = tuple[str | None, int]
+"""The description of a group and the number of its members."""
 
 
 class GroupCalls(NamedTuple):
@@ -183,6 +187,13 @@ class GroupCalls(NamedTuple):
     backend: str | None = None
     label: str | None = None
     """What people call it, by `label_group`."""
+    description: str | None = None
+    """That the program gave to it; several groups may have it."""
+
+    @property
+    def kind(self) -> GroupKind:
+        """What the groups have in common that one line of a program makes, each with other members."""
+        return self.description, len(self.members)
 
 
 class Ledger(NamedTuple):

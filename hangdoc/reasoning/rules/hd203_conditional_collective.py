@@ -58,8 +58,14 @@ members are compared: who is in a later round, made another call where this one
 always followed, and has made fewer calls of the group, left it out. If most
 members did, nobody is singled out. If most ranks have left a loop over batches that
 nothing ends early, with as many calls as the ranks still in it, the record counts the
-calls of those. One in each of their rounds means that the others left one out. A
-condition on the rank did not decide that if the rank made the same call before.
+calls of those. One in each of their rounds means that the others left one out, if these
+did more rounds. If that is not known, their data may have ended earlier: the score is
+lower, and the evidence notes it. A condition on the rank did not decide that if the rank
+made the same call before.
+
+Of calls in different groups, those of a mesh for example, the record shows the order
+on each rank. Where most ranks made one call, each in its own group of that kind, and
+some ranks made another one and are in a later round now, these left it out.
 
 ## When it can be wrong
 
@@ -92,6 +98,7 @@ _ORDER = (
     " If {} the missing call after the one in which {}, only the order differs: make the calls in the same order on every "
     "rank."
 )
+_ROUNDS_UNKNOWN = "how many iterations it did is not known: its data may also have ended earlier"
 _SAME_NUMBERS = (
     "Find out whether {} decides in which iterations the call is made. If so, give it the same value on all ranks."
 )
@@ -156,15 +163,17 @@ def _describe_skip(
     after, still, when = "", "", "an iteration"
     if done is not None and theirs is not None and done > theirs + 1:
         after, still, when = f" after {done} iterations", f" after {theirs}", "some iterations"
+    unknown = kind.loop is not None and done is None
     numbers = sorted(compare_numbers(outside, inside, loop).items())[:_SHOWN_NUMBERS]
     such = f", or a condition such as {condition.branch}" if condition is not None else ", or a condition"
     return Draft(
-        confidence=0.9 if kind.sure else 0.6,
+        confidence=0.9 if kind.sure and not unknown else 0.6,
         summary=f"{words.ranks(who)} left out a call in {when} of the loop `{loop.header}`: "
         f"{words.verb(who, 'it has', 'they have')} left it{after} with as many calls as {words.ranks(others)}, which "
         f"{words.be(others)} still in it{still}, waiting in {words.operation(inside)}; "
         f"{words.waiting_in([*kind.others] or blockage.awaited)}",
         evidence=[
+            *([Evidence(who[0], "source", _ROUNDS_UNKNOWN + words.also(who))] if unknown else []),
             *(
                 Evidence(None, "variables", f"`{name}` is {a} on rank {outside.rank}, {b} on rank {inside.rank}")
                 for name, (a, b) in numbers

@@ -23,6 +23,7 @@ from hangdoc.reasoning.ledger.compare import (
     Unfinished,
     compare,
     find_departed,
+    find_departed_from_most,
     find_last_meeting,
     find_left_out,
     find_odd,
@@ -43,12 +44,12 @@ from hangdoc.reasoning.model.kinds import (
     Tensors,
     Threads,
 )
-from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls, amounts, describe_amount
+from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, amounts, describe_amount, signature
 from hangdoc.reasoning.model.rank import Class, Rank, Wait, merge_classes, numbers_of, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import conditions, operations
 from hangdoc.reasoning.ranks.card import use_of_rank
-from hangdoc.reasoning.ranks.counters import frame_of, with_counter_of
+from hangdoc.reasoning.ranks.counters import count_rounds, frame_of, with_counter_of
 from hangdoc.reasoning.ranks.on_card import first_transfers
 from hangdoc.reasoning.ranks.place import find_loops_entered, gives_batches, is_a_round_ahead, is_ahead, left_loops
 from hangdoc.reasoning.waiting.point_to_point import KindWithCulprits, Parts
@@ -176,7 +177,12 @@ def _is_complete(group: GroupCalls) -> bool:
 def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     """The kind of a cycle of collectives, and the ranks to blame: all, if nothing singles out some of them, and none, if
     the call of some is not known."""
-    recorded = _blame_by_record(run, parts) or _blame_by_order(run, parts) or _blame_in_group(run, parts)
+    recorded = (
+        _blame_by_record(run, parts)
+        or _blame_by_most(run, parts)
+        or _blame_by_order(run, parts)
+        or _blame_in_group(run, parts)
+    )
     if recorded is not None:
         return recorded
     everyone = ranks_of(parts)
@@ -317,7 +323,8 @@ def _find_next_round(run: Run, group: GroupCalls, odd: Odd, parts: Parts) -> Kin
 
 def _find_left_out_by_most(run: Run, group: GroupCalls, odd: Odd, parts: Parts) -> KindWithCulprits | None:
     """The ranks that left a loop with as many calls as the odd ones, which are still in it and made the call in which they wait
-    once in each round: the others left it out in some. None if nothing shows that, or if a statement may have ended the loop."""
+    once in each round: the others left it out in some. None if nothing shows that, if the others have not all left the loop, or
+    if a statement may have ended it."""
     mine, theirs = _split_at(odd, parts)
     if mine is None or theirs is None or set(mine.ranks) != set(odd.ranks):
         return None
@@ -325,21 +332,48 @@ def _find_left_out_by_most(run: Run, group: GroupCalls, odd: Odd, parts: Parts) 
     others = ranks_of(rest)
     if not all(run.ledger.have_made_as_many(other, rank) for other in others for rank in mine.ranks):
         return None
-    left = (each.loop for each in left_loops(theirs.first, mine.first))
-    calls = group.ranks[mine.first.rank]
-    loop = next((loop for loop in left if _makes_call_in_each_round(mine.first, calls, loop)), None)
-    if loop is None:
-        return None
-    return Subset(parts=parts, reason=f"{ranks(others)} left out a call", others=rest, loop=loop), others
+    for loop in (each.loop for each in left_loops(theirs.first, mine.first)):
+        outside = (alike.first for alike in run.classes if not set(alike.ranks).isdisjoint(others))
+        if _makes_call_in_each_round(mine.first, group, loop, others) and all(
+            _has_left_after_more_rounds(rank, mine.first, loop) for rank in outside
+        ):
+            reason = f"{ranks(others)} did not call {_name_awaited_call(mine)}"
+            return Subset(parts=parts, reason=reason, others=rest, loop=loop), others
+    return None
 
 
-def _makes_call_in_each_round(rank: Rank, calls: RankCalls, loop: Loop) -> bool:
+def _has_left_after_more_rounds(outside: Rank, inside: Rank, loop: Loop) -> bool:
+    """Whether a rank has left a loop, after more rounds than another one has done in it as far as both are known."""
+    done, theirs = (count_rounds(with_counter_of(rank, loop))[0] for rank in (outside, inside))
+    left = any(each.loop == loop for each in left_loops(outside, inside))
+    return left and (done is None or theirs is None or done > theirs)
+
+
+def _makes_call_in_each_round(rank: Rank, group: GroupCalls, loop: Loop, others: Iterable[int]) -> bool:
     """Whether a rank made the call in which it waits once in each round of the pass of a loop over batches that nothing ends
-    early. A loop over anything else may be longer on some ranks."""
+    early, and the others began the pass after the same call. A loop over anything else may be longer on some ranks."""
     frame, view = frame_of(loop, rank), with_counter_of(rank, loop).loop
     if frame is None or view is None or not view.done or early_exits(loop) or not gives_batches(loop, rank):
         return False
-    return calls.count_within(frame.file, loop.line, loop.end_line) == view.done
+    calls = group.ranks[rank.rank]
+    counted = calls.count_within(frame.file, loop.line, loop.end_line)
+    if counted is None or not (view.by_iterator or loop.every):  # a counter may count the calls, and not the rounds
+        return False
+    times, before = counted
+    shared = {signature(call) for each in (rank.rank, *others) if (call := group.ranks[each].at(max(1, before)))}
+    return times == view.done and len(shared) == 1
+
+
+def _blame_by_most(run: Run, parts: Parts) -> KindWithCulprits | None:
+    """By the order of calls that most ranks share, each in its own groups. None if nobody departed from one, or if those who did
+    may make the call later."""
+    departed = find_departed_from_most(run.ledger, numbers_of(parts))
+    if (passed := _find_passed(run, parts, departed, "never")) is not None:
+        return passed, departed
+    if departed and _opposite_order(parts):
+        reason = f"{do(departed, 'departs', 'depart')} from the order of the calls of most"
+        return GroupOrder(parts=parts, reason=reason), departed
+    return None
 
 
 def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
