@@ -19,6 +19,8 @@ from hangdoc.snapshot import (
     Holder,
     KernelState,
     KernelThread,
+    Loader,
+    Loops,
     Process,
     PythonThread,
     Snapshot,
@@ -26,7 +28,7 @@ from hangdoc.snapshot import (
 )
 from tests.rules import CODES, fires
 from tests.rules.hd105.case import inside, left
-from tests.rules.shapes import LOADER, WORKER, card, crowd, in_loop, machine
+from tests.rules.shapes import LOADER, WORKER, behind_loop, card, crowd, data, in_loop, machine
 from tests.unit.builders import c10d, frame, helper, local, rank, snapshot, train
 
 RECORDED = Path(__file__).parents[1] / "corpus/recorded"
@@ -46,15 +48,40 @@ def calls(*tests: tuple[str, ...], ops: tuple[str, str] = ("all_reduce", "barrie
     )
 
 
+def over_loader(done: int, total: int) -> Loops:
+    """The loop goes over a dataloader."""
+    loader = Loader(
+        name="loader",
+        function="train",
+        file="/home/me/train.py",
+        line=10,
+        begins=10,
+        kind="dataloader",
+        done=done,
+        total=total,
+    )
+    return Loops(loaders=(loader,))
+
+
 def swallowed(bound: str | None) -> Snapshot:
     """Rank 1 has left the loop, of so many rounds, by the handler around it."""
-    exits = (Exit(line=20, statement="except", conditions=("except KeyError",)),)
+    return with_loop(exits=(Exit(line=20, statement="except", conditions=("except KeyError",)),), bound=bound)
+
+
+def resumed() -> Snapshot:
+    """Rank 1 has left a loop that begins at a variable, which could not be read."""
+    header = "for epoch in range(self.epochs_run, self.max_epochs)"
+    return with_loop(header=header, begin="self.epochs_run", start=None, bound="self.max_epochs", exits=())
+
+
+def with_loop(**values: Any) -> Snapshot:
+    """Rank 1 has left a loop with these values, and rank 0 has not."""
 
     def changed(process: Process) -> Process:
         stack = process.stack
         assert isinstance(stack, Stack)
         loops = tuple(
-            replace(each, loops=tuple(replace(loop, exits=exits, bound=bound) for loop in each.loops))
+            replace(each, loops=tuple(replace(loop, **values) for loop in each.loops))
             for each in stack.threads[0].frames
         )
         stack = replace(stack, threads=(replace(stack.threads[0], frames=loops),))
@@ -123,9 +150,19 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
         (loader(helper(7, 101, *_GETITEM, clocks=_AT_FILE_LOCK)), "Look at what pid 60 (flock) does"),
         (loader(), "Find out how the workers ended"),
     ],
+    "HD102": [
+        (
+            snapshot(
+                in_loop(0, 30, 32, data=data(9, "a"), loops=over_loader(30, 32)),
+                behind_loop(1, 28, 29, data=data(9, "a"), loops=over_loader(29, 29)),
+            ),
+            "Split one data set with a DistributedSampler, or agree on the minimum",
+        )
+    ],
     "HD105": [
         (swallowed("201"), "Let the exception end the rank"),
         (swallowed(None), "Nothing shows how much data there was. If it ended,"),
+        (resumed(), "Compare `self.epochs_run`, at which the loop begins, between the ranks."),
     ],
     "HD201": [
         (calls(("step < 3",), ("not (step < 3)",)), "Let all ranks decide on `step < 3` together"),
@@ -169,7 +206,6 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
 }
 ONE_REMEDY = {
     "HD101": "whatever shows the amounts, they must be equal",
-    "HD102": "the remedy lists the ways to equal numbers of batches",
     "HD104": "the remedy has both cases: meant to differ or not",
     "HD204": "a skipped call and a wrong peer look the same; a condition or a loop that shows which is in the evidence",
     "HD205": "one order is right for any cause",

@@ -108,7 +108,7 @@ def _compare_bounds(less: Rank, more: Rank) -> list[Difference]:
 
 def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
     """Dataloaders of one loop with different numbers of batches."""
-    totals = _read_totals(less, more)
+    totals = read_totals(less, more)
     if totals is None or totals[0] >= totals[1]:
         return []
     few, many = (f"its dataloader has {total} batches" for total in totals)
@@ -117,11 +117,11 @@ def _compare_loaders(less: Rank, more: Rank) -> list[Difference]:
 
 def has_as_many_batches(rank: Rank, inside: Rank) -> bool:
     """Whether the dataloader of a loop that `rank` has left is known to have as many batches as that of `inside`, or more."""
-    totals = _read_totals(rank, inside)
+    totals = read_totals(rank, inside)
     return totals is not None and totals[0] >= totals[1]
 
 
-def _read_totals(outside: Rank, inside: Rank) -> tuple[int, int] | None:
+def read_totals(outside: Rank, inside: Rank) -> tuple[int, int] | None:
     """How many batches the dataloaders of one loop have; None where one is not known. A rank that has left the function of the
     loop may still hold its dataloader in a variable."""
     view, other = outside.loop, inside.loop

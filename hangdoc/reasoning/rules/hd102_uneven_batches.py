@@ -52,10 +52,11 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hangdoc.reasoning.causes.loops import CountedUneven, UnevenSplit
 from hangdoc.reasoning.model.agreement import Agreement, compare_values
+from hangdoc.reasoning.ranks.amounts import read_totals
 from hangdoc.reasoning.ranks.counters import count_batches
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
@@ -64,6 +65,10 @@ from hangdoc.reasoning.text import words
 _REMEDY = (
     "Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree on the minimum "
     "before the loop."
+)
+_OTHER_LENGTH = (
+    "The numbers of batches differ by more than the remainder of a split, so the ranks have data of different lengths, or other "
+    "batch sizes. Split one data set with a DistributedSampler, or agree on the minimum number of batches before the loop."
 )
 _IN_EVALUATION = (
     " In an evaluation, which must not leave out data, add up on each rank and reduce once behind the loop."
@@ -74,19 +79,26 @@ _IN_EVALUATION = (
 def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
     left, inside = cause.left, cause.left.inside
     wait = inside.first.wait
+    totals = read_totals(left.short.first, inside.first) or ()
     calls_itself = wait is not None and wait.operation.origin == "user"  # and not the gradients' average
     return Draft(
         confidence=0.85,
         summary=f"{words.ranks(left.short.ranks)} left the loop{sentences.left_after(left)}; {words.have(inside.ranks)} "
         f"at least one more batch and {words.be(inside.ranks)} waiting in {words.operation(inside.first)}",
         evidence=sentences.loop_evidence(run, left),
-        remedy=_REMEDY + (_IN_EVALUATION if calls_itself else ""),
+        remedy=_choose_remedy(totals) + (_IN_EVALUATION if calls_itself else ""),
     )
 
 
 @about(CountedUneven)
 def _counted(run: Run, blockage: Blockage, cause: CountedUneven) -> Draft:
-    return sentences.describe_counted(run, blockage, cause, _REMEDY)
+    return sentences.describe_counted(run, blockage, cause, _REMEDY if cause.more <= cause.done + 1 else _OTHER_LENGTH)
+
+
+def _choose_remedy(totals: Iterable[int | None]) -> str:
+    """By the numbers of batches in each pass. The parts of one data set differ by one batch at most."""
+    lengths = [total for total in totals if total is not None]
+    return _OTHER_LENGTH if max(lengths, default=0) > min(lengths, default=0) + 1 else _REMEDY
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -115,5 +127,5 @@ def _warn(totals: Agreement[int | None, int]) -> Draft:
             Evidence(ranks[0], "progress", f"its loader has {total} batches in each pass{words.also(ranks)}")
             for total, ranks in shown
         ],
-        remedy=_REMEDY,
+        remedy=_choose_remedy(total for total, _ in totals.values),
     )

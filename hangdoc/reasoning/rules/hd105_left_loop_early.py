@@ -102,6 +102,10 @@ _LOG_ALIKE = (
     "collective that some of them leave out."
 )
 _IF_IT_RAN_OUT = "Nothing shows how much data there was. If it ended, give all ranks as many batches. Otherwise make"
+_IF_IT_BEGAN_ELSEWHERE = (
+    "Compare `{begin}`, at which the loop begins, between the ranks. If it differs, load the same checkpoint on every rank, or "
+    "broadcast the iteration from rank 0. Otherwise make"
+)
 
 
 @about(Began)
@@ -157,7 +161,10 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     handlers = sentences.list_uncounted(kind) if by_data else []
     uncounted = f"not counting those that `{handlers[0]}` ended" if handlers else ""
     rounds = sentences.left_after(kind, uncounted, total=known_total)
-    unclear = may_have_run_out(kind) and not any(each.shown for each in exits)
+    usual = "Make"
+    if may_have_run_out(kind) and not any(each.shown for each in exits):
+        begin = kind.loop.begin if not early_exits(kind.loop) else None  # else it ends where its numbers do
+        usual = _IF_IT_RAN_OUT if begin is None else _IF_IT_BEGAN_ELSEWHERE.format(begin=begin)
     return Draft(
         confidence=0.8 if known_total is not None else 0.7,
         summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{rounds}{_describe_next_round(kind)}; "
@@ -170,7 +177,7 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
             *(sentences.handler_evidence(kind) if handlers else ()),
             *sentences.loop_evidence(run, kind),
         ],
-        remedy=f"{_IF_IT_RAN_OUT if unclear else 'Make'}{_LEAVE_TOGETHER}",
+        remedy=f"{usual}{_LEAVE_TOGETHER}",
     )
 
 
