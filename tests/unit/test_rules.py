@@ -382,10 +382,15 @@ def test_a_rank_that_is_ready_to_run_and_gets_no_core_works(kernel: dict[str, An
 @pytest.mark.parametrize(
     ("used", "cores", "more", "summary"),
     [
-        (0.3, 8, {}, "other programs have them (load 4 on 8 cores)"),
+        (0.3, 8, {}, "other programs have them (load 4 in the last minute, on 8 cores)"),
         (0.3, 2, {}, "the run needs more than its 2 cores"),
         (0.25, 2, {}, "the run needs more than its 2 cores"),  # it gets 1.5 of them, and is ready to use more than all
-        (0.15, 2, {}, "other programs have them (load 4 on 2 cores), and the run needs more than there are"),
+        (
+            0.15,
+            2,
+            {},
+            "other programs have them (load 4 in the last minute, on 2 cores), and the run needs more than there are",
+        ),
         (
             0.3,
             8,
@@ -400,6 +405,15 @@ def test_what_keeps_ranks_from_the_cores(used: float, cores: int, more: dict[str
     ranks = [rank(n, train(12), cpu=used, world=6, kernel=late, control_group="/pod") for n in range(6)]
     (finding,) = of("HD505", job(snapshot(*ranks, machine=machine(cores=cores, load_1m=4.0), **more)))
     assert summary in finding.summary
+
+
+def test_ranks_that_wait_less_for_a_core_want_more_of_them_too() -> None:
+    """Only rank 0 waits long enough to be named. All four together want more than the two cores."""
+    waits = [{"delayed_ns": ns, "state": "R", "voluntary_switches": 0} for ns in (650_000_000, *[400_000_000] * 3)]
+    ranks = [rank(n, train(12), cpu=0.3, world=4, kernel=kernel) for n, kernel in enumerate(waits)]
+    (finding,) = of("HD505", job(snapshot(*ranks, machine=machine(cores=2, load_1m=1.0))))
+    assert finding.culprits == (0,)
+    assert "the run needs more than its 2 cores" in finding.summary
 
 
 @pytest.mark.parametrize(("with_card", "verdict"), [(True, "unknown"), (False, "unknown")])

@@ -120,10 +120,11 @@ def _without_core(run: Run, host: Host) -> Iterator[Draft]:
     cores = f"{host.machine.cores} core{'s' * (host.machine.cores != 1)}"
     needed = own + sum(
         share_without_core(rank.process, kernel_thread(rank.process, rank.thread)) or 0.0
-        for number, rank in ranks.items()
-        if rank.process is not None and number in delays
+        for rank in ranks.values()  # also of one that waits too little to be named
+        if rank.process is not None
     )
-    why, remedy = f"other programs have them (load {host.machine.load_1m:.0f} on {cores})", _GIVE_A_LARGER_SHARE
+    load = f"load {host.machine.load_1m:.0f} in the last minute, on {cores}"
+    why, remedy = f"other programs have them ({load})", _GIVE_A_LARGER_SHARE
     wants_more = needed >= _MORE_THAN_CORES * host.machine.cores
     if own >= _MOST_OF_CORES * host.machine.cores or (wants_more and own >= _HALF_OF_CORES * host.machine.cores):
         why, remedy = f"the run needs more than its {cores}", _START_FEWER
