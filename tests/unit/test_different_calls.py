@@ -392,6 +392,35 @@ def test_a_rank_that_departs_from_the_calls_of_most_left_one_out(labels: bool) -
     assert finding.summary.startswith("rank 3 did not call the all_reduce of group 01")
 
 
+@pytest.mark.parametrize(("steps", "departed"), [(4, (3,)), (3, ())])
+def test_records_that_were_overwritten_are_compared_from_where_all_begin(steps: int, departed: tuple[int, ...]) -> None:
+    """All ranks reduce and then gather in each step, in two groups. Rank 3 leaves out the last gather. Only rank 1 has recorded the
+    older half of the steps. Too few calls that agreed show nothing."""
+    calls = [Call(op, sites=(Site("train.py", line, "main"),)) for line, op in ((4, "all_reduce"), (5, "all_gather"))]
+    groups = []
+    for at, call in enumerate(calls):
+        by_rank = {}
+        for number in range(4):
+            made = 2 * steps - (at == 1 and number == 3)
+            first = 1 if number == 1 else steps + 1 + (at == 1 and number == 2)
+            numbers = tuple(range(first, made + 1))
+            pending = (Pending(made, call),) if at == 1 and number != 3 else ()
+            times = tuple(2 * each + at for each in numbers)
+            by_rank[number] = RankCalls(
+                number, "h", made=made, pending=pending, numbers=numbers, calls=(call,) * len(numbers), made_us=times
+            )
+        groups.append(GroupCalls(None if at == 0 else "1", (0, 1, 2, 3), by_rank, description=str(at)))
+    reduced = groups[0].ranks[3]
+    groups[0].ranks[3] = reduced._replace(
+        made=2 * steps + 1,
+        numbers=(*reduced.numbers, 2 * steps + 1),
+        calls=(*reduced.calls, calls[0]),
+        made_us=(*reduced.made_us, 4 * steps + 2),
+        pending=(Pending(2 * steps + 1, calls[0]),),
+    )
+    assert compare.find_departed_from_most(Ledger(tuple(groups)), range(4)) == departed
+
+
 @pytest.mark.parametrize("round_of_2", [30, 29])
 def test_most_ranks_meet_in_a_first_call_that_one_left_out(round_of_2: int) -> None:
     """A first checkpoint after 30 steps. In the same round, rank 2 may come to it later, so the past of all ranks tells."""
