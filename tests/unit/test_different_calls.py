@@ -394,8 +394,8 @@ def test_a_rank_that_departs_from_the_calls_of_most_left_one_out(labels: bool) -
 
 @pytest.mark.parametrize(("steps", "departed"), [(4, (3,)), (3, ())])
 def test_records_that_were_overwritten_are_compared_from_where_all_begin(steps: int, departed: tuple[int, ...]) -> None:
-    """All ranks reduce and then gather in each step, in two groups. Rank 3 leaves out the last gather. Only rank 1 has recorded the
-    older half of the steps. Too few calls that agreed show nothing."""
+    """All ranks reduce and then gather in each step, in two groups. Rank 3 leaves out the last gather. Only rank 1 has the older
+    half of the steps in its record. Too few calls that agreed show nothing."""
     calls = [Call(op, sites=(Site("train.py", line, "main"),)) for line, op in ((4, "all_reduce"), (5, "all_gather"))]
     groups = []
     for at, call in enumerate(calls):

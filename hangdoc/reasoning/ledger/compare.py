@@ -3,6 +3,7 @@
 Lines are not compared here: two lines may make one call. `history` compares them.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -372,60 +373,66 @@ def find_departed_from_most(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, 
     """The ranks that made another call where most made the one in which some now wait for them, each in its own group of that
     kind. Empty if no call was made by most where the orders of all calls first differ, or if the records show no same beginning
     of these."""
-    orders = {rank: _order_by_kind(ledger, rank) for rank in ranks}
-    oldest: dict[GroupKind, int] = {}
-    for order in orders.values():
-        for kind, number in dict(made.place for made in reversed(order)).items():
-            oldest[kind] = max(number, oldest.get(kind, number))
-    orders = {
-        rank: [made for made in order if made.place[1] >= oldest[made.place[0]]] for rank, order in orders.items()
-    }
-    for at in range(max(map(len, orders.values()), default=0)):
-        by_call: dict[_MadeInKind, list[int]] = {}
-        for rank, order in orders.items():
-            if at < len(order):
-                by_call.setdefault(order[at], []).append(rank)
-        if len(by_call) > 1:
-            whole = all(calls.whole for rank in orders for _, calls in ledger.of_rank(rank))
-            return _find_fewer(ledger, by_call) if whole or at >= _LEAST_AGREED else ()
-    return ()
-
-
-def _find_fewer(ledger: Ledger, by_call: Mapping["_MadeInKind", Collection[int]]) -> tuple[int, ...]:
-    """The ranks that made another call than most, if some wait for them in that. A rank without a group of each kind says nothing
-    of the order of calls in these."""
-    kinds = {made.place[0] for made in by_call}
-    asked = {
-        made: [rank for rank in alike if kinds.issubset(group.kind for group, _ in ledger.of_rank(rank))]
-        for made, alike in by_call.items()
-    }
-    usual = max(asked, key=lambda made: len(asked[made]))
+    calls = {rank: ledger.of_rank(rank) for rank in ranks}
+    orders, kind_of = _order_by_kind(calls)
+    longest = max(orders.values(), key=len, default=[])
+    ends = (_count_same(order, longest) for order in orders.values() if order != longest[: len(order)])
+    at = min(ends, default=None)
+    whole = all(made.whole for groups in calls.values() for _, made in groups)
+    if at is None or (at < _LEAST_AGREED and not whole):
+        return ()
+    by_call: dict[tuple[int, int], list[int]] = {}
+    for rank, order in orders.items():
+        if at < len(order):
+            by_call.setdefault(order[at], []).append(rank)
+    # A rank without a group of each of these kinds says nothing of the order of calls in them.
+    kinds = {kind_of[form] for _, form in by_call}
+    in_all = {rank for rank, groups in calls.items() if kinds.issubset(group.kind for group, _ in groups)}
+    usual = max(by_call, key=lambda made: len(in_all.intersection(by_call[made])))
     fewer = tuple(sorted(rank for made, alike in by_call.items() if made != usual for rank in alike))
-    return fewer if len(fewer) < len(asked[usual]) and _are_awaited(ledger, usual.place, fewer) else ()
+    most = len(in_all.intersection(by_call[usual]))
+    number, form = usual
+    return fewer if len(fewer) < most and _are_awaited(ledger, kind_of[form], number, fewer) else ()
 
 
-class _MadeInKind(NamedTuple):
-    """A call, without the group that is different on each rank."""
-
-    place: tuple[GroupKind, int]
-    """The kind of the group, and the number of the call in it."""
-    op: str
-    lines: tuple[tuple[str, int, str], ...]
+_Order = list[tuple[int, int]]
+"""(number in its group, form) of the calls of a rank. Equal operations and lines in groups of one kind have one form."""
 
 
-def _order_by_kind(ledger: Ledger, rank: int) -> list[_MadeInKind]:
-    """The calls of a rank in the order in which it made them."""
-    made: list[tuple[int, _MadeInKind]] = []
-    for group, calls in ledger.of_rank(rank):
-        for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True):
-            op, _, lines = signature(call)
-            made.append((at, _MadeInKind((group.kind, number), op, lines)))
-    return [call for _, call in sorted(made, key=lambda timed: timed[0])]
+def _order_by_kind(
+    calls: Mapping[int, Sequence[tuple[GroupCalls, RankCalls]]],
+) -> tuple[dict[int, _Order], list[GroupKind]]:
+    """The calls of each rank in the order in which it made them, from those on that all records have; and the kind of the group
+    of each form."""
+    oldest: dict[GroupKind, int] = {}
+    for group, made in (each for groups in calls.values() for each in groups):
+        oldest[group.kind] = max([oldest.get(group.kind, 1), *made.numbers[:1]])
+    forms: dict[tuple[GroupKind, str, object], int] = {}
+    orders: dict[int, _Order] = {}
+    for rank, groups in calls.items():
+        timed: list[tuple[int, int, int]] = []
+        for group, made in groups:
+            kind = group.kind
+            known = {}
+            for key, call in {id(call): call for call in made.calls}.items():  # equal calls of a rank are one object
+                op, _, lines = signature(call)
+                known[key] = forms.setdefault((kind, op, lines), len(forms))
+            begin = bisect_left(made.numbers, oldest[kind])
+            columns = zip(made.made_us[begin:], made.numbers[begin:], made.calls[begin:], strict=True)
+            timed += [(at, number, known[id(call)]) for at, number, call in columns]
+        orders[rank] = [(number, form) for _, number, form in sorted(timed)]
+    return orders, [kind for kind, _, _ in forms]
 
 
-def _are_awaited(ledger: Ledger, place: tuple[GroupKind, int], ranks: Iterable[int]) -> bool:
+def _count_same(order: _Order, other: _Order) -> int:
+    """How many calls two orders have in common at their beginning."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(order, other, strict=False)) if a != b), min(len(order), len(other))
+    )
+
+
+def _are_awaited(ledger: Ledger, kind: GroupKind, number: int, ranks: Iterable[int]) -> bool:
     """Whether each of some ranks is behind in a group of a kind in which another member waits at a number."""
-    kind, number = place
     groups = [group for group in ledger.groups if group.kind == kind]
     groups = [g for g in groups if any(c.pending and c.pending[0].number == number for c in g.ranks.values())]
     return all(any(rank in g.ranks and (g.ranks[rank].made or 0) < number for g in groups) for rank in ranks)
