@@ -325,19 +325,15 @@ def unequal_loops(ranks: Iterable[Rank]) -> list[Evidence]:
 
 
 def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
-    """The handlers after which the program continues the loop that a call is in: with one, an exception may skip calls."""
-    handlers = {
-        (short(frame.file), frame.line, handler): rank.rank
+    """The handlers after which the program continues the loop that a call is in: with one, an exception may skip calls. This is
+    true of the program on all ranks, so no rank is named."""
+    lines = [
+        f"`{handler}` around {short(frame.file)}:{frame.line} continues the loop after an exception"
         for rank in ranks
         for frame in rank.own
         for handler in continued_by(frame)
-    }
-    return [
-        WithRemedy(
-            rank, "source", f"`{handler}` around {file}:{line} continues the loop after an exception", remedy=_END_IT
-        )
-        for (file, line, handler), rank in list(handlers.items())[:2]
     ]
+    return [WithRemedy(None, "source", line, remedy=_END_IT) for line in list(dict.fromkeys(lines))[:2]]
 
 
 # --- settings that differ ------------------------------------------------------------------------------------------------
