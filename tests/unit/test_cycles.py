@@ -326,6 +326,31 @@ def test_a_loop_in_a_function_may_end_at_a_number_of_the_script(of_module: bool,
 
 
 @pytest.mark.parametrize(
+    ("header", "exits", "early"),
+    [
+        ("for step in range(90)", (Exit(line=5, statement="break", conditions=("best > 3",)),), True),
+        ("for batch in loader", (), True),
+        ("for step in range(90)", (), False),
+    ],
+)
+def test_a_rank_that_left_a_function_in_which_others_send_and_receive(
+    header: str, exits: tuple[Exit, ...], early: bool
+) -> None:
+    """Its rounds are not known: it may have done all of them with fewer micro-batches in each."""
+    behind = rank(2, *c10d("barrier"), frame("fit", 20), world=3)
+    loop = Loop(line=2, end_line=6, header=header, counters=("step",), every=1, start=0, bound="90", exits=exits)
+
+    def sends(number: int) -> Process:
+        own = frame("main", 5, loops=(loop,), locals=(local("step", 31),))
+        return rank(number, *c10d("send", local("dst", number + 1)), own, frame("fit", 18), world=3)
+
+    finding = job(sends(0), sends(1), behind).findings[0]
+    assert (finding.code, finding.culprits, finding.victims) == ("HD204", (2,), (0, 1))
+    assert (finding.remedy or "").startswith("If rank 2 left the loop before its end") == early
+    assert f"left the loop `{header}` (line 2)" in [one.text for one in finding.evidence]
+
+
+@pytest.mark.parametrize(
     ("every", "caught", "exit_", "noted"),
     [
         (0, ("except StopIteration", "except Exception"), "except StopIteration", True),

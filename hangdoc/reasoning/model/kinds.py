@@ -117,6 +117,8 @@ class PointToPoint(Cycle, frozen=True, kw_only=True):
     pair: tuple[Class, Class] | None = None
     """The ranks that send to a different rank or are in another operation, and ranks that wait for them; None if all are to
     blame."""
+    left: LeftLoop | None = None
+    """The loop that the former have left and the latter are still inside. Nothing shows that they left it before its end."""
 
 
 class Unposted(Cycle, frozen=True, kw_only=True):

@@ -35,7 +35,9 @@ receives.
 
 It reads the peers and the tags of the calls (their arguments), and what each
 peer is doing. Of batch_isend_irecv it reads the list of P2POp objects of each
-rank, and compares those of ranks in the same round of their loop. If the headers of
+rank, and compares those of ranks in the same round of their loop. If a rank has
+left a loop in which others wait for it, and its counter shows that it left before its
+end, that is HD101 or HD105. Else the evidence shows the loop. If the headers of
 loops around both calls name a number that differs, the evidence has it. It has the
 counter of such a loop if one of the ranks is in a later round, and
 a variable that all ranks pass as `tag` to calls whose works they wait for. A rank
@@ -59,10 +61,11 @@ in a call of RPC may hold a lock that its thread needs which answers the others.
 from collections.abc import Sequence
 
 from hangdoc.reasoning.model.agreement import compare_values
-from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
+from hangdoc.reasoning.model.kinds import LeftLoop, PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, Rank, numbers_of, ranks_of
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.conditions import compare_rounds, read_text
+from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
 from hangdoc.reasoning.ranks.in_source import PostedTogether, find_posted_together
 from hangdoc.reasoning.ranks.place import find_rounds_apart
 from hangdoc.reasoning.rules import sentences
@@ -83,6 +86,7 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     posted = _find_posted(run, kind)
     stacks = [
         *_compare_tags(run, kind, posted),
+        *(sentences.counter_evidence(kind.left) if kind.left is not None else ()),
         *words.class_evidence(parts),
         *(loops or _compare_rounds(parts)),
         *_conditions(run, kind.pair or ()),
@@ -225,10 +229,23 @@ def _remedy(kind: PointToPoint, posted: Sequence[PostedTogether]) -> str:
             "send while the other receives. Or post both calls with batch_isend_irecv."
         )
     astray, waits = kind.pair
-    return (
-        f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
+    compare = (
+        f"ompare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
         "receive was skipped, or it names another rank."
     )
+    if kind.left is None or not _may_have_left_early(kind.left):
+        return f"C{compare}"
+    return (
+        f"If {words.ranks(astray.ranks)} left the loop before its end, make all ranks leave it in the same iteration. "
+        f"Otherwise c{compare}"
+    )
+
+
+def _may_have_left_early(left: LeftLoop) -> bool:
+    """Whether ranks whose rounds are not known may have left a loop before the others: a statement leaves it, or its data may be
+    shorter."""
+    uncounted = count_rounds(left.short.first)[0] is None
+    return uncounted and (bool(left.loop.exits) or is_over_data(left.loop))
 
 
 def _is_one_pair(kind: PointToPoint) -> bool:

@@ -62,7 +62,7 @@ def loop_evidence(run: Run, left: LeftLoop) -> list[Evidence]:
         *data,
         *_compare_inner_loops(left),
         *_steps(left),
-        *_counters(left),
+        *counter_evidence(left),
         *stacks,
         *others,
         *words.standstill(run),
@@ -134,7 +134,8 @@ def _of(total: int | None) -> str:
     return f" of {total}" if total is not None else ""
 
 
-def _counters(left: LeftLoop) -> list[Evidence]:
+def counter_evidence(left: LeftLoop) -> list[Evidence]:
+    """How far each side came in the loop that one has left."""
     lines = []
     for side, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = count_rounds(side.first)

@@ -7,11 +7,13 @@ the one to look at. Nothing records on Gloo which of two calls came first, so th
 from collections import Counter
 
 from hangdoc.reasoning.model.holds import Ends, Hold
-from hangdoc.reasoning.model.kinds import PointToPoint, Unposted
+from hangdoc.reasoning.model.kinds import LeftLoop, PointToPoint, Unposted
 from hangdoc.reasoning.model.rank import Class, Rank, ranks_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import in_source
-from hangdoc.reasoning.waiting.waits import calls_match, is_p2p, peer_of
+from hangdoc.reasoning.ranks.counters import with_counter_of
+from hangdoc.reasoning.ranks.place import left_loops
+from hangdoc.reasoning.waiting.waits import calls_match, is_p2p, peer_of, receives
 from hangdoc.torch_facts import call_names
 
 Parts = tuple[Class, ...]
@@ -34,7 +36,17 @@ def find_unmatched(run: Run, classes: Parts) -> KindWithCulprits | None:
         pair = _find_most_awaited(run, stuck) if ends == "never" else None
         culprits = (*pair[0].ranks, *_find_partners(run, pair[0])) if pair is not None else ()
     blamed = tuple(rank for rank in ranks_of(classes) if rank in culprits) or ranks_of(classes)
-    return PointToPoint(parts=classes, pair=pair, ends=ends), blamed
+    left = _find_left_loop(*pair) if pair is not None and not is_p2p(pair[0].first) else None
+    return PointToPoint(parts=classes, pair=pair, left=left, ends=ends), blamed
+
+
+def _find_left_loop(astray: Class, waiting: Class) -> LeftLoop | None:
+    """The outermost loop that ranks in another operation have left and those that wait for them are inside."""
+    loop = next((left.loop for left in left_loops(astray.first, waiting.first)), None)
+    if loop is None:
+        return None
+    short, inside = (Class(with_counter_of(side.first, loop), side.ranks) for side in (astray, waiting))
+    return LeftLoop(short=short, inside=inside, loop=loop)
 
 
 def _compare_posted(run: Run, stuck: list[Class]) -> KindWithCulprits | None:
@@ -81,7 +93,9 @@ def _find_in_another_operation(run: Run, stuck: list[Class], classes: Parts) -> 
         named = peer_of(waiting.first)
         peer = next((part for part in classes if named in part.ranks), None)
         if named is not None and peer is not None and not is_p2p(peer.first):
-            astray = _sends(waiting.first) and any(peer_of(part.first) in waiting.ranks for part in stuck)
+            astray = _sends(waiting.first) and any(
+                receives(part.first) and peer_of(part.first) in waiting.ranks for part in stuck
+            )
             return None if astray else (Class(run.ranks[named], (named,)), waiting)
     return None
 
