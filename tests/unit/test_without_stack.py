@@ -77,6 +77,22 @@ def test_of_another_users_ranks_doctor_has_nothing_to_tell(
     assert len({evidence.rank for evidence in finding.evidence if evidence.rank is not None}) == len(finding.evidence)
 
 
+@pytest.mark.parametrize(
+    ("rests", "sure"),
+    [
+        ((16.99, None), False),  # an observer makes all threads of a process run
+        ((), False),
+        ((16.99, 90.0), True),
+    ],
+)
+def test_a_rank_may_have_waited_for_longer_than_it_has_not_run(rests: tuple[float | None, ...], sure: bool) -> None:
+    main = {**FUTEX, "timed": True, "idle_seconds": 17.0}
+    found = behind(main, beside=[{**FUTEX, "idle_seconds": seconds} for seconds in rests])
+    (text,) = {one.text for each in found.findings for one in each.evidence if "it has not run for" in one.text}
+    assert "it has not run for 17 s (in the kernel: futex)" in text
+    assert ("it may have waited for longer: an observer may have made it run then" in text) is not sure
+
+
 def test_the_rank_that_is_behind_is_blamed_if_it_waits_in_its_own_process() -> None:
     found = behind()
     assert found.verdict == "hung"

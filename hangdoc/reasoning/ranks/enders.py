@@ -343,6 +343,13 @@ def _list_seconds_since_woken(
     return (seconds for seconds in woken if not rest or any(abs(seconds - other) > _AT_ONCE for other in rest))
 
 
+def may_have_been_woken(process: Process, kernel: KernelThread) -> bool:
+    """Whether an observer may have made a thread run when it last ran. That wakes all threads of a process, so not if another one
+    has rested for longer."""
+    rests = (each.idle_seconds for each in observed.threads(process) if each.idle_seconds is not None)
+    return kernel.idle_seconds is not None and max(rests, default=0.0) <= kernel.idle_seconds + _AT_ONCE
+
+
 def _is_in_user_code(process: Process) -> bool:
     """Whether the main thread of a process is in the user's code."""
     threads = observed.python_threads(process)

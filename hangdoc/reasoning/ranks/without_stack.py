@@ -30,7 +30,7 @@ from hangdoc.reasoning.model.holds import (
 )
 from hangdoc.reasoning.model.rank import Wait
 from hangdoc.reasoning.ranks import movement
-from hangdoc.reasoning.ranks.enders import with_end
+from hangdoc.reasoning.ranks.enders import may_have_been_woken, with_end
 from hangdoc.reasoning.ranks.thread_waits import find_wait
 from hangdoc.reasoning.ranks.waiter import Surroundings, ThreadWait, Waiter
 from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
@@ -70,7 +70,7 @@ def find_rest(process: Process, kernel: KernelThread, around: Surroundings) -> R
     connections = (*around.pairs, *around.others)
     found = _find_own_wait(Waiter(process, thread, kernel, helpers, connections, engine=around.engine))
     if found is None:
-        return Rest("unknown", f"{_describe_rest(kernel)}; {unread}", Unreadable())
+        return Rest("unknown", f"{_describe_rest(process, kernel)}; {unread}", Unreadable())
     return Rest(found.state, unread, found.hold)
 
 
@@ -136,9 +136,11 @@ def _is_asked(thread: KernelThread) -> bool:
     return own and any(file.kind in ("socket", "pipe") for file in thread.files)
 
 
-def _describe_rest(kernel: KernelThread) -> str:
-    """For how long a thread has not run, and where it is in the kernel."""
-    idle = kernel.idle_seconds
-    since = f"it has not run for {duration(idle)}" if idle is not None and idle >= 1.0 else "it uses no CPU"
-    where = kernel.syscall or kernel.wchan
-    return f"{since}{f' (in the kernel: {where})' if where else ''}"
+def _describe_rest(process: Process, kernel: KernelThread) -> str:
+    """For how long a thread has not run, or at least if an observer may have woken it, and where it is in the kernel."""
+    idle, where = kernel.idle_seconds, kernel.syscall or kernel.wchan
+    place = f" (in the kernel: {where})" if where else ""
+    if idle is None or idle < 1.0:
+        return f"it uses no CPU{place}"
+    older = "; it may have waited for longer: an observer may have made it run then"
+    return f"it has not run for {duration(idle)}{place}{older * may_have_been_woken(process, kernel)}"

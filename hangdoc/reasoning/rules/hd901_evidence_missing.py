@@ -32,7 +32,8 @@ them.
 It lists each rank without a process on the observed hosts, and each error
 message of a failed read. Of a rank whose stack could not be read, it shows which ranks
 wait for it by torch's record, for how long it has not run, and where in the kernel it
-is. The first command shows its stack. Of ranks that have all come to a rendezvous, it
+is. An observer makes all threads of a process run: where none has rested for longer, the
+rank may have waited for longer. The first command shows its stack. Of ranks that have all come to a rendezvous, it
 shows whether they are connected to each other.
 
 ## When it can be wrong
