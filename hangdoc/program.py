@@ -28,6 +28,8 @@ _CLOCK = regex(r"(time\.)?(monotonic|time|perf_counter)(_ns)?|(datetime\.){0,2}(
 _ASKS_STORE = frozenset({"add", "check", "get", "num_keys"})
 """Methods of torch's stores that a loop may test."""
 _CONVERTS = frozenset({"bool", "int", "len", "str"})
+END_OF_DATA = "except StopIteration"
+"""The condition of a statement that runs at the end of data which the program reads with `next()`."""
 _DEEPEST = 20
 """Nested sums and products of a test. A person writes a few."""
 _CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
@@ -199,7 +201,12 @@ def _classify(file: str) -> Literal["package", "layer"] | None:
 
 def early_exits(loop: Loop) -> tuple[Exit, ...]:
     """What may leave a loop before its data has ended. `except StopIteration` is the end of the data."""
-    return tuple(exit_ for exit_ in loop.exits if "except StopIteration" not in exit_.conditions)
+    return tuple(exit_ for exit_ in loop.exits if END_OF_DATA not in exit_.conditions)
+
+
+def data_exits(loop: Loop) -> tuple[Exit, ...]:
+    """What leaves a loop when the data has ended that it reads with `next()`."""
+    return tuple(exit_ for exit_ in loop.exits if END_OF_DATA in exit_.conditions)
 
 
 def package_of(file: str) -> str | None:

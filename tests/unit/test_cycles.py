@@ -325,6 +325,52 @@ def test_a_loop_in_a_function_may_end_at_a_number_of_the_script(of_module: bool,
     assert ("start all ranks with the same `CHUNKS`" in (finding.remedy or "")) is seen
 
 
+STOPS = Exit(line=4, statement="break", conditions=("rank == 0", "except StopIteration"))
+
+
+def stage(
+    number: int, op: str, peer: int | None, step: int, exits: tuple[Exit, ...], *, inside: bool, loaders: Any = ()
+) -> Process:
+    """A stage of a pipeline in, or behind, `for step in range(steps)`."""
+    loop = Loop(line=2, end_line=6, header="for step in range(steps)", counters=("step",), every=1, start=0,
+                bound="steps", exits=exits)  # fmt: skip
+    own = frame("main", 5 if inside else 9, loops=(loop,), locals=(local("step", step), local("steps", 90)))
+    call = c10d(op, *(() if peer is None else (local("dst" if op == "send" else "src", peer),)))
+    return rank(number, *call, own, world=3, loops=Loops(loaders=loaders))
+
+
+@pytest.mark.parametrize(
+    ("exits", "ahead", "code", "remedy"),
+    [
+        ((STOPS,), 0, "HD101", "Begin a new pass over the data"),
+        ((STOPS,), 2, "HD101", "Begin a new pass over the data"),  # who waits has sent some rounds ahead
+        ((STOPS, Exit(line=5, statement="break", conditions=("best > 3",))), 0, "HD105", "Nothing shows how much data"),
+        ((Exit(line=5, statement="break", conditions=("best > 3",)),), 0, "HD105", "Make all ranks leave the loop"),
+        ((STOPS,), -1, "HD204", "Compare the calls of rank 0"),  # it did the round in which rank 1 waits
+    ],
+)
+def test_a_rank_that_left_a_loop_in_which_others_send_and_receive(
+    exits: tuple[Exit, ...], ahead: int, code: str, remedy: str
+) -> None:
+    """Rank 0 read its data with `next()` until it ended. The stages behind it wait for its next micro-batch."""
+    read = Loader(
+        kind="_SingleProcessDataLoaderIter", done=40, total=40, name="data", function="main", file="/home/me/train.py"
+    )
+    found = job(
+        stage(0, "barrier", None, 40, exits, inside=False, loaders=(read,)),
+        stage(1, "recv", 0, 40 + ahead, exits, inside=True),
+        stage(2, "recv", 1, 40 + ahead, exits, inside=True),
+    )
+    finding = found.findings[0]
+    assert (finding.code, finding.culprits, finding.victims) == (code, (0,), (1, 2))
+    assert (finding.remedy or "").startswith(remedy)
+    texts = [one.text for one in finding.evidence]
+    assert ("its dataloader `data` has given all of its 40 batches" in texts) == (code == "HD101")
+    assert ("only `except StopIteration` (line 4) ends the loop before its last round" in texts) == (code == "HD101")
+    assert any(text.startswith("left the loop `for step in range(steps)`") for text in texts)
+    assert found.ranks[0].batches_done == 40
+
+
 @pytest.mark.parametrize(
     ("header", "exits", "early"),
     [

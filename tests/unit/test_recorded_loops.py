@@ -232,6 +232,18 @@ def test_a_loop_that_has_ended_with_its_data() -> None:
     assert (left.done, left.by_iterator, left.total) == (3, False, 40)  # by its variable: it left in the fourth batch
 
 
+@pytest.mark.parametrize("header", ["for step in range(steps)", "for step, batch in enumerate(loader)"])
+def test_a_round_in_which_other_data_ended_is_not_done(header: str) -> None:
+    """`try: x = next(it)` with `except StopIteration: break`: in the fourth round, the rank did nothing."""
+    end = Exit(line=13, statement="break", conditions=("rank == 0", "except StopIteration"))
+    bound = "steps" if "range" in header else None
+    loop = Loop(line=10, end_line=14, header=header, counters=("step",), every=1, start=0, bound=bound, exits=(end,))
+    variables = (Local(name="step", text="3"), Local(name="steps", text="40"))
+    view = loop_view(process(HELD), (replace(FRAME, line=20, loops=(loop,), locals=variables),), KEY)
+    assert view is not None
+    assert (view.done, view.total) == (3, 40)
+
+
 def test_a_counter_that_a_later_loop_uses_again() -> None:
     """`for step, batch in enumerate(eval_loader)` has set `step` of the training loop back."""
     evaluates = Loop(line=30, end_line=35, header="for i, x in enumerate(others)", counters=LOOP.counters)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import integer, names_in, rounded, shows_address
-from hangdoc.program import early_exits
+from hangdoc.program import END_OF_DATA, data_exits, early_exits
 from hangdoc.reasoning.causes.disagreements import differing_in, find_other_data, find_parting_variables
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import name_line
@@ -29,7 +29,6 @@ from hangdoc.reasoning.ranks.place import ends_only_by_itself
 from hangdoc.snapshot import Exit, Frame, Loop, TrainerCount
 
 _SHOWN = 3
-ENDS_DATA = "except StopIteration"
 _REMAINDER, _REMAINDER_SHARE = 2, 0.2
 """Of batches: so many more may be a remainder of the same data."""
 
@@ -46,6 +45,8 @@ class DataEnded(Cause, frozen=True, kw_only=True):
 
     NAME = "data-ended"
     left: LeftLoop
+    exit: Exit | None = None
+    """The statement that ended it before its last round, at the end of the data that it reads with `next()`."""
 
 
 class OtherData(Cause, frozen=True, kw_only=True):
@@ -127,8 +128,9 @@ def find_end_of_data(run: Run, blockage: Blockage) -> UnevenSplit | DataEnded | 
     if not isinstance(kind, LeftLoop):
         return None
     if not kind.differences:
-        alone = ends_only_by_itself(kind.loop, kind.short.first, kind.inside.first)
-        return DataEnded(left=kind) if alone else _find_other_data(run, kind)
+        exit_ = amounts.find_data_exit(kind.short.first)
+        alone = exit_ is not None or ends_only_by_itself(kind.loop, kind.short.first, kind.inside.first)
+        return DataEnded(left=kind, exit=exit_) if alone else _find_other_data(run, kind)
     return (
         UnevenSplit(left=kind) if _is_uneven_split(run, kind) and not amounts.left_by_break(kind.short.first) else None
     )
@@ -238,7 +240,7 @@ def find_ends(run: Run, blockage: Blockage) -> Ends | None:
         return None
     ends = {rank.rank: end for rank in run.ranks.values() if (end := end_of(left.loop, rank)) is not None}
     values = differing_in(run, ends)
-    if values is None or amounts.left_by_break(left.short.first):
+    if values is None or amounts.left_before_end(left.short.first):
         return None
     options = (each for each in run.differing if isinstance(each, OptionDiffers) and each.values.parts_like(values))
     variables = find_parting_variables(run, values)
@@ -281,7 +283,7 @@ def possible_exits(kind: LeftLoop) -> list[PossibleExit]:
 
 def left_by_statement(kind: LeftLoop) -> bool:
     """Whether a statement is known to have ended the loop on the ranks that left it: then not all of its last round was done."""
-    return any(each.shown and each.exit.conditions != (ENDS_DATA,) for each in possible_exits(kind))
+    return any(each.shown and each.exit.conditions != (END_OF_DATA,) for each in possible_exits(kind))
 
 
 def describe_inner_exits(kind: LeftLoop) -> list[str]:
@@ -311,7 +313,7 @@ def _find_handler(loop: Loop, rank: Rank, other: Rank) -> tuple[str, Frame] | No
             for theirs in other.program
             if (theirs.file, theirs.function) == (frame.file, frame.function)
             for handler in theirs.caught or ()
-            if handler != ENDS_DATA
+            if handler != END_OF_DATA
             and (begins.get(handler, frame.line) if loop in theirs.loops else theirs.line) < frame.line
         }
         test = next((test for test in reversed(frame.conditions) if test in guarded), None)
@@ -327,6 +329,8 @@ def may_have_run_out(kind: LeftLoop) -> bool:
     view = kind.short.first.loop
     if kind.met is not None and not is_over_data(kind.loop):  # the call that begins a round hands out how long it is
         return False
+    if data_exits(kind.loop):
+        return True
     if not kind.loop.header.startswith("for ") or (kind.loop.begin is None and integer(kind.loop.bound) is not None):
         return False
     passes = not is_over_data(kind.loop) and bool(early_exits(kind.loop))

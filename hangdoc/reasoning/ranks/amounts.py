@@ -2,14 +2,14 @@
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
-from hangdoc.program import early_exits
+from hangdoc.program import data_exits, early_exits
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Difference
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.counters import count_rounds, counters_in, counts_data
 from hangdoc.regex import regex
-from hangdoc.snapshot import DataSource, DataSources
+from hangdoc.snapshot import DataSource, DataSources, Exit
 
 _DATA_WORDS = regex(
     r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
@@ -168,10 +168,22 @@ def _compare_inner_loaders(less: Rank, more: Rank) -> list[Difference]:
     return differences
 
 
-def left_by_break(rank: Rank) -> bool:
-    """Whether a rank left its loop before the end of the loop: by a `break`, for a reason other than the data."""
+def left_before_end(rank: Rank) -> bool:
+    """Whether a rank left its loop before the end of the loop."""
     view = rank.loop
     return view is not None and view.done is not None and view.total is not None and view.done < view.total
+
+
+def left_by_break(rank: Rank) -> bool:
+    """Whether a rank left its loop before the end of the loop, for a reason other than the data."""
+    return left_before_end(rank) and find_data_exit(rank) is None
+
+
+def find_data_exit(rank: Rank) -> Exit | None:
+    """The statement by which a rank left its loop before the end of the loop, when the data ended that it reads there with
+    `next()`: nothing else leaves it. None for none."""
+    exits = data_exits(rank.loop.loop) if rank.loop is not None and left_before_end(rank) else ()
+    return exits[0] if exits and rank.loop is not None and not early_exits(rank.loop.loop) else None
 
 
 def _compare_variables(less: Rank, more: Rank) -> list[Difference]:

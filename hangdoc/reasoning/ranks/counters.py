@@ -8,7 +8,7 @@ from msgspec import structs
 
 from hangdoc.diagnosis import BatchesSource, Where
 from hangdoc.parse import are_opposite, integer, names_in
-from hangdoc.program import around, early_exits
+from hangdoc.program import around
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import LoopView, Rank
@@ -170,7 +170,7 @@ def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
 
 def _count_completed(view: LoopView) -> int | None:
     """The iterations that a rank outside a `for` has completed: not the one in which a statement left the loop early."""
-    left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and early_exits(view.loop)
+    left_early = None not in (view.done, view.total) and (view.done or 0) < (view.total or 0) and view.loop.exits
     return max(0, (view.done or 0) - 1) if left_early else view.done
 
 
@@ -378,7 +378,7 @@ def _number_pass(rank: Rank, loop: Loop) -> int | None:
     view = _make_view(rank.process, holder, passes)
     if view.done is None or not (view.by_iterator or passes.start is not None or view.begin is not None):
         return None
-    left_early = None not in (view.done, view.total) and view.done < (view.total or 0) and bool(early_exits(passes))
+    left_early = None not in (view.done, view.total) and view.done < (view.total or 0) and bool(passes.exits)
     in_round = holder.line != passes.line if view.inside else left_early
     return view.done + in_round
 

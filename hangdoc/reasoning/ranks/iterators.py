@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.phrases import amount
-from hangdoc.program import early_exits
 from hangdoc.snapshot import Frame, Loader, Local, Loop, Loops, Process, TrainerCount
 from hangdoc.torch_facts.frameworks import FUNCTION_COUNTS
 
@@ -86,7 +85,13 @@ def _is_at(loader: Loader, frame: Frame) -> bool:
 
 def ended_with_its_data(loop: Loop) -> bool:
     """Whether a loop that has ended gave all that its iterator had: no statement leaves it."""
-    return loop.header.startswith("for ") and not early_exits(loop)
+    return loop.header.startswith("for ") and not loop.exits
+
+
+def list_exhausted(process: Process | None, frame: Frame) -> list[Loader]:
+    """The iterators over batches that a frame reads with `next()` and that have given all that they had."""
+    given = (each for each in _list_batches(process) if not each.begins and _is_at(each, frame))
+    return [each for each in given if each.done == each.total]
 
 
 def find_training_iterator(process: Process | None) -> Loader | None:

@@ -3,7 +3,7 @@
 ## What it finds
 
 A rank has left the training loop, or spins in its data iterator, while the
-other ranks are still inside the loop and wait for it in a collective. The ranks
+other ranks are still inside the loop and wait for it in a call. The ranks
 visibly have different amounts of data: shard files, batches, list lengths or
 loop bounds.
 
@@ -50,7 +50,8 @@ they have the suffix of a data format (`.parquet`, `.tar`, `.jsonl`); if a
 directory has none of these and its setting is named after data (`--data-dir`),
 all of its files count. The stacks show which rank is outside the loop. A loop
 over a DataLoader without `break`, `return` or `try` ends only with its data, also
-where most ranks have left it.
+where most ranks have left it. So does one that a rank left before its last round,
+if only `except StopIteration` leaves it: the data ended that it reads with `next()`.
 Where no amount can be seen, an option that names other data on the two sides
 (`--data-dir imgs` and `imgs_small`) explains the loop, unless a statement that
 ends it has variables that differ. Lightning and others count their batches
@@ -74,15 +75,19 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
+from hangdoc.program import END_OF_DATA
 from hangdoc.reasoning.causes.loops import CountedOut, DataEnded, NoData, OtherData, RanOut
+from hangdoc.reasoning.evidence.stack import name_line
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.ranks.counters import count_rounds
+from hangdoc.reasoning.ranks.counters import count_rounds, frame_of
+from hangdoc.reasoning.ranks.iterators import list_exhausted
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.text import next_steps, words
 from hangdoc.reasoning.text.next_steps import Command, operand
+from hangdoc.snapshot import Exit
 
 _REMEDY = (
     "Give every rank the same amount of data. Or agree on the number of batches before the loop: all_reduce the counts with "
@@ -91,6 +96,12 @@ _REMEDY = (
 _SAME_BATCHES = (
     "Give the dataloaders of all ranks the same batch size, sampler and drop_last. Or agree on the number of batches before the "
     "loop: all_reduce the counts with ReduceOp.MIN."
+)
+
+
+_START_AGAIN = (
+    "Begin a new pass over the data when it ends, or agree on the number of rounds before the loop: all_reduce it with "
+    "ReduceOp.MIN."
 )
 
 
@@ -118,14 +129,39 @@ def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
 
 @about(DataEnded)
 def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
-    left = cause.left
+    left, exit_ = cause.left, cause.exit
+    rank = left.short.ranks[0]
     why = f"the loop `{left.loop.header}` has no `break`, `return` or `try`: it ends with its data"
     return Draft(
-        confidence=0.75,
+        confidence=0.75 if exit_ is None else 0.85,
         summary=_summary(left),
-        evidence=[Evidence(left.short.ranks[0], "source", why), *sentences.loop_evidence(run, left)],
-        remedy=_REMEDY,
+        evidence=[
+            Evidence(rank, "source", why) if exit_ is None else _describe_data_exit(left, exit_),
+            *_list_exhausted(left),
+            *sentences.loop_evidence(run, left),
+        ],
+        remedy=_REMEDY if exit_ is None else _START_AGAIN,
     )
+
+
+def _describe_data_exit(left: LeftLoop, exit_: Exit) -> Evidence:
+    """What ended the loop before its last round."""
+    short = left.short.first
+    at = name_line(exit_.line, frame_of(left.loop, short), short.frame)
+    text = f"only `{END_OF_DATA}` ({at}) ends the loop before its last round"
+    return Evidence(short.rank, "source", text)
+
+
+def _list_exhausted(left: LeftLoop) -> list[Evidence]:
+    """The iterators of the rank that ran out whose own count shows it."""
+    short = left.short.first
+    frame = frame_of(left.loop, short)
+    exhausted = list_exhausted(short.process, frame) if frame is not None else []
+    texts = (
+        f"its dataloader {f'`{each.name}` ' * bool(each.name)}has given all of its {each.done} batches"
+        for each in exhausted
+    )
+    return [Evidence(short.rank, "loops", text) for text in texts]
 
 
 @about(OtherData)

@@ -3,12 +3,13 @@
 ## What it finds
 
 A rank has left a loop while other ranks are still inside it and wait for that
-rank in a collective. Nothing shows that its data ended earlier.
+rank in a collective, a send or a receive. Nothing shows that its data ended
+earlier.
 
 ## Why it hangs
 
-Every iteration contains a collective that all ranks must call. A rank that
-leaves the loop by a local decision never calls it again. Such decisions are
+Every iteration contains a call that needs all ranks, or the rank that left. A rank
+that leaves the loop by a local decision never calls it again. Such decisions are
 early stopping on a local loss, a `break`, a time limit, or an exception that
 was caught around the loop. Or the ranks began the loop at different iterations,
 because they resumed from different checkpoints. Or the loop ends at a number
@@ -61,9 +62,8 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.program import early_exits
+from hangdoc.program import END_OF_DATA, early_exits
 from hangdoc.reasoning.causes.loops import (
-    ENDS_DATA,
     Began,
     Ends,
     PossibleExit,
@@ -157,7 +157,7 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     known_total = total if done is not None and total is not None and total > done else None
     exits = possible_exits(kind)
     # What ended the loop otherwise explains why it has fewer iterations.
-    by_data = all(not each.shown or each.exit.conditions == (ENDS_DATA,) for each in exits)
+    by_data = all(not each.shown or each.exit.conditions == (END_OF_DATA,) for each in exits)
     handlers = sentences.list_uncounted(kind) if by_data else []
     uncounted = f"not counting those that `{handlers[0]}` ended" if handlers else ""
     rounds = sentences.left_after(kind, uncounted, total=known_total)

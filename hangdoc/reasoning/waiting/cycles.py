@@ -115,7 +115,7 @@ def find_left_loop(run: Run, short: Sequence[Class], waiting: Sequence[Class], w
                 continue
             left, out, within = uneven
             # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
-            if _names_peer(behind.first) and not _ended_before(out, within):
+            if _names_peer(behind.first) and not _has_begun_fewer_rounds(out, within):
                 continue
             left_it = [alike for alike in short if alike is not behind and _is_at_same_call(alike.first, outside)]
             inside = [
@@ -220,5 +220,18 @@ def _names_peer(rank: Rank) -> bool:
 
 def _ended_before(outside: Rank, inside: Rank) -> bool:
     """Whether the rank inside has come to a round that the rank outside has not begun: the last common one is complete."""
-    ended, going = outside.loop, inside.loop
-    return ended is not None and going is not None and ended.done is not None and ended.done == going.done
+    rounds = _count_rounds(outside, inside)
+    return rounds is not None and rounds[0] == rounds[1]
+
+
+def _has_begun_fewer_rounds(outside: Rank, inside: Rank) -> bool:
+    """Whether the rank inside has come to a round that the rank outside has not begun. It may be some rounds on: it need not wait
+    for each of its sends."""
+    rounds = _count_rounds(outside, inside)
+    return rounds is not None and rounds[0] <= rounds[1]
+
+
+def _count_rounds(outside: Rank, inside: Rank) -> tuple[int, int] | None:
+    """How many rounds of a loop each of two ranks has done; None where one is not known."""
+    ended, going = (rank.loop.done if rank.loop is not None else None for rank in (outside, inside))
+    return (ended, going) if ended is not None and going is not None else None
