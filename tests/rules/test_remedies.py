@@ -156,7 +156,7 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
                 in_loop(0, 30, 32, data=data(9, "a"), loops=over_loader(30, 32)),
                 behind_loop(1, 28, 29, data=data(9, "a"), loops=over_loader(29, 29)),
             ),
-            "Split one data set with a DistributedSampler, or agree on the minimum",
+            "Split one data set with this sampler, or agree on the minimum",
         )
     ],
     "HD105": [

@@ -392,33 +392,104 @@ def test_a_rank_that_departs_from_the_calls_of_most_left_one_out(labels: bool) -
     assert finding.summary.startswith("rank 3 did not call the all_reduce of group 01")
 
 
-@pytest.mark.parametrize(("steps", "departed"), [(4, (3,)), (3, ())])
-def test_records_that_were_overwritten_are_compared_from_where_all_begin(steps: int, departed: tuple[int, ...]) -> None:
-    """All ranks reduce and then gather in each step, in two groups. Rank 3 leaves out the last gather. Only rank 1 has the older
-    half of the steps in its record. Too few calls that agreed show nothing."""
-    calls = [Call(op, sites=(Site("train.py", line, "main"),)) for line, op in ((4, "all_reduce"), (5, "all_gather"))]
-    groups = []
-    for at, call in enumerate(calls):
-        by_rank = {}
-        for number in range(4):
-            made = 2 * steps - (at == 1 and number == 3)
-            first = 1 if number == 1 else steps + 1 + (at == 1 and number == 2)
-            numbers = tuple(range(first, made + 1))
-            pending = (Pending(made, call),) if at == 1 and number != 3 else ()
-            times = tuple(2 * each + at for each in numbers)
-            by_rank[number] = RankCalls(
-                number, "h", made=made, pending=pending, numbers=numbers, calls=(call,) * len(numbers), made_us=times
+def _ledger_of(
+    groups: dict[str, tuple[tuple[int, ...], str]],
+    calls: Sequence[Sequence[tuple[str, int]]],
+    *,
+    kept: Sequence[int] = (),
+) -> Ledger:
+    """By rank its calls, each given by its group and its line; all wait in the last one. `groups`: by name the members and the
+    description. `kept`: how many of the last calls are in the record of each rank; empty for all."""
+    made = {name: dict[int, RankCalls]() for name in groups}
+    for number, of_rank in enumerate(calls):
+        for name, (members, _) in groups.items():
+            if number not in members:
+                continue
+            times = [at for at, (called, _) in enumerate(of_rank) if called == name]
+            forms = [Call("all_reduce", sites=(Site("train.py", of_rank[at][1], "main"),)) for at in times]
+            pending = (Pending(len(times), forms[-1]),) if of_rank[-1][0] == name else ()
+            begin = sum(at < len(of_rank) - kept[number] for at in times) if kept else 0
+            made[name][number] = RankCalls(
+                number,
+                "host",
+                made=len(times),
+                pending=pending,
+                numbers=tuple(range(begin + 1, len(times) + 1)),
+                calls=tuple(forms[begin:]),
+                made_us=tuple(times[begin:]),
+                whole=not kept,
             )
-        groups.append(GroupCalls(None if at == 0 else "1", (0, 1, 2, 3), by_rank, description=str(at)))
-    reduced = groups[0].ranks[3]
-    groups[0].ranks[3] = reduced._replace(
-        made=2 * steps + 1,
-        numbers=(*reduced.numbers, 2 * steps + 1),
-        calls=(*reduced.calls, calls[0]),
-        made_us=(*reduced.made_us, 4 * steps + 2),
-        pending=(Pending(2 * steps + 1, calls[0]),),
-    )
-    assert compare.find_departed_from_most(Ledger(tuple(groups)), range(4)) == departed
+    return Ledger(tuple(GroupCalls(name, of[0], made[name], description=of[1]) for name, of in groups.items()))
+
+
+_DP, _TP = {"d0": ((0, 2), "dp"), "d1": ((1, 3), "dp")}, {"t0": ((0, 1), "tp"), "t1": ((2, 3), "tp")}
+_PLAIN = {name: (members, "") for name, (members, _) in {**_DP, **_TP}.items()}
+_PAIRS = {f"p{worker}": ((0, worker), "") for worker in (1, 2, 3)}
+_BACKWARDS = [[("t0", 4), ("d0", 4)], [("t0", 4), ("d1", 4)], [("t1", 4), ("d0", 4)]]
+_ORDERS = [[("t0", 4), ("d0", 4)], [("t0", 4)], [("t1", 4)], [("d1", 4)]]
+
+
+@pytest.mark.parametrize(
+    ("groups", "calls", "ranks"),
+    [
+        pytest.param({**_DP, **_TP}, [*_BACKWARDS, [("t1", 4), ("t1", 4)]], (3,), id="one left a backward out"),
+        pytest.param({**_DP, **_TP}, [*_BACKWARDS, [("t1", 4), ("t1", 5)]], (3,), id="and made another call"),
+        pytest.param({**_DP, **_TP}, _ORDERS, (3,), id="one took another group first"),
+        pytest.param(_PLAIN, _ORDERS, None, id="groups that nothing tells apart"),
+        pytest.param(
+            {**_DP, **_TP, "t2": ((4, 5), "tp"), "d2": ((4, 5), "dp"), "more": ((4, 6), "dp")},
+            [*_BACKWARDS, [("t1", 4), ("t1", 4)], [("t2", 4), ("more", 9)], [("t2", 4), ("d2", 4)]],
+            None,
+            id="two did, and one is in one more group of that kind",
+        ),
+        pytest.param(
+            {"all": ((0, 1, 2), "all"), "pair": ((0, 1), "pair")},
+            [[("all", 4)], [("pair", 4)], [("all", 4)]],
+            None,
+            id="one of them is not in both groups",
+        ),
+        pytest.param(
+            {**_PAIRS, "workers": ((1, 2, 3), "workers")},
+            [[("p1", 10), ("p1", 11)], [("p1", 20), ("workers", 30)], [("p2", 20)], [("p3", 20)]],
+            None,
+            id="a server with a group for each worker",
+        ),
+        pytest.param(
+            {"t0": ((0, 1), ""), "t1": ((2, 3), ""), "lead": ((0, 2), ""), "all": ((0, 1, 2, 3), "all")},
+            [
+                [("t0", 4), ("all", 5), ("lead", 6)],
+                [("t0", 4), ("all", 5), ("t0", 4)],
+                *[[("t1", 4), ("all", 5), ("t1", 4), ("all", 5)]] * 2,
+            ],
+            None,
+            id="some ranks are also in a group of leaders",
+        ),
+    ],
+)
+def test_the_call_that_most_ranks_made_and_few_left_out(
+    groups: dict[str, tuple[tuple[int, ...], str]], calls: list[list[tuple[str, int]]], ranks: tuple[int, ...] | None
+) -> None:
+    left_out = compare.find_left_out_by_few(_ledger_of(groups, calls), range(len(calls)))
+    assert (left_out.ranks if left_out is not None else None) == ranks
+
+
+def test_a_rank_whose_number_of_calls_is_not_known_is_not_behind() -> None:
+    ledger = _ledger_of({**_DP, **_TP}, [*_BACKWARDS, [("t1", 4), ("t1", 4)]])
+    of_rank = next(group.ranks for group in ledger.groups if group.name == "d1")
+    assert compare.find_left_out_by_few(ledger, range(4)) is not None
+    of_rank[3] = of_rank[3]._replace(made=None)
+    assert compare.find_left_out_by_few(ledger, range(4)) is None
+
+
+@pytest.mark.parametrize(("kept", "ranks"), [((7, 20, 6, 7), (3,)), ((5, 20, 5, 5), None)])
+def test_records_that_were_overwritten_are_compared_from_where_all_begin(
+    kept: tuple[int, ...], ranks: tuple[int, ...] | None
+) -> None:
+    """Rank 3 left out the last backward. Too few calls that agreed show nothing."""
+    steps = [[(f"t{n // 2}", 4), (f"d{n % 2}", 5)] * 6 for n in range(4)]
+    calls = [*steps[:3], [*steps[3][:-1], ("t1", 4)]]
+    left_out = compare.find_left_out_by_few(_ledger_of({**_DP, **_TP}, calls, kept=kept), range(4))
+    assert (left_out.ranks if left_out is not None else None) == ranks
 
 
 @pytest.mark.parametrize("round_of_2", [30, 29])

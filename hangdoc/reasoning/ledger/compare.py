@@ -369,30 +369,51 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
 
 
-def find_departed_from_most(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
-    """The ranks that made another call where most made the one in which some now wait for them, each in its own group of that
-    kind. Empty if no call was made by most where the orders of all calls first differ, or if the records show no same beginning
-    of these."""
-    calls = {rank: ledger.of_rank(rank) for rank in ranks}
+class LeftOut(NamedTuple):
+    """A call that most ranks made, each in its own group of a kind, and some did not."""
+
+    ranks: tuple[int, ...]
+    kind: GroupKind
+    number: int
+    """Of the call in its group."""
+
+
+def find_left_out_by_few(ledger: Ledger, ranks: Iterable[int]) -> LeftOut | None:
+    """The call in which some ranks now wait for a few others that made another one there, where the orders of the calls of all
+    first differ. None if most did not make it, or if the records show no same beginning of these. Only ranks with as many groups
+    of each of these kinds have the same role, and can be compared."""
+    calls = _calls_of(ledger, ranks)
     orders, kind_of = _order_by_kind(calls)
     longest = max(orders.values(), key=len, default=[])
     ends = (_count_same(order, longest) for order in orders.values() if order != longest[: len(order)])
     at = min(ends, default=None)
     whole = all(made.whole for groups in calls.values() for _, made in groups)
     if at is None or (at < _LEAST_AGREED and not whole):
-        return ()
+        return None
     by_call: dict[tuple[int, int], list[int]] = {}
     for rank, order in orders.items():
         if at < len(order):
             by_call.setdefault(order[at], []).append(rank)
-    # A rank without a group of each of these kinds says nothing of the order of calls in them.
     kinds = {kind_of[form] for _, form in by_call}
-    in_all = {rank for rank, groups in calls.items() if kinds.issubset(group.kind for group, _ in groups)}
-    usual = max(by_call, key=lambda made: len(in_all.intersection(by_call[made])))
+    roles = {rank: Counter(group.kind for group, _ in groups if group.kind in kinds) for rank, groups in calls.items()}
+    usual = max(by_call, key=lambda made: len(by_call[made]))
     fewer = tuple(sorted(rank for made, alike in by_call.items() if made != usual for rank in alike))
-    most = len(in_all.intersection(by_call[usual]))
+    role = roles[fewer[0]]
+    most = [rank for rank in by_call[usual] if roles[rank] == role]
+    if len(fewer) >= len(most) or any(roles[rank] != role for rank in fewer):
+        return None
     number, form = usual
-    return fewer if len(fewer) < most and _are_awaited(ledger, kind_of[form], number, fewer) else ()
+    return LeftOut(fewer, kind_of[form], number) if _are_awaited(ledger, kind_of[form], number, fewer) else None
+
+
+def _calls_of(ledger: Ledger, ranks: Iterable[int]) -> dict[int, list[tuple[GroupCalls, RankCalls]]]:
+    """The groups of each rank with its calls in them, in one pass over all groups."""
+    calls: dict[int, list[tuple[GroupCalls, RankCalls]]] = {rank: [] for rank in ranks}
+    for group in ledger.groups:
+        for rank, made in group.ranks.items():
+            if rank in calls:
+                calls[rank].append((group, made))
+    return calls
 
 
 _Order = list[tuple[int, int]]
@@ -402,11 +423,12 @@ _Order = list[tuple[int, int]]
 def _order_by_kind(
     calls: Mapping[int, Sequence[tuple[GroupCalls, RankCalls]]],
 ) -> tuple[dict[int, _Order], list[GroupKind]]:
-    """The calls of each rank in the order in which it made them, from those on that all records have; and the kind of the group
-    of each form."""
+    """The calls of each rank in the order in which it made them, from the oldest number on that all records have of a kind; and
+    the kind of the group of each form."""
     oldest: dict[GroupKind, int] = {}
     for group, made in (each for groups in calls.values() for each in groups):
-        oldest[group.kind] = max([oldest.get(group.kind, 1), *made.numbers[:1]])
+        first = made.numbers[0] if made.numbers else (made.made or 0) + 1  # all of them may be overwritten
+        oldest[group.kind] = max(oldest.get(group.kind, 1), first if not made.whole else 1)
     forms: dict[tuple[GroupKind, str, object], int] = {}
     orders: dict[int, _Order] = {}
     for rank, groups in calls.items():
@@ -433,9 +455,11 @@ def _count_same(order: _Order, other: _Order) -> int:
 
 def _are_awaited(ledger: Ledger, kind: GroupKind, number: int, ranks: Iterable[int]) -> bool:
     """Whether each of some ranks is behind in a group of a kind in which another member waits at a number."""
-    groups = [group for group in ledger.groups if group.kind == kind]
-    groups = [g for g in groups if any(c.pending and c.pending[0].number == number for c in g.ranks.values())]
-    return all(any(rank in g.ranks and (g.ranks[rank].made or 0) < number for g in groups) for rank in ranks)
+    behind: set[int] = set()
+    for group in ledger.groups:
+        if group.kind == kind and any(c.pending and c.pending[0].number == number for c in group.ranks.values()):
+            behind.update(n for n, calls in group.ranks.items() if calls.made is not None and calls.made < number)
+    return behind.issuperset(ranks)
 
 
 def find_left_out(ledger: Ledger, group: GroupCalls, behind: Behind) -> tuple[int, ...]:

@@ -67,8 +67,8 @@ _REMEDY = (
     "before the loop."
 )
 _OTHER_LENGTH = (
-    "The numbers of batches differ by more than the remainder of a split, so the ranks have data of different lengths, or other "
-    "batch sizes. Split one data set with a DistributedSampler, or agree on the minimum number of batches before the loop."
+    "The numbers of batches differ by more than a DistributedSampler leaves. The ranks probably have data of different lengths, "
+    "or other batch sizes. Split one data set with this sampler, or agree on the minimum number of batches before the loop."
 )
 _IN_EVALUATION = (
     " In an evaluation, which must not leave out data, add up on each rank and reduce once behind the loop."
@@ -96,7 +96,7 @@ def _counted(run: Run, blockage: Blockage, cause: CountedUneven) -> Draft:
 
 
 def _choose_remedy(totals: Iterable[int | None]) -> str:
-    """By the numbers of batches in each pass. The parts of one data set differ by one batch at most."""
+    """By the numbers of batches in each pass. What a sampler splits differs by one batch at most."""
     lengths = [total for total in totals if total is not None]
     return _OTHER_LENGTH if max(lengths, default=0) > min(lengths, default=0) + 1 else _REMEDY
 

@@ -65,7 +65,9 @@ made the same call before.
 
 Of calls in different groups, those of a mesh for example, the record shows the order
 on each rank. Where most ranks made one call, each in its own group of that kind, and
-some ranks made another one and are in a later round now, these left it out.
+some made another one and are in a later round now, these left it out. Groups are of
+one kind if their descriptions and sizes are equal. Ranks with other kinds have another
+role, and are not compared.
 
 ## When it can be wrong
 
@@ -73,6 +75,7 @@ In a first round, nothing was made before, so that two sides of one size stay
 equal: then the finding is HD201 and names all ranks. A rank that left a loop
 early (HD101, HD102, HD105) may look like one that skipped a call. Where its lines
 were not read, no loop around it is known: the score is lower, and no reason is named.
+If most ranks make one call too early in a mesh, the others look like the odd ones.
 
 ## References
 

@@ -23,9 +23,9 @@ from hangdoc.reasoning.ledger.compare import (
     Unfinished,
     compare,
     find_departed,
-    find_departed_from_most,
     find_last_meeting,
     find_left_out,
+    find_left_out_by_few,
     find_odd,
     find_odd_across,
     sizes_before,
@@ -190,7 +190,7 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
     if _opposite_order(parts):
         reason, departed = _explain_departed(run, everyone)
-        if (passed := _find_passed(run, parts, departed, ends)) is not None:
+        if (passed := _find_passed(run, parts, _compare_groups(run, parts), departed, ends)) is not None:
             return passed, departed
         return GroupOrder(parts=parts, reason=reason, ends=ends), departed or everyone
     if (absent := _find_absent_members(parts, ends)) is not None:
@@ -209,11 +209,11 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
     return Mismatch(parts=parts, reason=reason, ends=ends), departed or everyone
 
 
-def _find_passed(run: Run, parts: Parts, departed: tuple[int, ...], ends: Ends) -> Subset | None:
-    """The call in which others wait, if `departed` ranks are a round ahead in the program without it: they left it out, and took
-    the groups in no other order. None if the record or the program does not show that: in the same round, they may make it
-    later."""
-    for group, answer in _compare_groups(run, parts):
+def _find_passed(run: Run, parts: Parts, groups: Comparisons, departed: tuple[int, ...], ends: Ends) -> Subset | None:
+    """The call of one of `groups` in which others wait, if `departed` ranks are a round ahead in the program without it: they
+    left it out, and took the groups in no other order. None if the record or the program does not show that: in the same round,
+    they may make it later."""
+    for group, answer in groups:
         if departed and isinstance(answer, Behind) and set(departed) <= set(answer.ranks):
             left_out = _describe_left_out(run, parts, group, answer, departed, ends)
             if left_out is not None:
@@ -367,13 +367,16 @@ def _makes_call_in_each_round(rank: Rank, group: GroupCalls, loop: Loop, others:
 def _blame_by_most(run: Run, parts: Parts) -> KindWithCulprits | None:
     """By the order of calls that most ranks share, each in its own groups. None if nobody departed from one, or if those who did
     may make the call later."""
-    departed = find_departed_from_most(run.ledger, numbers_of(parts))
-    if (passed := _find_passed(run, parts, departed, "never")) is not None:
-        return passed, departed
-    if departed and _opposite_order(parts):
-        reason = f"{do(departed, 'departs', 'depart')} from the order of the calls of most"
-        return GroupOrder(parts=parts, reason=reason), departed
-    return None
+    left_out = find_left_out_by_few(run.ledger, numbers_of(parts))
+    if left_out is None:
+        return None
+    groups: Comparisons = [
+        (group, answer)
+        for group, answer in _compare_groups(run, parts)
+        if isinstance(answer, Behind) and (group.kind, answer.number) == (left_out.kind, left_out.number)
+    ]
+    passed = _find_passed(run, parts, groups, left_out.ranks, "never")
+    return (passed, left_out.ranks) if passed is not None else None
 
 
 def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
