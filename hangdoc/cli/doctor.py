@@ -1,7 +1,5 @@
 """`hangdoc doctor`: what hangdoc can access here, and how to fix what is missing."""
 
-import os
-
 import click
 
 from hangdoc.cli.output import show
@@ -23,7 +21,8 @@ def command(as_json: bool) -> int:
     if as_json:
         _print_json(abilities, missing)
     else:
-        whose = "" if os.geteuid() == 0 else f" of the runs of uid {os.geteuid()}"
+        only = [ability.only for ability in abilities if ability.only]
+        whose = f" of {' and '.join(only)}" if only else ""
         show(
             f"hangdoc can access all it needs{whose} here."
             if not missing

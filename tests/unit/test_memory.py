@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hangdoc.cli.group import cli
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.look import abilities
@@ -294,6 +296,26 @@ def test_modules_are_read_where_instances_are_not(monkeypatch: pytest.MonkeyPatc
     assert isinstance(found, Interpreter)
     assert {local.name: local.text for local in found.globals}["steps"] == "3"
     assert [f"Python {RUNNING} (" in one and "stores attributes of objects" in one for one in problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("uid", "capabilities", "only", "remedy"),
+    [
+        (0, "1ffffffffff", "", ""),
+        (0, "a80425fb", " of ranks that have no more capabilities than it", "add --cap-add=SYS_PTRACE (Docker)"),
+        (1000, "0", " of the runs of uid 1000", "can read all"),
+    ],
+)
+def test_doctor_concludes_no_more_than_it_can_read(
+    monkeypatch: pytest.MonkeyPatch, uid: int, capabilities: str, only: str, remedy: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(abilities.ProcFS, "status", lambda proc, pid: {"CapEff": capabilities})
+    ability = abilities._check_other_users()
+    monkeypatch.setattr("hangdoc.cli.doctor.check_all", lambda: iter([ability]))
+    lines = CliRunner().invoke(cli, ["doctor"], standalone_mode=False).stdout.splitlines()
+    assert lines[-1] == f"hangdoc can access all it needs{only} here."
+    assert remedy in lines[0]
 
 
 def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from hangdoc.portable import running_from
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Stack
 
-_PTRACE_REMEDY = (
-    "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
-    "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
+_ADD_PTRACE = (
+    "in a container add --cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)"
 )
+_PTRACE_REMEDY = f"Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; {_ADD_PTRACE}."
 _PY_SPY_REMEDY = f"Permissions are not the reason. py-spy may be too old for Python {sys.version.split()[0]}."
 _PYTHON_REMEDY = (
     f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
@@ -42,6 +42,8 @@ class Ability(NamedTuple):
     works: bool
     found: str
     remedy: str
+    only: str = ""
+    """The runs with which it works, `the runs of uid 1000`; empty if it works with all."""
 
 
 def check_all() -> Iterator[Ability]:
@@ -163,21 +165,21 @@ def _check_other_users() -> Ability:
     if os.geteuid() == 0:
         # A container may lack this capability. Even then, ranks with no more capabilities than hangdoc are readable.
         capable = int(ProcFS().status("self").get("CapEff", "0"), 16) & _SYS_PTRACE
+        if capable:
+            return Ability("other users' ranks", True, "readable (uid 0)", "")
         finding = (
-            "readable (uid 0)"
-            if capable
-            else "only ranks with no more capabilities are readable: CAP_SYS_PTRACE is missing"
+            "only ranks that have no more capabilities than hangdoc are readable: CAP_SYS_PTRACE is missing; to read all, "
+            + _ADD_PTRACE
         )
-        return Ability("other users' ranks", True, finding, "")
+        return Ability("other users' ranks", True, finding, "", "ranks that have no more capabilities than it")
     # sudo does not search a virtual environment
     program = shutil.which(os.path.join(os.path.dirname(sys.executable), "hangdoc"))
     file = running_from()
     words = ["sh", str(file)] if file is not None else [program or "hangdoc"]
     command = shlex.join(["sudo", *words])
     sudo = f"`{command}`" if shutil.which("sudo") else "hangdoc as root"
-    return Ability(
-        "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""
-    )
+    found = f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all"
+    return Ability("other users' ranks", True, found, "", f"the runs of uid {os.geteuid()}")
 
 
 def _check_files_of_other_users() -> Ability:
