@@ -156,17 +156,29 @@ def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:
         launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) for line in lines
     )
     addresses = tuple((endpoint or "").rpartition(":")[0] or None for endpoint in endpoints)
-    if not any(address in _LOOPBACK for address in addresses):
+    differ = len(set(addresses) - {None}) > 1
+    looped = sorted({
+        address for line, address in zip(lines, addresses, strict=True)
+        if address in _LOOPBACK and not (differ and _is_master(line))
+    })  # fmt: skip
+    if not looped:
         return
     hosts = {line.host if line.host is not None and _ONE_HOST.fullmatch(line.host) else None for line in lines}
     known = hosts - {None}
     together = len(lines) > 1 and None not in hosts and len(hosts) == 1
     why = "each node connects to itself through loopback, so the nodes never find each other"
+    if not set(addresses) <= {None, *_LOOPBACK}:
+        why = f"a node with {' or '.join(looped)} connects to itself through loopback, so it never finds the others"
     if together:
         why = f"all nodes are on {lines[0].host}, where they find each other through loopback"
     elif len(known) < 2:
         why += ", unless all of them are on one host. On several hosts, use an address of the master that all can reach"
     yield Row(name=RENDEZVOUS, origin="launcher", standing="must agree", values=addresses, wrong=not together, why=why)
+
+
+def _is_master(line: LaunchLine) -> bool:
+    """Whether the line starts the node at which the others meet. With another rendezvous than the static one, it is not known."""
+    return launchers.node_rank(line.launched.tool, line.launched.options, line.environment) == 0
 
 
 def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:

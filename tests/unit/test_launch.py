@@ -506,6 +506,26 @@ def test_loopback_joins_the_nodes_of_one_host_only(hosts: tuple[str, str], wrong
 
 
 @pytest.mark.parametrize(
+    ("masters", "begins"),
+    [
+        (("127.0.0.1", "localhost"), "each node connects to itself"),
+        (
+            ("n0", "localhost"),
+            "a node with localhost connects to itself through loopback, so it never finds the others,",
+        ),
+        (("n0", "::1", "localhost"), "a node with ::1 or localhost connects to itself"),
+        (("localhost", "n0"), None),  # the master reaches itself
+    ],
+)
+def test_only_a_node_with_a_loopback_master_connects_to_itself(masters: tuple[str, ...], begins: str | None) -> None:
+    line = f"torchrun --nnodes {len(masters)} --node_rank {{}} --master_addr {{}} t.py"
+    found = rows(*(line.format(number, master) for number, master in enumerate(masters)))
+    assert found["master-addr"].wrong
+    assert ("rendezvous" in found) == (begins is not None)
+    assert begins is None or found["rendezvous"].why.startswith(begins)
+
+
+@pytest.mark.parametrize(
     "before",
     [
         "source .venv/bin/activate",
