@@ -237,6 +237,8 @@ class Unseen(DocumentPart, frozen=True, kw_only=True):
 
     rank: int
     why: str
+    unreadable: bool = False
+    """Whether it may be a process that is alive and that hangdoc may not read."""
 
 
 class GroupView(DocumentPart, frozen=True, kw_only=True):

@@ -159,7 +159,12 @@ def _reported(problems: list[str], rule: Rule) -> Iterator[None]:
 
 def _unseen(run: Run) -> tuple[Unseen, ...]:
     waiting = not run.ranks and any(launch.in_rendezvous(process) is not None for _, process in run.launchers)
-    return tuple(Unseen(rank=n, why=_NOT_STARTED if waiting else run.unseen[n].why) for n in sorted(run.unseen))
+    return tuple(
+        Unseen(
+            rank=number, why=_NOT_STARTED if waiting else unlooked.why, unreadable=unlooked.unreadable and not waiting
+        )
+        for number, unlooked in sorted(run.unseen.items())
+    )
 
 
 def _blocked(blockage: Blockage) -> Blocked:

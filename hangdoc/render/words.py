@@ -23,6 +23,7 @@ _NO_RANK = (
     "No rank of this run was observed: all have just ended, or none has started. Look at the log of the launcher, or run hangdoc "
     "again in some seconds."
 )
+_UNREADABLE = "No rank of this run could be read. Processes of its launcher are alive, and hangdoc may not read them."
 VERDICT_STYLE = {
     "hung": "bold red",
     "waiting": "bold yellow",
@@ -118,7 +119,8 @@ def without_finding(job: Job) -> str:
     if job.verdict == "healthy":
         return f"Every {'observed ' * bool(job.unseen)}rank is making progress{_at_loaders(job)}{_progress_without_clocks(job)}."
     if job.verdict != "waiting":
-        return "Nothing found." if job.ranks else _NO_RANK
+        unread = any(rank.unreadable for rank in job.unseen)
+        return "Nothing found." if job.ranks else _UNREADABLE if unread else _NO_RANK
     if any(rank.label != "dead" for rank in job.ranks):
         still = all(rank.progress is None for rank in job.ranks)
         return f"{'No rank is' if still else 'Some ranks are not'} making progress, but no rank is waiting for another rank."

@@ -16,6 +16,7 @@ from hangdoc.reasoning.model.holds import Dead, ForOthers, Hold
 from hangdoc.reasoning.model.kinds import Cycle
 from hangdoc.reasoning.rules import all_rules, by_subject
 from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.render.words import without_finding
 from hangdoc.snapshot import (
     AwaitedFile,
     BeaconReading,
@@ -231,7 +232,10 @@ def test_ranks_of_another_user_are_neither_waiting_nor_dead() -> None:
     found = job(snapshot(launcher))
     assert (found.verdict, found.findings) == ("unknown", ())
     assert {unseen.rank for unseen in found.unseen} == {0, 1}
-    assert all("another user's" in unseen.why for unseen in found.unseen)
+    assert all("another user's" in unseen.why and unseen.unreadable for unseen in found.unseen)
+    assert without_finding(found).startswith("No rank of this run could be read. Processes of its launcher are alive")
+    ended = job(snapshot(replace(AGENT_ALONE, unreadable_below=0), unread=(4711,)))
+    assert without_finding(ended).startswith("No rank of this run was observed: all have just ended")
     partly = job(snapshot(replace(launcher, unreadable_below=1), rank(0, *c10d("all_reduce"), train(15), owner=50)))
     assert not of("HD301", partly)
     assert [unseen.rank for unseen in partly.unseen] == [1]

@@ -97,7 +97,8 @@ def _unlooked(
         hidden = host or next(iter(unreadable))
         return Unlooked(
             f"another user's processes of the launcher on {hidden} cannot be read "
-            f"({unreadable[hidden]}): run hangdoc as that user or as root"
+            f"({unreadable[hidden]}): run hangdoc as that user or as root",
+            unreadable=True,
         )
     if host is not None:
         return Unlooked(f"no process was found on {host}: not started yet, or already gone")

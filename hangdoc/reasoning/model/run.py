@@ -25,6 +25,8 @@ class Unlooked(Struct, frozen=True):
     why: str
     elsewhere: bool = False
     """It may be alive on a host, or in a process, that was not observed."""
+    unreadable: bool = False
+    """It may be a process that is alive and that hangdoc may not read."""
 
 
 class StoreWait(Struct, frozen=True, kw_only=True, gc=False):
