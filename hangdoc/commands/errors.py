@@ -21,14 +21,19 @@ def install_extra(extra: str) -> str:
 
 
 def suggest(asked: str, known: Iterable[str]) -> str:
-    """` Did you mean shard-mismatch?`, of the known names that begin with this one, or else of the one that is most like it;
-    empty if none is like it."""
+    """` Did you mean shard-mismatch?`, of the names that `find_similar` finds; empty if there are none."""
+    similar = find_similar(asked, known)
+    return f" Did you mean {', '.join(similar)}?" if similar else ""
+
+
+def find_similar(asked: str, known: Iterable[str]) -> list[str]:
+    """The known names that begin with this one, or else the one that is most like it; empty if none is like it."""
     from difflib import get_close_matches
 
     names = {name.lower(): name for name in known}
     begun = sorted(name for name in names if len(asked) > 1 and name.startswith(asked.lower()))
     nearest = begun[:_MOST_SUGGESTED] or get_close_matches(asked.lower(), names, n=1)
-    return f" Did you mean {', '.join(names[name] for name in nearest)}?" if nearest else ""
+    return [names[name] for name in nearest]
 
 
 def no_such_job(asked: str, jobs: Sequence[str]) -> CommandError:

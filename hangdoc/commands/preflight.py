@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hangdoc import redact, untrusted
 from hangdoc.commands import launches
 from hangdoc.commands.documents import Preflight
-from hangdoc.commands.errors import USAGE, CommandError, suggest
+from hangdoc.commands.errors import USAGE, CommandError, find_similar, suggest
 from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
 from hangdoc.launch.compare import RENDEZVOUS, compare
@@ -23,7 +23,7 @@ from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
-from hangdoc.torch_facts.launchers import AGENTS, FLAGS, MPI_AS_ROOT, NAME_HOW, OPEN_MPI, PROGRAMS
+from hangdoc.torch_facts.launchers import AGENTS, FLAGS, MPI_AS_ROOT, NAME_HOW, OPEN_MPI, PROGRAMS, TORCHRUN_OPTIONS
 
 _LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
 _USED = frozenset({
@@ -106,11 +106,7 @@ def planned(
     if line is None:
         address, origin, more = master_of(master, environment)
         plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words)
-        if words and not words[0].startswith("-"):
-            text = f"no launch line: the arguments of the script are `{shorten(' '.join(redact.argv(words)), 60)}`"
-            meant = suggest(words[0], PROGRAMS).strip()
-            more.append(Check(name="launch", status="warn" if meant else "pass", text=text, remedy=meant))
-        return plan, more
+        return plan, [*_describe_no_launch(words, ranks_per_node), *more]
     size, tool, merged = size_of(line), line.launched.tool, {**environment, **line.environment}
     meets = launchers.meeting_point(tool, line.launched.options, merged)
     _refuse_contradiction("--ranks-per-node", ranks_per_node, size.ranks_per_node)
@@ -127,8 +123,26 @@ def planned(
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
         node_rank=launchers.node_rank(tool, line.launched.options, merged),
         environment=line.environment, python=_find_python(words), needs_cards=needs_cards(line),
+        unknown_options={f"--{name}": [f"--{known}" for known in find_similar(name, TORCHRUN_OPTIONS)]
+                         for name in launchers.unknown_options(tool, line.launched.options)},
     )  # fmt: skip
     return plan, [_describe_launch(plan, line, size), *_check_line(line, plan), *_check_files(plan, line, words), *more]
+
+
+def _describe_no_launch(words: tuple[str, ...], ranks_per_node: int | None) -> Iterator[Check]:
+    """What is assumed of a launch whose line is not given."""
+    assumed = "1 rank on each node is assumed" if ranks_per_node is None else ""
+    named = words and not words[0].startswith("-")
+    arguments = f"the arguments of the script are `{shorten(' '.join(redact.argv(words)), 60)}`" if named else ""
+    if not assumed and not arguments:
+        return
+    meant = suggest(words[0], PROGRAMS).strip() if named else ""
+    yield Check(
+        name="launch",
+        status="warn" if meant else "unknown" if assumed else "pass",
+        text=f"no launch line: {', and '.join(filter(None, (arguments, assumed)))}",
+        remedy=meant or ("Give the launch line after `--`, or --ranks-per-node." if assumed else ""),
+    )
 
 
 def _check_line(line: LaunchLine, plan: Plan) -> Iterator[Check]:
@@ -140,20 +154,33 @@ def _check_line(line: LaunchLine, plan: Plan) -> Iterator[Check]:
 
 
 def _read_launch(words: Sequence[str]) -> LaunchLine | None:
-    try:
-        lines = [line for _, line in launches.parsed(shlex.join(words))] if words else []
-    except CommandError:
-        lines = []
+    lines = _parse_lines(words)
     if len(lines) == 1:
         return lines[0]
-    if lines or (words and shutil.which(words[0]) is not None):
+    meant = _find_meant_launcher(words) if not lines else ""
+    if lines or meant or (words and shutil.which(words[0]) is not None):
         what = f"{len(lines)} launches" if lines else "no launch"
         raise CommandError(
-            f"preflight finds {what} in `{shorten(' '.join(words), 60)}`. After `--`, write one command of {_LAUNCHERS}; or give "
-            "--ranks-per-node and --master, and after `--` only the arguments of the script.",
+            f"preflight finds {what} in `{shorten(' '.join(words), 60)}`.{meant} After `--`, write one command of {_LAUNCHERS}; "
+            "or give --ranks-per-node and --master, and after `--` only the arguments of the script.",
             USAGE,
         )
     return None
+
+
+def _parse_lines(words: Sequence[str]) -> list[LaunchLine]:
+    try:
+        return [line for _, line in launches.parsed(shlex.join(words))] if words else []
+    except CommandError:
+        return []
+
+
+def _find_meant_launcher(words: Sequence[str]) -> str:
+    """` Did you mean torchrun?` of words that are the launch of a script with that name in front; else empty. Without a script,
+    they may be the arguments of one, such as `finetune --lr 1`."""
+    similar = find_similar(words[0], PROGRAMS) if words else []
+    lines = (line for name in similar for line in _parse_lines((name, *words[1:])))
+    return suggest(words[0], PROGRAMS) if any(line.launched.program for line in lines) else ""
 
 
 def _find_python(words: Sequence[str]) -> str | None:
@@ -181,6 +208,7 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
         remedy = "Give --ranks-per-node: the line leaves the ranks of each node to the number of cards, to Slurm or to a file."
     options = launchers.sizes_in_torchrun(plan.launcher or "", line.launched.options)
     used = _USED | (NAME_HOW.get(line.launched.tool, frozenset()) & FLAGS)
+    used |= {name.removeprefix("--") for name in plan.unknown_options}  # a check of their own
     unused = [f"--{name}" for name in options if name not in used and not name.startswith(launchers.EXPORTED)]
     unused += [f"`{shorten(layer.text, 40)}`" for layer in _list_other_layers(line)]
     ignored = f"; not used here: {', '.join(unused)}" if unused else ""

@@ -19,9 +19,11 @@ from hangdoc.torch_facts.launchers import (
     LONG_NAMES_ONLY,
     MODULES,
     MPI_PAIRS,
+    OF_LAUNCH_MODULE,
     ONLY_STATIC,
     OPTION_VARIABLE,
     PROGRAMS,
+    SHORT_OF_TORCHRUN,
     SHORT_OPTIONS,
     SIZES,
     STANDALONE_ENDPOINT,
@@ -184,6 +186,12 @@ def without_effect(tool: str, options: dict[str, str], environment: Mapping[str,
     """The options that a launcher takes and does not use, because its rendezvous is not the static one."""
     is_static = _rendezvous_backend(tool, _with_variables(tool, options, environment)) == STATIC
     return frozenset() if is_static else ONLY_STATIC.get(tool, frozenset())
+
+
+def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
+    """Those that torchrun did not have in the version that was read."""
+    known = TORCHRUN_OPTIONS | SHORT_OF_TORCHRUN | OF_LAUNCH_MODULE
+    return sorted(options.keys() - known) if tool == "torchrun" else []
 
 
 def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:

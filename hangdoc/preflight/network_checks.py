@@ -13,6 +13,8 @@ from hangdoc.torch_facts.environment_names import GLOO_INTERFACE, NCCL_INTERFACE
 
 _LOW_BANDWIDTH = 200.0
 """Below this throughput in Mbit/s, the all-reduce of gradients dominates every step."""
+_TOGETHER = "all nodes are on this host"
+"""Under which a loopback address harms no launch; unknown if only one host was checked."""
 _VIRTUAL = (
     "docker",
     "br-",
@@ -33,6 +35,7 @@ _VIRTUAL = (
 def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The master's name resolves on all nodes, to the same address."""
     master = (plan.master or "").rpartition(":")[0]
+    unless, passes = _TOGETHER if len(reports) == 1 else "", True
     for report in reports:
         addresses = report.resolved.get(master)
         if master and not isinstance(addresses, tuple):
@@ -40,18 +43,24 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
             yield Check(name="master's name", status="fail", nodes=(report.node,), text=f"{report.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
         elif isinstance(addresses, tuple) and all(is_loopback(a) for a in addresses) and _may_be_apart(reports, plan):
-            unless = ", unless all nodes are on this host" if len(reports) == 1 else ""
-            yield Check(name="master's name", status="fail", nodes=(report.node,),
+            passes = False
+            yield Check(name="master's name", status="fail", nodes=(report.node,), unless=unless,
                         text=f"{report.node} resolves {master} to itself ({', '.join(addresses)}), so each node connects to "
-                        f"itself{unless}",
+                        f"itself{_name_condition(unless)}",
                         remedy="On several hosts, use the master's address in their network.")  # fmt: skip
     answers = {
         report.node: ", ".join(answer) if isinstance(answer := report.resolved.get(master), tuple) else None
         for report in reports
     }
     if master and None not in answers.values():
-        yield agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()},
-                     "Nodes that resolve it differently connect to different machines. Use an address.", "warn")  # fmt: skip
+        remedy = "Nodes that resolve it differently connect to different machines. Use an address."
+        same = agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()}, remedy, "warn")
+        if passes or same.status != "pass":
+            yield same
+
+
+def _name_condition(unless: str) -> str:
+    return f", unless {unless}" if unless else ""
 
 
 def _count_nodes(reports: Sequence[NodeReport], plan: Plan) -> int:
@@ -104,9 +113,12 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             )
         else:
             harmless = _all_lower(report, reports)
-            unless = ", unless they are on this host too" if len(reports) == 1 else ""
-            text = f"{report.node}: {report.name} is {what}, so the other nodes would connect to themselves{unless} (HD405)"
-            yield Check(name="own name", status="warn" if harmless else "fail", nodes=(report.node,),
+            unless = _TOGETHER if len(reports) == 1 else ""
+            text = (
+                f"{report.node}: {report.name} is {what}, so the other nodes would connect to themselves"
+                f"{_name_condition(unless)} (HD405)"
+            )
+            yield Check(name="own name", status="warn" if harmless else "fail", nodes=(report.node,), unless=unless,
                         text=text + (". This is harmless while this node only connects to others" if harmless else ""),
                         remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
 

@@ -4,19 +4,20 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from hangdoc import settings
-from hangdoc.parse import natural
+from hangdoc.parse import natural, version
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, Plan
 from hangdoc.snapshot import Machine
-from hangdoc.torch_facts.launchers import AGENTS
+from hangdoc.torch_facts.launchers import AGENTS, TORCHRUN_READ_IN
 
 _BYTES_PER_PARAMETER = 16
 """Weights, gradients and Adam's two moments in fp32."""
 _BYTES_KEPT = 12
 """Size of a checkpoint per parameter: weights and moments."""
 _SHOWN = 4
+_END_IT, _END_THEM = "End it if it is no longer needed: it uses", "End those that are no longer needed: they use"
 _SEVERAL = 2
 """Cards."""
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
@@ -35,6 +36,18 @@ def cards(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
         )
         text = f"{shorten(without)}: no two NVIDIA cards found. {once}"
         yield Check(name="launch", status="warn", nodes=tuple(without), text=text, remedy=remedy)
+
+
+def options(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """The launcher has the options of the line. A newer torch may have more of them."""
+    installed = {report.node: version(report.versions.get("torch") or "") for report in reports}
+    refused = tuple(node for node, torch in installed.items() if torch is not None and torch[:2] <= TORCHRUN_READ_IN)
+    for name, similar in plan.unknown_options.items():
+        remedy = f"Did you mean {', '.join(similar)}?" if similar else "Correct it, or leave it out."
+        newest = ".".join(map(str, TORCHRUN_READ_IN))
+        text = f"up to torch {newest}, torchrun has no option {name} and refuses it"
+        status = "fail" if refused else "warn"
+        yield Check(name="options", status=status, nodes=refused or tuple(installed), text=text, remedy=remedy)
 
 
 def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -157,17 +170,20 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     """No rank of an earlier run is still running, and no other run."""
     for report in reports:
         for text in _shorten_runs(report.left_over, "rank"):
+            end = _END_IT if text in report.left_over else _END_THEM
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
+                        remedy=f"{end} memory, cores and ports (HD305).")  # fmt: skip
         for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy="In use: this launch shares cores and memory with them.")  # fmt: skip
         pids = {each.text: each.pid for each in report.resting}
         for text in _shorten_runs(tuple(pids), "run"):
-            look = f"hangdoc diagnose --pid {pids[text]}" if text in pids else "hangdoc diagnose"
+            look = "See whether they hang: `hangdoc diagnose`."
+            if text in pids:
+                look = f"See whether the run hangs: `hangdoc diagnose --pid {pids[text]}`."
+            end = _END_IT if text in pids else _END_THEM
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"These ranks used almost no CPU for a second. See whether the run hangs: `{look}`. End it if it "
-                        "is no longer needed: it uses memory and ports.")  # fmt: skip
+                        remedy=f"These ranks used almost no CPU for a second. {look} {end} memory and ports.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 

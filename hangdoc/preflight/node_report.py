@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
+from os.path import basename
 from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
 
 from hangdoc import redact, settings
+from hangdoc.launch.launchers import after_python
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.access.process_files import own_root
@@ -37,6 +39,7 @@ from hangdoc.regex import regex
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.torch_facts import environment_names
+from hangdoc.torch_facts.launchers import PROGRAMS
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
@@ -327,18 +330,24 @@ def _order_by_rank(target: Target) -> tuple[bool, int, int]:
 
 def _describe_ranks(proc: ProcFS, targets: Sequence[Target], launchers: Sequence[Target]) -> str:
     """`ranks 0-1, pids 7, 8, started 20 s ago by pid 6 in /home/me: python launch.py`, with the command and the directory of the
-    first launcher, or of the first rank if there is none. A command does not always name the script, and its paths are filtered
-    as arguments."""
+    first launcher, or of the first rank if there is none. A command does not always name the script."""
     first = targets[0]
     numbers = [target.identity.rank for target in targets if target.identity is not None]
     state = ", an orphan" if first.launcher_gone else ""
     by = f" by {_list_pids(launchers)}" if launchers else ""
     top = launchers[0] if launchers else first
     argv = redact.argv(top.argv)
-    command = shorten_before(" ".join(argv), program(argv), 80)
+    command = shorten_before(" ".join(_shorten_program(argv)), program(argv), 80)
     who = ranks(numbers) if numbers else "a rank"
     started = duration(age(proc, first.start_ticks))
     return f"{who}, {_list_pids(targets)}{state}, started {started} ago{by}{_describe_directory(proc, top)}: {command}"
+
+
+def _shorten_program(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """`torchrun --standalone train.py` of `/env/bin/python -u /env/bin/torchrun --standalone train.py`."""
+    words = after_python(argv)
+    words = words if words and basename(words[0]) in PROGRAMS else argv
+    return (basename(words[0]), *words[1:]) if words else ()
 
 
 def _list_pids(targets: Sequence[Target]) -> str:

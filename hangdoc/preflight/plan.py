@@ -32,6 +32,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """Of this node; None if its rendezvous numbers the nodes."""
     launcher: str | None = None
     """The tool that will start the ranks, if the launch line is known."""
+    unknown_options: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """The options of the line that no torchrun known to hangdoc has; for each, those like it that torchrun has."""
     needs_cards: bool = False
     """Whether the launcher starts several ranks only where it finds several cards, as far as the line says."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
@@ -163,3 +165,5 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     remedy: str = ""
     nodes: tuple[str, ...] = ()
+    unless: str = ""
+    """The condition under which a failure is none, as a clause of `text`; empty if there is none."""

@@ -26,8 +26,16 @@ def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
         if check.remedy and check.status != "pass":
             table.add_row("", "", Text(clean(check.remedy)))
     tally = {status: sum(check.status == status for check in checks) for status in _ORDER}
-    verdict = "this launch cannot work" if tally["fail"] else "nothing that was checked prevents this launch"
+    verdict = _conclude([check for check in checks if check.status == "fail"])
     counts = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
     style = "bold red" if tally["fail"] else "bold green"
     end = Text.assemble((verdict, style), f" ({amount(nodes, 'node')}: {counts})")
     print_blocks(console, (table, "", end))
+
+
+def _conclude(failed: Sequence[Check]) -> str:
+    """What the failed checks mean for the launch. If each of them has a condition, so has the conclusion."""
+    if not failed:
+        return "nothing that was checked prevents this launch"
+    conditions = dict.fromkeys(check.unless for check in failed)
+    return "this launch cannot work" + ("" if "" in conditions else f", unless {' and '.join(conditions)}")

@@ -23,6 +23,11 @@ TORCHRUN_OPTIONS = frozenset({
     "run-path", "shutdown-timeout", "signals-to-handle", "standalone", "start-method", "tee", "virtual-local-rank",
 })  # fmt: skip
 """Its long options, each also with underscores. argparse takes any unambiguous beginning of them."""
+TORCHRUN_READ_IN = (2, 13)
+"""The version of torch whose options these are. It had those of all earlier ones."""
+SHORT_OF_TORCHRUN = frozenset({"h", "m", "r", "t"})
+OF_LAUNCH_MODULE = frozenset({"use-env"})
+"""What only `python -m torch.distributed.launch` has in addition."""
 OPTION_VARIABLE = "PET_"
 """How the name of that variable begins: `PET_NNODES`."""
 _STATIC_OPTIONS = frozenset({"master-addr", "master-port", "node-rank"})

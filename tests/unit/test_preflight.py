@@ -27,6 +27,8 @@ from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
 from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingPath, NodeReport, Plan, RestingRun
 from hangdoc.procfs import ProcFS
+from hangdoc.render.console import make_console
+from hangdoc.render.preflight import report as report_checks
 from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
 from tests.rules.shapes import machine
 
@@ -126,11 +128,6 @@ def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> 
     assert node_report._read_versions(f"{tmp_path}/bin/python3")["Python"] == "3.12.4"
 
 
-def test_a_misspelled_launcher_is_no_argument() -> None:
-    (check,) = planned(Plan(), ("tochrun", "t.py"), {}, master=None, ranks_per_node=None)[1]
-    assert (check.status, check.remedy) == ("warn", "Did you mean torchrun?")
-
-
 @pytest.mark.parametrize(
     ("line", "nodes", "ranks", "master", "script", "launch"),
     [
@@ -166,11 +163,56 @@ def test_a_plan_is_made_of_a_launch_line(
 def test_words_without_a_launcher_are_arguments_of_the_script_or_refused() -> None:
     plan, more = planned(Plan(), ("--depth", "4"), {}, master="n1:1", ranks_per_node=3)
     assert (plan.arguments, plan.ranks_per_node, plan.master, more) == (("--depth", "4"), 3, "n1:1", [])
-    (named,) = planned(Plan(), ("pretrain", "--depth", "4"), {}, master=None, ranks_per_node=None)[1]
+    (named,) = planned(Plan(), ("pretrain", "--depth", "4"), {}, master=None, ranks_per_node=2)[1]
     assert named.text == "no launch line: the arguments of the script are `pretrain --depth 4`"
     for command in ("bash launch.sh", "env A=b ls", "bash -c 'torchrun a.py; torchrun b.py'"):
         with pytest.raises(CommandError, match="After `--`, write one command of torchrun"):
             planned(Plan(), tuple(shlex.split(command)), {}, master=None, ranks_per_node=None)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "remedy"),
+    [
+        ((), "no launch line: 1 rank on each node is assumed", "Give the launch line after `--`, or --ranks-per-node."),
+        (("--lr", "1"), "no launch line: 1 rank on each node is assumed", None),
+        (
+            ("finetune", "--lr", "1"),
+            "no launch line: the arguments of the script are `finetune --lr 1`, and 1 rank on each node is assumed",
+            "Did you mean tune?",
+        ),
+    ],
+)
+def test_without_a_launch_line_a_rank_is_assumed(words: tuple[str, ...], text: str, remedy: str | None) -> None:
+    plan, (check,) = planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    assert (plan.ranks_per_node, check.text, check.remedy) == (1, text, remedy or check.remedy)
+    assert check.status == ("warn" if "mean" in check.remedy else "unknown")
+
+
+def test_a_mistyped_launcher_in_front_of_a_script_is_refused() -> None:
+    for words in (("torchrn", "--nproc-per-node", "2", "train.py"), ("mpirn", "-n", "2", "python", "train.py")):
+        with pytest.raises(CommandError, match=r"no launch in `(torchrn|mpirn) .*`\. Did you mean (torchrun|mpirun)\?"):
+            planned(Plan(), words, {}, master=None, ranks_per_node=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "torch", "found"),
+    [
+        ("--master-prt 3", "2.13.0+cpu", {"fail": ["Did you mean --master-port?"]}),
+        ("--master-prt 3 --sudden", "2.6", {"fail": ["Did you mean --master-port?", "Correct it, or leave it out."]}),
+        ("--master-prt 3", "2.14.0", {"warn": ["Did you mean --master-port?"]}),
+        ("--master-prt 3", None, {"warn": ["Did you mean --master-port?"]}),
+        ("--nproc_per_node 2 --nnode 1 -r 3 -t 3 --use_env", "2.13.0", {}),
+    ],
+)
+def test_torchrun_refuses_options_that_it_does_not_have(
+    options: str, torch: str | None, found: dict[str, list[str]]
+) -> None:
+    plan = planned(Plan(), ("torchrun", *options.split(), "train.py"), {}, master=None, ranks_per_node=None)[0]
+    versions = {"hangdoc": "1", "Python": "3.11", "torch": torch}
+    checks = [check for check in all_checks([node(1, versions=versions)], [], plan) if check.name == "options"]
+    assert {check.status for check in checks} == set(found)
+    assert [check.remedy for check in checks] == [each for remedies in found.values() for each in remedies]
+    assert all("no option --" in check.text for check in checks)
 
 
 def test_options_that_contradict_the_launch_line_are_refused() -> None:
@@ -205,10 +247,27 @@ def test_a_loopback_master_fails_unless_the_nodes_are_on_one_host() -> None:
     assert set(failed) == {"master's name", "own name"}
     text = "n1 resolves 127.0.0.1 to itself (127.0.0.1), so each node connects to itself, unless all nodes are on this host"
     assert failed["master's name"].text == text
+    assert "master's name" not in [check.name for check in all_checks([local(1)], [], LOCAL) if check.status == "pass"]
     apart = failing([local(1), local(2, machine_id="other pid:[1]")], [], LOCAL)
     assert "unless" not in apart["master's name"].text + apart["own name"].text
     assert failing([local(1, machine_id=None), local(2, machine_id=None)], [], LOCAL)
     assert not failing([local(1), local(2)], [], LOCAL)
+
+
+def test_the_conclusion_has_the_condition_of_its_failures() -> None:
+    def conclude(reports: list[NodeReport]) -> str:
+        console = make_console()
+        with console.capture() as printed:
+            report_checks(all_checks(reports, [], LOCAL), len(reports), console)
+        return " ".join(printed.get().rpartition("\n\n")[2].split())
+
+    condition = "this launch cannot work, unless all nodes are on this host ("
+    assert conclude([local(1)]).startswith(condition)
+    assert conclude([local(1, missing_data=(MissingPath(path="/d", origin="--data", must_exist=True),))]).startswith(
+        "this launch cannot work ("
+    )
+    assert conclude([local(1), local(2, machine_id="other pid:[1]")]).startswith("this launch cannot work (")
+    assert conclude([local(1), local(2)]).startswith("nothing that was checked prevents this launch (")
 
 
 @pytest.mark.parametrize(
@@ -413,6 +472,23 @@ def test_another_run_is_told_by_its_directory(tmp_path: Path) -> None:
     assert " ago: " in gone
 
 
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        ("/w/trial13d/bin/python -u /w/trial13d/bin/torchrun --nproc-per-node 2 --master-port 29712 t.py",
+         "torchrun --nproc-per-node 2 --master-port 29712 t.py"),
+        ("/w/trial13d/bin/python -u t.py", "python -u t.py"),
+        ("/usr/bin/torchrun t.py", "torchrun t.py"),
+        ("/w/trial13d/bin/python -m torch.distributed.run t.py", "python -m torch.distributed.run t.py"),
+    ],
+)  # fmt: skip
+def test_a_command_of_another_run_begins_with_its_program(argv: str, shown: str) -> None:
+    target = Target(
+        pid=2**22 + 1, ppid=1, role="rank", name="python", argv=tuple(argv.split()), state="S", start_ticks=0
+    )
+    assert node_report._describe_ranks(ProcFS(), [target], ()).endswith(f" ago: {shown}")
+
+
 def test_the_runs_that_are_not_listed_are_counted() -> None:
     runs = tuple(f"rank 0, pid {pid}" for pid in range(6))
     checks = all_checks([node(1, running=runs, left_over=runs[:5]), node(2)], LINKS, PLAN)
@@ -421,6 +497,16 @@ def test_the_runs_that_are_not_listed_are_counted() -> None:
     assert [check.text for check in checks if check.name == "left-overs"][4:] == [
         "n1: 1 more rank, which hangdoc diagnose lists"
     ]
+
+
+def test_the_remedy_for_several_runs_is_for_several() -> None:
+    resting = tuple(RestingRun(pid=pid, text=f"rank 0, pid {pid}") for pid in range(7))
+    checks = all_checks([node(1, resting=resting), node(2)], LINKS, PLAN)
+    *ones, rest = [check.remedy for check in checks if check.name == "other runs"]
+    assert all(one.endswith("End it if it is no longer needed: it uses memory and ports.") for one in ones)
+    assert rest.endswith(
+        "See whether they hang: `hangdoc diagnose`. End those that are no longer needed: they use memory and ports."
+    )
 
 
 @pytest.mark.parametrize(
@@ -743,7 +829,11 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
     )
     targets[6] = Target(6, 1, "launcher", "python", torchrun, "S", 0)
     (runs,) = node_report.gather(Plan()).running
-    assert runs.partition("pid 6: ")[2].startswith("/a/directory/with/a/name/t…")
+    assert runs.endswith(" by pid 6: torchrun --standalone --nproc-per-node=2 /b/train.py --lr 1")
+    longer = (*torchrun[:3], "--local-ranks-filter=0,1,2,3,4,5,6,7,8,9,10,11", *torchrun[3:])
+    targets[6] = Target(6, 1, "launcher", "python", longer, "S", 0)
+    (runs,) = node_report.gather(Plan()).running
+    assert runs.partition("pid 6: ")[2].startswith("torchrun --standalone --lo…")
     assert runs.endswith("--nproc-per-node=2 /b/train.py…")
 
 

@@ -7,12 +7,14 @@ import mmap
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import hangdoc
+from hangdoc.parse import version
 from hangdoc.torch_facts import (
     call_names,
     cpp_names,
@@ -279,6 +281,7 @@ def test_options_of_torchrun_are_all_there() -> None:
 
     words = [word for action in get_args_parser()._actions for word in action.option_strings if word.startswith("--")]
     assert {word.lstrip("-").replace("_", "-") for word in words} == launchers.TORCHRUN_OPTIONS
+    assert version(metadata.version("torch"))[:2] == launchers.TORCHRUN_READ_IN  # type: ignore[index]
 
 
 @pytest.mark.parametrize("module", sorted(launchers.MODULES))
