@@ -519,6 +519,23 @@ def test_epochs_shorter_than_a_poll_are_counted_by_the_calls_that_were_made() ->
     assert [number for _, number in accumulating.batches][-1] == 600
 
 
+def test_a_group_that_is_called_at_times_only_counts_no_epoch_twice() -> None:
+    def read(track: Track, second: int, *, of: int = 100) -> None:
+        batches = 20 * second
+        made = {"1": 3 * batches} | ({None: 400 + batches // 5} if second % 7 == 5 else {})  # a checkpoint now and then
+        calls = [
+            Calls(group=group, made=number, pending=None, last=None, age_seconds=None, source="recorder")
+            for group, number in made.items()
+        ]
+        counts = {"batches_done": batches % of, "batches_total": of, "batches_pass": batches // of}
+        track.count(second, view(0, batches_source="loader", calls=tuple(calls), **counts))
+
+    track = Track()
+    for second in (*range(60), 75):
+        read(track, second)
+    assert [number for _, number in track.batches] == [20 * second for second in (*range(60), 75)]
+
+
 def test_a_reading_has_the_time_at_which_it_was_made_and_is_counted_once() -> None:
     track = Track()
     for poll in range(4):

@@ -200,7 +200,7 @@ class _Series:
         same = before.pid == view.pid and before.batches_source == view.batches_source
         if not same or before.batches_pass is None or view.batches_pass is None:
             return _find_least_passed(before, view)
-        calls, done = _count_calls(view) - _count_calls(before), (view.batches_done or 0) - (before.batches_done or 0)
+        calls, done = _count_calls_between(before, view), (view.batches_done or 0) - (before.batches_done or 0)
         if before.batches_pass == view.batches_pass:
             if done > 0:  # also if it made no call: with accumulation, only some batches have any
                 self._learned = self._learned[0] + calls, self._learned[1] + done
@@ -230,9 +230,16 @@ def _find_least_passed(before: RankView, view: RankView) -> int:
     return max(before.batches_done or 0, before.batches_total or 0)
 
 
-def _count_calls(view: RankView) -> int:
-    """The calls that a rank has made, by its record."""
-    return sum(calls.made or 0 for calls in view.calls if calls.source != "inferred")
+def _count_calls_between(before: RankView, view: RankView) -> int:
+    """The calls that a rank has made between two readings, by its record, in the groups that both show. A group that is called
+    only at times, as for checkpoints, is missing in a reading of the last calls."""
+    earlier, later = _list_made(before), _list_made(view)
+    return sum(made - earlier[group] for group, made in later.items() if group in earlier)
+
+
+def _list_made(view: RankView) -> dict[str | None, int]:
+    """How many calls a rank has made in each group, by its record."""
+    return {each.group: each.made for each in view.calls if each.source != "inferred" and each.made is not None}
 
 
 def _only_passes(before: RankView, view: RankView) -> bool:
