@@ -102,6 +102,11 @@ def argument(name: str) -> Setting | None:
     return next((setting for setting in ARGUMENTS if re.search(setting.pattern, plain)), None)
 
 
+def is_positional(name: str) -> bool:
+    """Whether a name is that of a word that belongs to no option."""
+    return re.search(POSITIONAL.pattern, name) is not None
+
+
 def variable(name: str) -> Setting | None:
     """The entry for an environment variable. One that nobody else owns may carry a script's own setting (`GRAD_ACCUM=4`)."""
     setting = next((setting for setting in VARIABLES if re.search(setting.pattern, name)), None)

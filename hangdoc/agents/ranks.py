@@ -288,7 +288,7 @@ def _compare_rank_settings(
     for setting in sorted(telling, key=lambda setting: STANDING_ORDER.index(setting.standing)):
         value_of = {number: value for value, group in setting.values.values for number in group}
         yield Difference(
-            what=f"{setting.origin} {clip(setting.name, LINE)}",
+            what=f"{setting.origin} {clip(setting.name.removeprefix('argument '), LINE)}",
             first=_describe_value(value_of.get(first_number)),
             second=_describe_value(value_of.get(second_number)),
             why=clip(

@@ -62,16 +62,21 @@ def test_what_differs_comes_first_and_the_gravest_of_it() -> None:
     )
     processes = (
         rank(
-            n, frame("main"), environment=environments[n], argv=("python", "-u", "train.py", "--batch-size", str(8 + n))
+            n,
+            frame("main"),
+            environment=environments[n],
+            argv=("python", "-u", "train.py", f"cfg_node{n}.yaml", "imagenet", "--batch-size", str(8 + n)),
         )
         for n in range(2)
     )
     (run,) = examine(snapshot(*processes))[1]
-    found = [(one.name, one.standing, one.differs) for one in compare_settings(run)]
+    found = [(one.shown_name, one.standing, one.differs) for one in compare_settings(run)]
     assert found == [  # and no `-u`, which is Python's
-        ("batch-size", "must agree", True),
+        ("--batch-size", "must agree", True),
+        ("argument 1", "unknown", True),
         ("NCCL_ALGO", "inert", True),  # under Gloo
         ("RANK", "meant to differ", True),
+        ("argument 2", "unknown", False),
         ("MY_FLAG", "unknown", False),
     ]
     assert compare_settings(run)[0].values.values == (("8", (0,)), ("9", (1,)))

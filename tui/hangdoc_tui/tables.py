@@ -113,11 +113,10 @@ class Settings(Listing):
 
 
 def _make_setting_row(setting: Compared) -> tuple[Text, ...]:
-    name = f"--{setting.name}" if setting.origin == "argument" else setting.name
     first = setting.values.values[:6]
     values = values_by_rank(first, 6) if setting.differs else shorten_values(first)[0][0]
     return (
-        Text(words.clean(name), style="bold" if setting.differs else ""),
+        Text(words.clean(setting.shown_name), style="bold" if setting.differs else ""),
         Text(setting.standing, style=_STANDING_STYLE.get(setting.standing, "dim") if setting.differs else "dim"),
         Text(words.clean(values)),
         Text(setting.why, style="dim"),

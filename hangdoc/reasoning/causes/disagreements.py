@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from hangdoc import settings
-from hangdoc.launch.launchers import program_words
 from hangdoc.parse import was_removed
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.compare import Behind, SizesDiffer, compare
@@ -19,7 +18,7 @@ from hangdoc.reasoning.model.ledger import GroupCalls
 from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import amounts
-from hangdoc.reasoning.runs.launch import program
+from hangdoc.reasoning.runs.launch import program, read_arguments
 from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Process, Runtime
 
@@ -45,7 +44,7 @@ def compare_settings(run: Run) -> tuple[Differs, ...]:
 def agree(first: Rank, other: Rank) -> bool:
     """Whether two living ranks agree in all settings that are compared here: options and variables of the environment."""
     processes = {rank.rank: rank.process for rank in (first, other) if rank.process is not None}
-    programs, lines = _programs(processes), _command_lines(processes)
+    programs, lines = _programs(processes), read_arguments(processes)
     if programs[first.rank] != programs[other.rank]:
         return False
     for name in _list_differing_names(lines[first.rank], lines[other.rank]):
@@ -62,15 +61,6 @@ def _list_differing_names(mine: Mapping[str, str], theirs: Mapping[str, str]) ->
     return {name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)}
 
 
-def _command_lines(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:
-    """The options of each rank's command line, and its other arguments. Ranks with one line share one dict."""
-    lines = {
-        argv: settings.options(program_words(argv)) | settings.positionals(argv, program(argv))
-        for argv in {process.argv for process in processes.values()}
-    }
-    return {rank: lines[process.argv] for rank, process in processes.items()}
-
-
 def _programs(processes: Mapping[int, Process]) -> dict[int, str]:
     """The program that each rank runs."""
     names = {argv: program(argv) for argv in {process.argv for process in processes.values()}}
@@ -79,7 +69,7 @@ def _programs(processes: Mapping[int, Process]) -> dict[int, str]:
 
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first, those that name data last."""
-    lines, programs = _command_lines(run.whole), _programs(run.whole)
+    lines, programs = read_arguments(run.whole), _programs(run.whole)
     different: list[OptionDiffers] = []
     for name in sorted({name for options in {id(each): each for each in lines.values()}.values() for name in options}):
         setting = _compared_option(name)

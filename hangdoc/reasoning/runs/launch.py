@@ -1,7 +1,8 @@
 """The settings of launchers, and whether they still wait for other nodes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from hangdoc import settings
 from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.reasoning.evidence import observed
@@ -79,6 +80,15 @@ def program(argv: tuple[str, ...]) -> str:
         if word.endswith(".py") or (_INSTALLED.search(word) and "python" in words[at - 1]):
             return word.rpartition("/")[2]
     return ""
+
+
+def read_arguments(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:
+    """The options of each rank's command line, and its other arguments. Ranks with one line share one dict."""
+    lines = {
+        argv: settings.options(launchers.program_words(argv)) | settings.positionals(argv, program(argv))
+        for argv in {process.argv for process in processes.values()}
+    }
+    return {rank: lines[process.argv] for rank, process in processes.items()}
 
 
 def script(run: Run) -> str | None:

@@ -8,11 +8,11 @@ from msgspec import Struct
 from hangdoc import settings
 from hangdoc.detail import Batches, Branch, Detail, Setting, WaitGraph, WaitNode
 from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.launch.launchers import program_words
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.model.agreement import Agreement, compare_values
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
+from hangdoc.reasoning.runs.launch import read_arguments
 from hangdoc.reasoning.text import words
 from hangdoc.reasoning.views.job_views import find_beginning
 from hangdoc.snapshot import Frame, PythonThread
@@ -99,6 +99,12 @@ class Compared(Struct, frozen=True):
     values: Agreement[str | None, int]
 
     @property
+    def shown_name(self) -> str:
+        """`--lr`, `argument 1` for a word that belongs to no option, or the name of a variable."""
+        is_option = self.origin == "argument" and not settings.is_positional(self.name)
+        return f"--{self.name}" if is_option else self.name
+
+    @property
     def differs(self) -> bool:
         """Whether two ranks have different values."""
         return self.values.differs
@@ -106,7 +112,7 @@ class Compared(Struct, frozen=True):
 
 def compare_settings(run: Run) -> list[Compared]:
     """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
-    arguments = {rank: settings.options(program_words(process.argv)) for rank, process in run.processes.items()}
+    arguments = read_arguments(run.processes)
     variables = {rank: observed.environment(process) for rank, process in run.processes.items()}
     settings_of_ranks = [
         *(_compared("argument", name, arguments, settings.argument(name)) for name in _setting_names(arguments)),
@@ -133,7 +139,9 @@ def _compared(
     *,
     inert: bool = False,
 ) -> Compared:
-    standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
+    standing: Standing = (
+        "inert" if inert else "unknown" if setting in (None, settings.POSITIONAL) else _STANDINGS[setting.kind]
+    )
     agreed = compare_values({rank: of_rank.get(name) for rank, of_rank in values.items()})
     return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)
 
@@ -262,5 +270,4 @@ def _batches(job: Job, culprits: frozenset[int]) -> tuple[Batches, ...]:
 
 
 def _setting(compared: Compared) -> Setting:
-    name = f"--{compared.name}" if compared.origin == "argument" else compared.name
-    return Setting(name, compared.standing, compared.why, compared.values.values)
+    return Setting(compared.shown_name, compared.standing, compared.why, compared.values.values)
