@@ -235,7 +235,9 @@ def test_bars_of_a_run_have_one_scale() -> None:
     assert bar(Amount((0,), 50, 100, False), 100, 10).plain == "█████─────"
     assert bar(Amount((1,), 25, 25, True), 100, 10).plain == "██▌"
     assert bar(Amount((1,), 1, 100_000, False), 100_000, 10).plain == "▏─────────"
-    assert bar(Amount((1,), 7, None, False), 7, 4).plain == "████"
+    assert bar(Amount((1,), 7, None, False), 7, 4).plain == "███→"  # a full bar without it reads as finished
+    assert bar(Amount((1,), 2, None, False), 8, 8).plain == "██→"
+    assert bar(Amount((1,), 7, None, True), 7, 4).plain == "████"
     assert bar(Amount((1,), 0, None, False), 0, 4).plain == ""
 
 

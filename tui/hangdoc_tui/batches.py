@@ -25,6 +25,8 @@ _NO_COUNT = (
     "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to the trainer "
     "(docs/watchdog.md)."
 )
+_GOES_ON = "→"
+"""At the end of the bar of ranks that continue, if their number of batches is not known. A full bar would read as finished."""
 _LEAST_PLOT = 8
 """Lines that a plot needs at least."""
 
@@ -41,6 +43,11 @@ class Amount(NamedTuple):
     """Age of the oldest of these numbers, if it was not read in this poll."""
     pass_number: int | None = None
     """The pass over the data that they are in. None if unknown, and if all ranks are in one."""
+
+    @property
+    def has_no_known_end(self) -> bool:
+        """Whether they continue, and it is not known until which number."""
+        return self.total is None and not self.ended
 
     @property
     def text(self) -> str:
@@ -125,7 +132,9 @@ class Batches(Vertical):
             return [describe_no_count(model.job)]
         loops, uncounted = words.loops_of_batches(model.job), words.name_uncounted(model.job)
         plotted = f"batches done over time, epochs counted through: {len(lines)} of {len(model.history.tracks)} ranks"
-        return [f" {part}" for part in (loops, uncounted, plotted if lines else "") if part]
+        open_ended = any(count.has_no_known_end for count in counts)
+        arrow = f"{_GOES_ON} the number of batches expected is not known" if open_ended else ""
+        return [f" {part}" for part in (loops, uncounted, arrow, plotted if lines else "") if part]
 
     def _draw(self, lines: list[int], model: ViewModel) -> None:
         if self._plot is None:
@@ -165,7 +174,8 @@ def _make_bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell,
 
 
 def bar(amount: Amount, longest: int, width: int) -> Text:
-    """Done batches as a solid bar, expected ones as a line. All bars of a run have the same scale."""
+    """Done batches as a solid bar, expected ones as a line, or an arrow if they are not known. All bars of a run have the same
+    scale."""
     if not longest or width < 1:
         return Text("")
     done = _count_eighths(amount.done, longest, width)
@@ -173,6 +183,9 @@ def bar(amount: Amount, longest: int, width: int) -> Text:
     expected = -(-_count_eighths(amount.total or 0, longest, width) // 8)
     style = "yellow" if amount.ended else "green" if amount.seconds_ago is None else "dim green"
     text = Text("█" * whole + (_PARTS[part] if part else ""), style)
+    if amount.has_no_known_end:
+        text.truncate(width - 1)
+        return text.append(_GOES_ON, "dim")
     return text.append("─" * (expected - text.cell_len), "dim")
 
 
