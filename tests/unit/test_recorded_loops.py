@@ -107,6 +107,24 @@ def test_the_data_is_counted_and_not_the_rounds_of_a_loop_over_numbers() -> None
         assert (job.ranks[0].batches_done, job.ranks[0].batches_total) == expected
 
 
+def test_a_loop_that_asks_for_a_batch_in_each_round_ends_with_its_rounds() -> None:
+    """`150/500` stood beside `150/200` of the ranks without a loader: the data has 500 batches, and the loop 200 rounds."""
+    steps = Loop(line=10, end_line=14, header="for k in range(200)", counters=("k",), every=1, start=0)
+    repeats = Loop(line=8, end_line=15, header="while True")
+    numbers = replace(ITERATOR, kind="range_iterator", name=None, done=151, total=200, asked=False)
+    for loops, received, of_data, expected in (
+        ((steps,), 151, 500, (150, 200)),
+        ((), 151, 500, (150, 200)),  # without the source
+        ((steps,), 151, None, (150, 200)),
+        ((steps,), 302, 500, (301, 500)),  # two in each round
+        ((repeats, steps), 151, 500, (150, 500)),  # it accumulates, in its first step
+    ):
+        fetched = replace(ITERATOR, done=received, total=of_data, begins=0, depth=1, pass_id=5)
+        at = replace(FRAME, source="loss.backward()" if loops else None, loops=loops)
+        (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=(fetched, numbers))))).jobs
+        assert (job.ranks[0].batches_done, job.ranks[0].batches_total) == expected
+
+
 def test_a_rank_without_source_is_taken_to_be_in_the_batch_that_it_received_last() -> None:
     for source, done in ((None, 7), ("barrier()", 8)):
         at = replace(FRAME, source=source, loops=())

@@ -331,7 +331,7 @@ def _count_batches(rank: Rank) -> BatchCount:
                 else None
             )
             completed = max(0, iterator.done - _is_in_batch(rank, iterator))
-            return BatchCount(completed, iterator.total, "loader", iterator.pass_id, place)
+            return BatchCount(completed, _count_expected(rank, iterator), "loader", iterator.pass_id, place)
         if view is not None and not view.of_batches:
             return BatchCount()
     done, total = count_rounds(rank)
@@ -351,6 +351,20 @@ def _is_within_batch(view: LoopView, iterator: Loader) -> bool:
     over_numbers = view.by_iterator and not is_over_data(view.loop)
     batches = iterator.done if iterator.total is None else iterator.total
     return over_numbers and view.total is not None and batches is not None and view.total < batches
+
+
+def _count_expected(rank: Rank, iterator: Loader) -> int | None:
+    """The batches that a rank will take of an iterator: those of its data, or as many as its outermost loop has rounds, if it has
+    asked for one in each of them by `next(...)`."""
+    rounds = iterators.find_only_rounds_around(rank.process, iterator)
+    nest = _list_loops_around(rank.thread)
+    # A loop that no iterator counts may be around: `while True`.
+    if rounds is None or (nest and nest[0][1].line != rounds.begins):
+        return iterator.total
+    # In its present round, it may not have asked yet.
+    one_each = (rounds.done or 0) - (iterator.done or 0) in (0, 1)
+    totals = [each.total for each in (iterator, rounds) if each.total is not None]
+    return min(totals, default=None) if one_each else iterator.total
 
 
 def _is_stack_as_new(process: Process | None) -> bool:
@@ -476,7 +490,7 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
     """Whether a rank runs a loop that has no end, and nothing shows progress: its innermost loop has no counter, or only the
     counters of such loops inside other loops change."""
     progress = process.progress
-    nest = [each for each in _list_loops_around(thread) if not is_over_nothing(process, *each)] if thread else []
+    nest = [each for each in _list_loops_around(thread) if not is_over_nothing(process, *each)]
     if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
         return False
     moves = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
@@ -527,9 +541,10 @@ def _shows_progress(thread: PythonThread, moved: dict[tuple[str, str, str], Coun
     return False
 
 
-def _list_loops_around(thread: PythonThread) -> list[tuple[Frame, Loop]]:
+def _list_loops_around(thread: PythonThread | None) -> list[tuple[Frame, Loop]]:
     """The loops of the user's own code that a thread is in, the outermost first."""
-    return [(frame, loop) for frame in reversed(thread.frames) if not frame.library for loop in around(frame)]
+    frames = thread.frames if thread is not None else ()
+    return [(frame, loop) for frame in reversed(frames) if not frame.library for loop in around(frame)]
 
 
 def _list_advanced_names(frame: Frame, loop: Loop) -> set[str]:

@@ -115,6 +115,16 @@ def find_round(process: Process | None, pass_id: int | None) -> int | None:
     return nearest.done if nearest is not None and nearest.kind == "range_iterator" else None
 
 
+def find_only_rounds_around(process: Process | None, inner: Loader) -> Loader | None:
+    """The `for` over numbers, in the same function, around the place where `next(...)` asks an iterator for batches. None for
+    another iterator, and if a further `for` is around."""
+    if inner.begins or inner.depth != 1:
+        return None
+    place = (inner.file, inner.function, "range_iterator")
+    around = (each for each in list_loaders(process) if each.begins and each.depth == 0)
+    return next((each for each in around if (each.file, each.function, each.kind) == place), None)
+
+
 def _list_batches(process: Process | None) -> list[Loader]:
     """The iterators of a rank that give batches."""
     return [loader for loader in list_loaders(process) if loader.done is not None and loader.kind not in _OF_ANYTHING]
