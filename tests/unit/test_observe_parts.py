@@ -23,6 +23,8 @@ from hangdoc.observe.find.rank_search import Search, keep_one_of_each_tree
 from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.data_directories import is_data_file, list_shards, named_folders, names_data
 from hangdoc.observe.kernel.sock_diag import SockDiag, address
+from hangdoc.observe.kernel.targets import make_target
+from hangdoc.observe.look.observe import process
 from hangdoc.observe.stacks import counters, source, source_files
 from hangdoc.observe.stacks.python_stacks import with_later_frames
 from hangdoc.observe.stacks.source import Sources
@@ -62,6 +64,20 @@ def test_stat_with_parentheses_in_the_name(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(Gone):
         ProcFS(str(tmp_path)).stat("11")
+
+
+def test_a_process_that_ends_during_the_look_keeps_its_user_and_namespaces(tmp_path: Path) -> None:
+    """Without them, the launcher that ended first was a run of its own beside that of the other one."""
+    fake_process(tmp_path, 10, 1, "python torchrun train.py", {})
+    (tmp_path / "10" / "status").write_text("Name:\tpython\nUid:\t1000\t1000\t1000\t1000\n")
+    (tmp_path / "10" / "ns").mkdir()
+    for kind in ("net", "pid", "mnt"):
+        (tmp_path / "10" / "ns" / kind).symlink_to(f"{kind}:[402653184]")
+    proc = ProcFS(str(tmp_path))
+    target = make_target(proc, process_table.read(proc)[10], "launcher")
+    shutil.rmtree(tmp_path / "10")
+    found = process(Observation(proc, Deadline(5), 0.1, "never", {10: target}), target, {}, ())
+    assert (found.state, found.uid, found.namespaces["net"]) == ("X", 1000, "net:[402653184]")
 
 
 def test_schedstat_of_a_kernel_that_does_not_count(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from hangdoc.snapshot import (
     Process,
     RankIdentity,
     Snapshot,
+    Unavailable,
 )
 from tests.unit.builders import TORCH, c10d, frame, local, rank, silent, snapshot, stack, train
 
@@ -294,6 +295,19 @@ def test_a_rank_that_has_ended_still_belongs_to_the_run_of_its_node() -> None:
     over = told(1, port=29600, owner=91, ppid=91, state="X", namespaces={})
     (job,) = diagnose(snapshot(*nodes, works, over, silence=None, connections=listening(29600))).jobs
     assert (job.verdict, [one.pid for one in job.ranks]) == ("waiting", [100, 101])
+
+
+def test_a_launcher_that_has_ended_belongs_to_the_run_of_the_other_one() -> None:
+    """Two torchruns on one host, of which one had just ended: the launch was shown as two runs."""
+    line = Launch(tool="torchrun", nnodes="2", nproc_per_node="1", endpoint="127.0.0.1:29600", run_id="none")
+    at_exit = stack(frame("_exit_barrier", 5, TORCH + "distributed/elastic/agent/api.py"))
+    gone = Unavailable(reason="the process has ended")
+    waits = launcher(launch=line, namespaces={"net": "net:[1]"}, stack=at_exit)
+    over = msgspec.structs.replace(waits, pid=waits.pid + 1, state="X", stack=gone)
+    (job,) = diagnose(snapshot(waits, over, silence=None)).jobs
+    assert (job.verdict, job.findings[0].code) == ("waiting", "HD306")
+    (job,) = diagnose(snapshot(over, silence=None)).jobs
+    assert job.verdict == "unknown"
 
 
 # --- launches that never meet ----------------------------------------------------------------------------------------

@@ -34,6 +34,10 @@ class Target(msgspec.Struct):
     identity: RankIdentity | None = None
     launch: Launch | None = None
     parent_argv: tuple[str, ...] = ()
+    uid: int | None = None
+    """Its real user when it was found; None if that could not be read."""
+    namespaces: dict[str, str] = msgspec.field(default_factory=dict)
+    """Those that it had then, by kind. A process that ends during the look is still of its run."""
     owner: int | None = None
     launcher_gone: bool = False
     whole_tree: bool = True

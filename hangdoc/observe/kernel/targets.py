@@ -32,9 +32,19 @@ def make_target(
         start_ticks=entry.stat.start_ticks,
         identity=identity,
         launch=launch,
+        uid=process_table.user_of(proc, entry.pid),
+        namespaces=read_namespaces(proc, entry.pid),
         environment=entry.environment,
         python=entry.stat.state not in "ZX" and is_python(proc, entry.pid),
     )
+
+
+def read_namespaces(proc: ProcFS, pid: int) -> dict[str, str]:
+    """The namespaces of a process, by kind; empty if they can't be read, as of one that has ended."""
+    try:
+        return {kind: proc.link(f"{pid}/ns/{kind}") for kind in ("net", "pid", "mnt")}
+    except ProcError:
+        return {}
 
 
 def close_target(target: Target) -> None:

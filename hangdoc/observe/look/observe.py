@@ -1,5 +1,6 @@
 """Runs all probes across one window, under one deadline, and combines their results into a Snapshot."""
 
+import contextlib
 import datetime
 import os
 import socket
@@ -18,8 +19,8 @@ from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.access.shares import is_share_taken
 from hangdoc.observe.find.discover import Scope, discover
 from hangdoc.observe.gpu.ras import read_ras
-from hangdoc.observe.kernel import process_table
 from hangdoc.observe.kernel.clocks import CpuClocks
+from hangdoc.observe.kernel.targets import read_namespaces
 from hangdoc.observe.look import settling
 from hangdoc.observe.look.probes import Guard, attempt, evidence_of, in_closing_order, make_probes, probe_of
 from hangdoc.observe.outside import awaited_processes, lock_files, newest_files, processes_at_work
@@ -289,11 +290,10 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
 
 
 def _make_bare_process(observation: Observation, target: Target, why: Unavailable) -> Process:
-    """A process with nothing but what its discovery found. Its user stays known: it tells to whose run the process belongs."""
+    """A process with nothing but what its discovery found."""
     return Process(
         **_discovered_fields(observation, target),
         state=target.state,
-        uid=process_table.user_of(observation.proc, target.pid),
         environment=why,
         stack=why,
         stack_before=why,
@@ -312,6 +312,8 @@ def _discovered_fields(observation: Observation, target: Target) -> dict[str, An
         "started_seconds_ago": age(observation.proc, target.start_ticks),
         "identity": target.identity,
         "launch": target.launch,
+        "uid": target.uid,
+        "namespaces": target.namespaces,
         "owner": target.owner,
         "launcher_gone": target.launcher_gone,
         "whole_tree": target.whole_tree,
@@ -324,7 +326,7 @@ def process(
 ) -> Process:
     """A process with its evidence (by field) and with what is read from /proc now. What can't be read keeps its default."""
     proc, pid = observation.proc, target.pid
-    fields: dict[str, Any] = {}
+    fields = _discovered_fields(observation, target)
     try:
         owner, resident = proc.fields(str(pid), "Uid", "VmRSS")
         fields["uid"] = int((owner or "").split()[0])
@@ -343,17 +345,14 @@ def process(
             fields["exit_code"] = stat.exit_code
     except ProcError:
         state = "X"
-    try:
+    with contextlib.suppress(ProcError):
         fields["cwd"] = proc.link(f"{pid}/cwd")
-        fields["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
-    except ProcError:
-        pass
+    fields["namespaces"] = read_namespaces(proc, pid) or target.namespaces
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):
         progress = msgspec.structs.replace(progress, counters=counted)
     return Process(
-        **_discovered_fields(observation, target),
         state=state,
         environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,

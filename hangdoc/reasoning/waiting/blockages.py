@@ -527,10 +527,9 @@ def conclude(run: Run) -> Verdict:
     if run.after_the_fact:  # dumps do not show what came next
         return "unknown"
     if not run.ranks:  # only launchers: no rank has started yet, or none is left
-        unread = (
-            each.unreadable_below or host.unread or isinstance(each.stack, Unavailable) for host, each in run.launchers
-        )
-        return "unknown" if any(unread) else "waiting"
+        living = [(host, each) for host, each in run.launchers if each.state not in "ZX"]
+        unread = (each.unreadable_below or host.unread or isinstance(each.stack, Unavailable) for host, each in living)
+        return "waiting" if living and not any(unread) else "unknown"
     holding = [blockage for blockage in run.blockages if blockage.victims or not isinstance(blockage.kind, UNOBSERVED)]
     if holding:
         return "unknown" if any(map(_may_be_hung, holding)) else "waiting"
