@@ -110,7 +110,7 @@ def dumped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pids
 
 
-def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: object) -> dict[int, Stack | Unavailable]:
+def take(*seen_of: dict[str, object], **host: object) -> dict[int, Stack | Unavailable]:
     targets = {
         7 + n: Target(pid=7 + n, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=0)
         for n in range(len(seen_of))
@@ -119,7 +119,7 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
         proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets
     )  # fmt: skip
     gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
-    return native_stacks.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+    return native_stacks.read(observation, gathered)
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))
@@ -172,9 +172,11 @@ def test_bytes_between_two_ranks_are_movement(dumped: list[int]) -> None:
     assert dumped == [7]
 
 
-def test_a_rank_that_still_stands_there_keeps_its_native_stack(dumped: list[int]) -> None:
-    assert take(seen(), earlier=stack(BACKWARD, STEP)) == {7: NATIVE}
-    assert dumped == []
+@pytest.mark.usefixtures("dumped")
+def test_nothing_is_said_of_a_rank_that_made_progress() -> None:
+    """It may stand still in the next poll, and need its C++ frames then."""
+    assert take(seen(stack=stack(STEP))) == {}
+    assert take(seen(stack=stack(NAMED), stack_before=stack(NAMED))) == {7: native_stacks.NOT_NEEDED}
 
 
 def test_ranks_whose_other_threads_differ_share_no_dump(dumped: list[int]) -> None:

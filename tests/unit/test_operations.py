@@ -57,6 +57,45 @@ def test_a_call_that_first_connects_its_group_keeps_its_name() -> None:
     assert (view.state, view.operation.op, view.operation.origin) == ("in-rendezvous", "all_gather", "ddp-init")
 
 
+SCHEDULE = TORCH + "distributed/pipelining/schedules.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "waits_for", "expected"),
+    [
+        ("_wait_batch_p2p(_batch_p2p(bwd_recvs))", 0, ("recv", 2)),
+        ("_wait_batch_p2p(_batch_p2p(bwd_sends + fwd_recvs))", 0, ("send", 0)),
+        ("_wait_batch_p2p(_batch_p2p(bwd_sends + fwd_recvs))", 1, ("recv", 4)),
+        ("_wait_batch_p2p(_batch_p2p(bwd_sends + fwd_recvs))", None, None),  # no variable shows for which
+    ],
+)
+def test_a_stage_of_a_pipeline_waits_for_what_it_has_posted(
+    line: str, waits_for: int | None, expected: tuple[str, int] | None
+) -> None:
+    """Its C++ frames name the call too, and are not read in the first seconds of `top`, and never with `--native never`."""
+    works = [f"<torch._C._distributed_c10d.Work at 0x{n + 1}>" for n in range(1 + ("+" in line))]
+    w = works[waits_for] if waits_for is not None else "<torch._C._distributed_c10d.Work at 0x9>"
+    schedule = (
+        frame("_wait_batch_p2p", 683, SCHEDULE, source="w.wait()",
+              locals=(local("work", f"[{', '.join(works)}]"), local("w", w))),
+        frame("Schedule1F1B._step_microbatches", 1127, SCHEDULE, source=line, locals=(
+            local("bwd_recvs[0]", "P2POp(irecv, 2)"), local("fwd_recvs[0]", "P2POp(irecv, 4)"),
+            local("bwd_sends[0]", "P2POp(isend, 0)"), local("fwd_sends[0]", "P2POp(isend, 2)"),
+        )),
+    )  # fmt: skip
+    stage = rank(
+        1,
+        *schedule,
+        frame("main", 9, source="sched.step()"),
+        kernel={"syscall": "futex"},
+        native=Unavailable(reason="no"),
+    )
+    (job,) = diagnose(snapshot(stage)).jobs
+    state, called = job.ranks[1].state, job.ranks[1].operation
+    named = (called.op, called.peer) if called is not None else None
+    assert (state, named) == ("in-p2p" if expected is not None else "waiting-lock", expected)
+
+
 def threads(number: int, *frames_of: tuple[str, tuple[Frame, ...]]) -> Process:
     """A rank with several threads."""
     found = tuple(

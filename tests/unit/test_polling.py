@@ -23,6 +23,7 @@ from hangdoc.observe.look.deep_reader import DeepReader, Readings
 from hangdoc.observe.look.glance import Glance
 from hangdoc.observe.look.observe import Options
 from hangdoc.observe.look.polling import Polling
+from hangdoc.observe.stacks import native_stacks
 from hangdoc.observe.stacks.python_stacks import COUNTS, has_run, waits_for_a_child
 from hangdoc.observe.torch import dataloaders, loops
 from hangdoc.procfs import ProcError, ProcFS
@@ -419,6 +420,23 @@ def test_one_reading_after_the_calls_of_a_rank_does_not_end_what_is_known_of_it(
     assert reader.readings[7].counted_at is not None
     reader._store(target, STACK, no, clocks(t10=5), off_cpu=False)
     assert reader.readings[7].counted_at is None
+
+
+def test_a_rank_that_moved_when_its_frames_were_asked_for_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a poll that another tracer disturbed, it was found to need none, for as long as it stood still."""
+    polling = Polling(Options(window=0.1))
+    target = Target(pid=7, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=1)
+    polling._observation.targets = {7: target}
+    polling._silent = {target.run: (9, 0.0)}
+    polling._deep.readings[7] = Readings(7, 1, 0.0, {}, STACK)
+    answers: list[dict[int, Any]] = [{}, {7: native_stacks.NOT_NEEDED}]
+    monkeypatch.setattr(native_stacks, "read", lambda *_: answers.pop(0))
+    polling._read_natives({}, {7})
+    assert polling._deep.readings[7].native == native_stacks.NOT_YET
+    polling._read_natives({}, {7})
+    polling._read_natives({}, {7})  # once is enough
+    assert polling._deep.readings[7].native == native_stacks.NOT_NEEDED
+    polling.close()
 
 
 class CountedRecorders:

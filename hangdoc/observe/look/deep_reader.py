@@ -27,7 +27,6 @@ _SETTLES_SECONDS = 0.25
 """A thread that a tracer has released is back in its system call within this time, also on a busy machine."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _READ_ONCE = Unavailable(reason="read once so far")
-_NOT_NEEDED = Unavailable(reason="not needed")
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Readings:
     counters: tuple[Counter, ...] = ()
     native: Stack | Unavailable = native_stacks.NOT_YET
     native_tried: bool = False
-    """Whether C++ frames were read, or found unnecessary, since the main thread arrived at its present location."""
+    """Whether C++ frames were read, refused, or found unnecessary, since the main thread arrived at its present location."""
     counted_at: float | None = None
     """When it was last seen to make calls (monotonic), so that its stack was not needed. None once the stack was read twice
     since, or at rest: one reading of a rank that runs does not show whether it moves."""
@@ -213,18 +212,9 @@ class DeepReader:
 
     def native(self, observation: Observation, gathered: native_stacks.Gathered, pids: set[int]) -> None:
         """Read the C++ frames of those `pids` that make no progress and need them. That takes a pause, so their Python stacks are
-        read once more, without a pause."""
-        part = observation.part(pids)
-        earlier = {
-            pid: (readings.stack, readings.native)
-            for pid, readings in self.readings.items()
-            if pid in pids and isinstance(readings.stack, Stack) and isinstance(readings.native, Stack)
-        }
-        for pid in pids:
-            self.readings[pid].native, self.readings[pid].native_tried = _NOT_NEEDED, True
-        for pid, native in native_stacks.read(part, gathered, earlier).items():
-            read_now = earlier.get(pid, (None, None))[1] is not native
-            if read_now and isinstance(native, Stack):
+        read once more, without a pause. Whoever made progress or was held meanwhile is asked again in a later poll."""
+        for pid, native in native_stacks.read(observation.part(pids), gathered).items():
+            if isinstance(native, Stack):
                 self._clocks.paused(pid)
                 self._wait_until_off_cpu(observation, pid)
                 self.read(observation, [observation.targets[pid]], {pid})

@@ -230,9 +230,7 @@ def _run(
         for pid, field, value in guard.run(observation, probe.name, evidence_of(probe), left) or ():
             gathered.setdefault(pid, {})[field] = value
     guard.end()
-    for pid, native in (
-        attempt(observation, "native stacks", lambda o: native_stacks.read(o, gathered, {})) or {}
-    ).items():
+    for pid, native in (attempt(observation, "native stacks", lambda o: native_stacks.read(o, gathered)) or {}).items():
         gathered.setdefault(pid, {})["native"] = native
     sources = Sources(observation.proc)
     for pid, record in (

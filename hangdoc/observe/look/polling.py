@@ -406,7 +406,8 @@ class Polling:
                 wanted |= {target.pid} & current & self._deep.readings.keys()
             elif not polls:
                 self._deep.drop_native(target.pid)
-        if any(not self._deep.readings[pid].native_tried for pid in wanted):
+        wanted = {pid for pid in wanted if not self._deep.readings[pid].native_tried}
+        if wanted:
             seen = self._with_deep(gathered)
             self._guarded(
                 "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._observation

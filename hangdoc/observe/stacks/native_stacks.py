@@ -44,16 +44,14 @@ _LONG_SLEEP_SECONDS = 1.0
 _FUTURE = regex(r"\.wait\(|\.to_here\(|wait_all\(")
 NOT_ASKED = Unavailable(reason="C++ frames were not read (--native never)")
 NOT_YET = Unavailable(reason="C++ frames have not been read yet")
+NOT_NEEDED = Unavailable(reason="not needed")
 
 Gathered = Mapping[int | None, Mapping[str, Any]]
 """The probe results: by pid (None for the host), then by field."""
 
 
-def read(
-    observation: Observation, gathered: Gathered, earlier: Mapping[int, tuple[Stack, Stack]]
-) -> dict[int, Stack | Unavailable]:
-    """Native stacks by pid. `earlier` has (Python stack, native stack) of earlier readings: a rank that is still at the same
-    location is not dumped again."""
+def read(observation: Observation, gathered: Gathered) -> dict[int, Stack | Unavailable]:
+    """Native stacks by pid. A rank that made progress or was held in the window is not in them: it may need one later."""
     if observation.native == "never":
         return dict.fromkeys((target.pid for target in observation.ranks()), NOT_ASKED)
     classes: dict[object, list[Target]] = {}
@@ -66,14 +64,11 @@ def read(
         if target.held or not isinstance(stack, Stack):
             continue
         unmoved = target.pid not in moved and made_no_progress(target.pid, evidence, observation.window)
-        last = earlier.get(target.pid)
-        if unmoved and last is not None and location(last[0]) == location(stack):
-            stacks[target.pid] = last[1]
-            continue
         if not unmoved and observation.native != "always":
             continue
         key: object = target.pid if observation.native == "always" else _class(stack)
         classes.setdefault(key, []).append(target)
+        stacks[target.pid] = NOT_NEEDED
         if observation.native == "always" or _needs_native(evidence, stack):
             chosen.setdefault(key, target)
     stacks |= _dump(observation, chosen.values())

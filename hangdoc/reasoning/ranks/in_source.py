@@ -25,9 +25,12 @@ _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
 def find_unfinished_work(thread: PythonThread, *, has_record: bool) -> Wait | None:
-    """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
-    source shows none. Less sure than native frames: the same line may wait for another thing. `has_record`: the record has one
-    operation that is not complete, which tells the one that the source does not show."""
+    """The operation of a `work.wait()`: in torch's pipeline schedule by what that has posted, in the user's innermost frame by
+    the call that made the work; None where nothing shows one. Less sure than native frames: the same line may wait for another
+    thing. `has_record`: the record has one operation that is not complete, which tells the one that the source does not show."""
+    if (posted := _find_awaited_of_pipeline(thread)) is not None:
+        operation = Operation(op="send" if posted.sends else "recv", origin="user", peer=posted.peer)
+        return Wait("p2p", operation, sure=False)
     frame = innermost_user_frame(thread)
     source = frame.source or "" if frame is not None and frame is innermost(thread) else ""
     if _STORE_CALL.search(source):
@@ -141,12 +144,27 @@ def _read_posted(frame: Frame) -> dict[str, list[Posted]]:
 
 
 def _list_posted_by_pipeline(thread: PythonThread) -> list[Posted]:
-    """What torch's pipeline schedule has posted and waits for: the lists that its line names, or all of its function."""
+    """What torch's pipeline schedule has posted, in order: what is in the lists that its line names, or all of its function."""
     for frame in thread.frames:
         if frame.file.endswith(file_names.PIPELINE) and (posted := _read_posted(frame)):
-            named = posted.keys() & set(_NAME.findall(frame.source or ""))
+            named = [name for name in dict.fromkeys(_NAME.findall(frame.source or "")) if name in posted]
             return [each for name in named or posted for each in posted[name]]
     return []
+
+
+def _find_awaited_of_pipeline(thread: PythonThread) -> Posted | None:
+    """The send or receive that torch's pipeline schedule waits for: the one at the place that the work has among the works. None
+    if it waits for none, and if nothing shows for which."""
+    frame = innermost(thread)
+    waited = waited_for(frame) if frame is not None and frame.file.endswith(file_names.PIPELINE) else None
+    if frame is None or waited is None:
+        return None
+    posted = _list_posted_by_pipeline(thread)
+    work = next((local.text for local in frame.locals if local.name == waited), None)
+    for works in (local.text[1:-1].split(", ") for local in frame.locals if local.text.startswith("[")):
+        if work in works and len(works) == len(posted):
+            return posted[works.index(work)]
+    return posted[0] if len(set(posted)) == 1 else None
 
 
 def find_peer(op: str, thread: PythonThread) -> int | None:
