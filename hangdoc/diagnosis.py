@@ -261,7 +261,8 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     steps_per_second: float | None
     """By the counters of its loops; None without one that moved during the window."""
     waited_share: float
-    """Share of the time that the ranks waited for a later rank: the median of all ranks."""
+    """Share of the time that the ranks waited for a later rank: the median of all ranks. Without that of
+    `long_wait_seconds`."""
     slowest: int | None
     """The rank that is latest; None if none stands out."""
     late_seconds: float | None
@@ -276,6 +277,8 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     """Of how many they were chosen."""
     operations: tuple[str, ...] = ()
     """Those of these calls."""
+    long_wait_seconds: float | None = None
+    """For how long the ranks once waited for a later rank, if that was for longer than in all other calls together; else None."""
 
 
 class PastView(DocumentPart, frozen=True, kw_only=True):
@@ -308,6 +311,8 @@ class PastView(DocumentPart, frozen=True, kw_only=True):
     """Of how many they were chosen."""
     operations: tuple[str, ...] = ()
     """Those of these calls."""
+    long_wait_seconds: float | None = None
+    """As in the pace."""
 
 
 class Starter(DocumentPart, frozen=True, kw_only=True):

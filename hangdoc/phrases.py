@@ -88,6 +88,11 @@ def compared_calls(calls: int, of: int, operations: Iterable[str]) -> str:
     return f"{calls} of the last {of} calls ({', '.join(names[:_NAMES])}{more})"
 
 
+def apart_from_wait(seconds: float | None) -> str:
+    """` apart from one wait of 2 min 1 s`: behind a share of the time in which that wait is not counted; empty for none."""
+    return f" apart from one wait of {duration(seconds)}" if seconds is not None else ""
+
+
 def milliseconds(seconds: float) -> str:
     """`52 ms`, `0.4 ms`."""
     return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.01 else f"{seconds * 1000:.0f} ms"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PaceView, PastView, RankView, Where
 from hangdoc.phrases import (
+    apart_from_wait,
     caller,
     compared_calls,
     do,
@@ -64,6 +65,11 @@ def operation(op: Operation | None) -> str:
 def place(where: Where | None) -> str:
     """`train.py:15 in train`."""
     return "" if where is None else clean(f"{where.file}:{where.line} in {where.function}")
+
+
+def is_last_call(rank: RankView) -> bool:
+    """Whether the place of a rank is that of its last call, which it has left: where it is now was not read."""
+    return rank.where_source == "recorder" and rank.operation is None
 
 
 def label_and_state(rank: RankView) -> str:
@@ -155,6 +161,7 @@ def pace(job: Job) -> str:
     counted = f" lately, and {frequency(steps)} steps per second in this look" if steps is not None else ""
     text = f"{_call_rates(measured, 'calls per second')}{counted}; "
     text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
+    text += apart_from_wait(measured.long_wait_seconds)
     if measured.slowest is None:
         return f"{text}, and none is always the last"
     calls = compared_calls(measured.calls or 0, measured.of_calls or 0, measured.operations)
@@ -400,7 +407,7 @@ def past(before: PastView) -> str:
     calls = compared_calls(before.calls, before.of_calls or 0, before.operations)
     return (
         f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of {calls},{after}"
-        f" waited {before.others_waited_share:.0%} of the time."
+        f" waited {before.others_waited_share:.0%} of the time{apart_from_wait(before.long_wait_seconds)}."
     )
 
 

@@ -43,16 +43,26 @@ _WALL_US = T0_US + _STEPS * _STEP_US
 
 
 def trains(
-    number: int, late_ms: int = 0, *, ranks: int = 4, moved: bool = True, recorded: bool = True, form: CallForm = BUCKET
+    number: int,
+    late_ms: int = 0,
+    *,
+    ranks: int = 4,
+    moved: bool = True,
+    recorded: bool = True,
+    form: CallForm = BUCKET,
+    stopped_us: int = 0,
 ) -> Process:
-    """A rank in its loop that makes the first call of each step so late."""
+    """A rank in its loop that makes the first call of each step so late. In step 20, rank 1 keeps the others
+    waiting for `stopped_us`."""
     forms: dict[CallForm, int] = {}
     entries = [
-        (2 * step + at, made, T0_US + step * _STEP_US + offset, False)
+        (2 * step + at, made, T0_US + step * _STEP_US + offset + stopped_us * ((step, at) > (20, number != 1)), False)
         for step in range(_STEPS)
         for at, made, offset in ((1, form, late_ms * 1000), (2, LOSS, 60_000 + number * 100))
     ]
-    group = history_of(entries, wall_us=_WALL_US, forms=forms, before=2 * _STEPS - 30 if moved else 2 * _STEPS)
+    group = history_of(
+        entries, wall_us=_WALL_US + stopped_us, forms=forms, before=2 * _STEPS - 30 if moved else 2 * _STEPS
+    )
     loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 15),), between_seconds=1.0)
     record = recorder(group, forms=forms) if recorded else Unavailable(reason="no")
     return rank(number, train(22), cpu=0.1, world=ranks, recorder=record, loops=loops)
@@ -228,6 +238,18 @@ def test_ranks_that_wait_for_each_other_in_turns_set_no_pace() -> None:
 def test_a_record_of_a_run_that_stopped_is_no_pace() -> None:
     diagnosis = healthy({0: 0, 1: 1, 2: 52, 3: 0}, moved=False)
     assert diagnosis.jobs[0].pace is None
+    assert not findings(diagnosis, "HD601")
+
+
+@pytest.mark.parametrize("late_ms", [0, 5])
+def test_one_long_wait_decides_no_share_of_the_time(late_ms: int) -> None:
+    """A rank was stopped for 2 minutes. After that the run seemed to wait for half of the time, and rank 1 to set the pace."""
+    seconds = 120
+    processes = (trains(n, late_ms * (n == 1), ranks=2, stopped_us=seconds * 1_000_000) for n in range(2))
+    diagnosis = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US + seconds * 1_000_000))
+    (job,) = diagnosis.jobs
+    assert job.pace is not None and job.pace.waited_share < 0.1 and job.pace.long_wait_seconds == seconds
+    assert "% of the time apart from one wait of 2 min 0 s, and none is always the last" in words.pace(job)
     assert not findings(diagnosis, "HD601")
 
 

@@ -23,6 +23,8 @@ _TOGETHER_US = 2_000.0
 """Ranks of a host that arrive within this time come together. The difference of clocks must be certain to within this time."""
 _P90 = 0.9
 _RATE_US, _RATE_CALLS = 5_000_000.0, 20
+_LONG_WAIT = 0.1
+"""A single wait that takes a smaller share of the time decides no share of it."""
 
 
 class Lag(NamedTuple):
@@ -35,7 +37,7 @@ class Lag(NamedTuple):
     last_share: float
     """Share of the calls that tell in which it was the last."""
     waited_share: float
-    """Share of the time that it waited for a later rank."""
+    """Share of the time that it waited for a later rank, without the one `long_wait_seconds`."""
 
 
 class Pace(NamedTuple):
@@ -55,6 +57,9 @@ class Pace(NamedTuple):
     spans: dict[int, tuple[float, float]]
     """By rank, from when to when its calls per second are counted, in microseconds of its own clock: from the time at which the
     last rank has made one call to that of another one. It is the same time for all ranks."""
+    long_wait_seconds: float | None
+    """For how long the ranks once waited for a later one, if that was for longer than in all other calls together, as for a rank
+    that was stopped for a while."""
     clocks: str | None
     """What was assumed about the clocks of several hosts, as a clause; None for one host."""
 
@@ -97,8 +102,9 @@ def pace(group: GroupCalls) -> Pace | None:
     first = aligned.times[min(aligned.times)]
     ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
     start, end = _find_span([times[-1] for times in ordered])
+    long_wait = _find_long_wait(ordered)
     return Pace(
-        lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
+        lags=tuple(_lag(rank, aligned, ordered, telling, last[rank], long_wait) for rank in sorted(aligned.times)),
         calls=calls,
         seconds=(max(first) - min(first)) / 1e6,
         telling_calls=len(telling),
@@ -109,6 +115,7 @@ def pace(group: GroupCalls) -> Pace | None:
             for rank, made in compared.items()
             for ahead in ((offsets or {}).get(made.host, 0.0),)
         },
+        long_wait_seconds=long_wait.us / 1e6 if long_wait is not None else None,
         clocks=clocks,
     )
 
@@ -189,20 +196,51 @@ def _distance(columns: Sequence[Sequence[float]], position: int) -> float:
     return max(times) - min(times)
 
 
-def _lag(rank: int, aligned: _Aligned, ordered: Sequence[Sequence[float]], telling: Sequence[int], last: int) -> Lag:
+class _LongWait(NamedTuple):
+    at: int
+    """The position of its call."""
+    us: float
+
+
+def _find_long_wait(ordered: Sequence[Sequence[float]]) -> _LongWait | None:
+    """The wait for a later rank that is longer than all others together; None if there is none, or if it is short. `ordered`: at
+    each call, the times of all ranks, ascending."""
+    waits = _list_waits([times[0] for times in ordered], ordered)
+    longest = max(waits)
+    if longest <= sum(waits) / 2 or longest < _LONG_WAIT * (ordered[-1][-1] - ordered[0][0]):
+        return None
+    return _LongWait(waits.index(longest), longest)
+
+
+def _list_waits(made: Sequence[float], ordered: Sequence[Sequence[float]]) -> list[float]:
+    """For how long who makes each call at `made` waits for the last rank. Calls may overlap: no time is counted twice."""
+    waits, end = [], 0.0
+    for at, times in zip(made, ordered, strict=True):
+        waits.append(max(0.0, times[-1] - max(at, end)))
+        end = max(end, times[-1])
+    return waits
+
+
+def _lag(
+    rank: int,
+    aligned: _Aligned,
+    ordered: Sequence[Sequence[float]],
+    telling: Sequence[int],
+    last: int,
+    long_wait: _LongWait | None,
+) -> Lag:
     """`ordered`: at each call, the times of all ranks, ascending. `last`: in how many of the calls that tell it was the last."""
     own = aligned.times[rank]
     late = sorted(own[at] - _median_without(ordered[at], own[at]) for at in telling)
-    waited = end = 0.0  # calls may overlap, so the intervals are united
-    for made, times in zip(own, ordered, strict=True):
-        waited += max(0.0, times[-1] - max(made, end))
-        end = max(end, times[-1])
+    waits, seconds = _list_waits(own, ordered), own[-1] - own[0]
+    if long_wait is not None:
+        waits[long_wait.at], seconds = 0.0, seconds - long_wait.us
     return Lag(
         rank=rank,
         median_seconds=median(late) / 1e6,
         p90_seconds=late[min(len(late) - 1, int(len(late) * _P90))] / 1e6,
         last_share=last / len(telling),
-        waited_share=min(1.0, waited / (own[-1] - own[0])) if own[-1] > own[0] else 0.0,
+        waited_share=min(1.0, sum(waits) / seconds) if seconds > 0 else 0.0,
     )
 
 

@@ -58,7 +58,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from hangdoc.phrases import compared_calls, duration, milliseconds
+from hangdoc.phrases import apart_from_wait, compared_calls, duration, milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.ledger.lags import Lag, Pace
@@ -293,13 +293,19 @@ def _wants_core(rank: Rank) -> bool:
 
 
 def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
-    text = "last in {:.0%} of {}, {}, waited for a later rank {:.0%} of the time"
+    text = "last in {:.0%} of {}, {}, waited for a later rank {:.0%} of the time{}"
     calls = compared_calls(measured.telling_calls, measured.calls, measured.names)
     lines = [
         Evidence(
             lag.rank,
             call_words.PROBE,
-            text.format(lag.last_share, calls, call_words.lateness(lag), lag.waited_share),
+            text.format(
+                lag.last_share,
+                calls,
+                call_words.lateness(lag),
+                lag.waited_share,
+                apart_from_wait(measured.long_wait_seconds),
+            ),
         )
         for lag in lags
     ]

@@ -107,6 +107,7 @@ def pace_view(run: Run) -> PaceView | None:
         calls=measured.telling_calls,
         of_calls=measured.calls,
         operations=tuple(sorted(measured.names)),
+        long_wait_seconds=round(measured.long_wait_seconds, 1) if measured.long_wait_seconds is not None else None,
     )
 
 

@@ -49,6 +49,7 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         calls=pace.telling_calls,
         of_calls=pace.calls,
         operations=tuple(sorted(pace.names)),
+        long_wait_seconds=round(pace.long_wait_seconds, 1) if pace.long_wait_seconds is not None else None,
     )
 
 
