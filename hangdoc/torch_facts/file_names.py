@@ -63,6 +63,8 @@ WITH_ARGUMENTS = (C10D, RPC)
 """Files whose functions have the arguments of the calls in their variables."""
 PIPELINE = "torch/distributed/pipelining/schedules.py"
 """Where a pipeline posts its sends and receives, from lists of P2POp objects in its variables, and waits for them."""
+PIPELINE_SENDS = "send_work"
+"""Its variable with the works of sends that it has posted earlier."""
 MEETINGS = (Function(C10D, INIT_PROCESS_GROUP), Function(_RPC_INIT, INIT_RPC))
 RPC_HANDLER = Function("torch/distributed/rpc/internal.py", "_run_function")
 """The outermost function of a thread that does what another rank has requested."""

@@ -67,6 +67,7 @@ SCHEDULE = TORCH + "distributed/pipelining/schedules.py"
         ("_wait_batch_p2p(_batch_p2p(bwd_sends + fwd_recvs))", 0, ("send", 0)),
         ("_wait_batch_p2p(_batch_p2p(bwd_sends + fwd_recvs))", 1, ("recv", 4)),
         ("_wait_batch_p2p(_batch_p2p(bwd_sends + fwd_recvs))", None, None),  # no variable shows for which
+        ("_wait_batch_p2p(send_work)", 0, ("send", 0)),
     ],
 )
 def test_a_stage_of_a_pipeline_waits_for_what_it_has_posted(
@@ -80,7 +81,7 @@ def test_a_stage_of_a_pipeline_waits_for_what_it_has_posted(
               locals=(local("work", f"[{', '.join(works)}]"), local("w", w))),
         frame("Schedule1F1B._step_microbatches", 1127, SCHEDULE, source=line, locals=(
             local("bwd_recvs[0]", "P2POp(irecv, 2)"), local("fwd_recvs[0]", "P2POp(irecv, 4)"),
-            local("bwd_sends[0]", "P2POp(isend, 0)"), local("fwd_sends[0]", "P2POp(isend, 2)"),
+            local("bwd_sends[0]", "P2POp(isend, 0)"),
         )),
     )  # fmt: skip
     stage = rank(

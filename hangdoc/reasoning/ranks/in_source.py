@@ -147,8 +147,10 @@ def _list_posted_by_pipeline(thread: PythonThread) -> list[Posted]:
     """What torch's pipeline schedule has posted, in order: what is in the lists that its line names, or all of its function."""
     for frame in thread.frames:
         if frame.file.endswith(file_names.PIPELINE) and (posted := _read_posted(frame)):
-            named = [name for name in dict.fromkeys(_NAME.findall(frame.source or "")) if name in posted]
-            return [each for name in named or posted for each in posted[name]]
+            names = dict.fromkeys(_NAME.findall(frame.source or ""))
+            named = [name for name in names if name in posted]
+            calls = [each for name in named or posted for each in posted[name]]
+            return [each for each in calls if each.sends] if file_names.PIPELINE_SENDS in names else calls
     return []
 
 
