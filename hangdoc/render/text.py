@@ -271,7 +271,7 @@ def _add_details(table: RenderableType, details: list[RenderableType]) -> Table:
 
 def _describe_rank(rank: RankView) -> Iterator[RenderableType]:
     where = words.place(rank.where)
-    where = f"last call at {where}" if rank.where_source == "recorder" and rank.operation is None else where
+    where = f"last call at {where}" if words.is_last_call(rank) else where
     parts = [part for part in (words.operation(rank.operation), where) if part]
     if parts:
         maker = f", made by {words.clean(rank.made_by)}" if rank.made_by is not None else ""

@@ -216,7 +216,7 @@ async def test_a_click_on_a_title_sorts(tmp_path: Path) -> None:
 
 async def test_enter_in_the_waits_shows_the_stack_of_that_rank(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
-        await press(pilot, "4", "down", "down", "enter")
+        await press(pilot, "4", "down", "down", "down", "enter")
         assert (top.selected, top.query_one(TabbedContent).active) == (0, "pane-stack")
 
 
@@ -543,6 +543,11 @@ def test_events_tell_what_changed() -> None:
     }
     assert [event.text for event in history.add(later[2], changed(state="sleeping", pid=7))] == [
         f"restarted: pid 7 after {job.ranks[0].pid}"
+    ]
+    # What it does is of another moment than the line of its last call.
+    loads = changed(state="loading-data", pid=7, where_source="recorder", operation=None)
+    assert [event.text for event in history.add(later[2] + datetime.timedelta(milliseconds=9), loads)] == [
+        "sleeping → loading-data, last call at hangdoc_trainer/base_train.py:163 in Trainer._step"
     ]
     gone = msgspec.structs.replace(changed(), ranks=job.ranks[1:])
     assert [event.text for event in history.add(later[3], gone)] == ["gone"]

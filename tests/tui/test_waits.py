@@ -61,6 +61,17 @@ def test_who_waits_for_one_rank_stands_behind_it() -> None:
     assert len(behind.group.ranks) == 1023
 
 
+@pytest.mark.parametrize("name", BUNDLES)
+def test_what_a_wait_is_fits_into_80_columns(name: str) -> None:
+    """`HD102 uneven-batches, a cycle for 2 min 10 s. Canno…`: the row can not be scrolled."""
+    value = codec.read(CORPUS / f"{name}.hangdoc")
+    diagnosis, found = examine(value, patience=2.0)
+    poll = Poll(0, datetime.datetime.now(datetime.UTC), 0.0, value, diagnosis, found)
+    for job, run in zip(diagnosis.jobs, found, strict=True):
+        for cells, _ in _make_lines(ViewModel(poll, job, run, None, History())):
+            assert len(cells) > 1 or not isinstance(cells[0], Text) or cells[0].cell_len <= 77, cells[0]
+
+
 def test_ranks_that_have_ended_are_no_ranks_that_were_not_observed() -> None:
     nodes = [rank(number, state="Z", stack=Unavailable(reason="it has ended"), clocks=None) for number in range(2)]
     agent = Process(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import compared_calls, duration, frequency, milliseconds
+from hangdoc.phrases import apart_from_wait, compared_calls, duration, frequency, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.snapshot import Host
@@ -48,8 +48,10 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     ages = [calls.age_seconds for calls in view.calls if calls.source == "recorder" and calls.age_seconds is not None]
     if ages:  # of any group: the one that a rank used last is often not the default group
         yield f"last call {duration(min(ages))} ago"
-    if (lag := _find_lag(model, view)) is not None:  # of all calls, whichever of them tell who is late
-        yield f"waited {lag.waited_share:.0%} of the time" + " before it" * bool(ages)  # and not since
+    pace, lag = model.poll.paces.get(model.job.id), _find_lag(model, view)
+    if pace is not None and lag is not None:  # of all calls, whichever of them tell who is late
+        before = " before it" * bool(ages)  # and not since
+        yield f"waited {lag.waited_share:.0%} of the time{before}{apart_from_wait(pace.long_wait_seconds)}"
 
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
@@ -58,8 +60,8 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
     if pace is None or lag is None:
         return
     which = compared_calls(pace.telling_calls, pace.calls, pace.names)
-    late = f"{_describe_lag(lag)} after the others, " if lag.median_seconds >= _LEAST_SECONDS else ""
-    yield f"in {which}: {late}last in {lag.last_share:.0%}"
+    late = f", {_describe_lag(lag)} after the others" if lag.median_seconds >= _LEAST_SECONDS else ""
+    yield f"the last in {lag.last_share:.0%} of {which}{late}"
 
 
 def _find_rate(model: ViewModel, view: RankView) -> float | None:

@@ -105,7 +105,7 @@ def _describe_rank(model: ViewModel, view: RankView, width: int) -> Iterator[Tex
     for some in (facts, calls.facts(model, view), calls.pace_facts(model, view)):
         yield from _flow([Text(fact, "dim") for fact in some if fact], width)
     if view.where is not None:
-        by = "last call at " if view.where_source == "recorder" and view.operation is None else ""
+        by = "last call at " if words.is_last_call(view) else ""
         yield Text(f"  {by}{place(view.where, width - 2 - len(by))}", "dim" if age is not None else "")
     for frame in rank.own[1:] if rank is not None else ():
         name = words.clean(frame.file.rpartition("/")[2])

@@ -314,11 +314,11 @@ class History:
             elif before.pid != view.pid and view.pid is not None:
                 yield Event(at, view.rank, f"restarted: pid {view.pid} after {before.pid}")
             elif (before.label, before.state) != (view.label, view.state) and not _only_passes(before, view):
-                place = words.place(view.where)
+                place, at_place = words.place(view.where), ", last call at " if words.is_last_call(view) else " at "
                 yield Event(
                     at,
                     view.rank,
-                    f"{before.state} → {view.state}" + (f" at {place}" if place else ""),
+                    f"{before.state} → {view.state}" + (f"{at_place}{place}" if place else ""),
                     view.label == "dead",
                 )
         there = {view.rank for view in job.ranks}

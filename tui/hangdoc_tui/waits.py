@@ -17,7 +17,7 @@ from hangdoc_tui.ranks import doing
 from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 
-_ENDS = {"never": "Cannot end by itself", "by-itself": "Can end by itself", "unknown": ""}
+_ENDS = {"never": "cannot end by itself", "by-itself": "can end by itself", "unknown": ""}
 _VERBS = {
     "culprit": ("is the culprit", "are the culprits"),
     "awaited": ("is awaited", "are awaited"),
@@ -64,7 +64,10 @@ def _make_lines(model: ViewModel) -> Iterator[Line]:
     for number, picture in enumerate(drawn):
         if number:
             yield (Text(""),), None
-        yield (_make_title(picture, model),), next(iter(picture.blockage.blamed), None)
+        blamed = next(iter(picture.blockage.blamed), None)
+        yield (_make_title(picture, model),), blamed
+        if facts := _describe_facts(picture):
+            yield (Text(f"  {facts}", "dim"),), blamed
         yield from _make_end_lines(picture, model)
         for waiting in picture.behind:
             yield from _make_waiting_lines(waiting, model, depth=1)
@@ -93,12 +96,15 @@ def _make_title(picture: Picture, model: ViewModel) -> Text:
     verbs = _VERBS[finding.role if finding is not None else "culprit"]
     who = f"{phrases.ranks(blamed)} {phrases.verb(blamed, *verbs)}" if blamed else "no culprit"
     name = f"{finding.code} {finding.name}" if finding is not None else blockage.kind.NAME
-    since = f" for {duration(blockage.age_seconds)}" if blockage.age_seconds is not None else ""
-    shape = ", a cycle" if picture.cycle else ""
-    ends = f". {_ENDS[blockage.ends]}" if _ENDS[blockage.ends] else ""
-    return Text.assemble(
-        (f"● {who}", words.CULPRIT_STYLE if blamed else "bold"), f": {name}{shape}{since}", (ends, "dim")
-    )
+    return Text.assemble((f"● {who}", words.CULPRIT_STYLE if blamed else "bold"), f": {name}")
+
+
+def _describe_facts(picture: Picture) -> str:
+    """`a cycle for 48 s, cannot end by itself`: a line of its own, because both lines must fit into 80 columns."""
+    age = picture.blockage.age_seconds
+    since = f"for {duration(age)}" if age is not None else ""
+    what = " ".join(part for part in ("a cycle" if picture.cycle else "", since) if part)
+    return ", ".join(part for part in (what, _ENDS[picture.blockage.ends]) if part)
 
 
 def _find_finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
