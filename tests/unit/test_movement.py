@@ -463,6 +463,21 @@ def test_another_process_at_work_may_end_a_wait_for_something_unknown(call: str,
     assert found.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("loop", "verdict"),
+    [
+        (Loop(line=43, end_line=44, header="while True"), "hung"),  # there is nothing in it but the sleep
+        (Loop(line=43, end_line=45, header="while True"), "waiting"),
+        (Loop(line=43, end_line=44, header="while not done()"), "waiting"),
+    ],
+)
+def test_no_other_process_ends_a_loop_that_only_sleeps(loop: Loop, verdict: str) -> None:
+    """The verdict of a hang was `waiting` for as long as a shell in the directory of the script was busy."""
+    process, busy = polling(1, loop), Holder(pid=9, name="bash", state="R", works=True)
+    others = replace(process, others_at_work=(busy,), others_asleep=(replace(busy, works=False, sleeps=(60.0,)),))
+    assert job(snapshot(in_loop(0, 4), others, silence=60.0)).verdict == verdict
+
+
 @pytest.mark.parametrize(("works", "verdict"), [(True, "waiting"), (False, "hung")])
 @pytest.mark.parametrize("kind", ["pipe", "shared-memory"])
 def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) -> None:

@@ -37,7 +37,7 @@ class Lag(NamedTuple):
     last_share: float
     """Share of the calls that tell in which it was the last."""
     waited_share: float
-    """Share of the time that it waited for a later rank, without the one `long_wait_seconds`."""
+    """Share of the time that it waited for a later rank. Without that of `long_wait_seconds`."""
 
 
 class Pace(NamedTuple):

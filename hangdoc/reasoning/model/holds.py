@@ -323,6 +323,8 @@ class Asleep(Hold, frozen=True, kw_only=True):
     """How much longer at most. `period` is the whole sleep, if it is known when the thread ran before."""
     of_child: int | None = None
     """The child process that sleeps, and for which the rank waits."""
+    asks_nothing: bool = False
+    """Whether nothing but the sleeps is in its loop, and so nothing that another process does ends it."""
 
     @property
     def is_from_anybody(self) -> bool:

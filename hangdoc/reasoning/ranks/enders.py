@@ -262,13 +262,17 @@ def _find_end_by_threads(wait: ThreadWait, enders: Iterable[Ender]) -> ThreadWai
 def _find_end_by_job(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:
     """The wait, if a process of the job is at work that may end it; None if none is."""
     at_work = describe_holders(waiter.process.others_at_work)
-    if not at_work or not isinstance(wait.hold, _BY_JOB):
+    if not at_work or not isinstance(wait.hold, _BY_JOB) or _asks_nothing(wait.hold):
         return None
     sleeps_now = waiter.kernel is not None and waiter.kernel.sleep_seconds is not None
     how = "in its process group or directory" if sleeps_now else "connected with it"
     reason = f"{at_work}, {how}, may end it"
     wait = _add_end_by_itself(wait, reason)
     return wait._replace(hold=replace(wait.hold, bystanders=reason)) if sleeps_now else wait
+
+
+def _asks_nothing(hold: Hold) -> bool:
+    return isinstance(hold, Asleep) and hold.asks_nothing
 
 
 def _add_end_by_itself(wait: ThreadWait, reason: str) -> ThreadWait:
@@ -284,7 +288,7 @@ def _add_sleeps(waiter: Waiter, wait: ThreadWait, enders: Iterable[Ender]) -> Th
         for seconds in sleeper.sleeps
         if _LEAST_TURN <= seconds <= SHORTEST_TIMEOUT
     ]
-    if isinstance(hold, Asleep) and hold.polls and job:
+    if isinstance(hold, Asleep) and hold.polls and not hold.asks_nothing and job:
         seconds, sleeper = max(job, key=lambda sleep: sleep[0])
         who = f"{describe_holders([sleeper])}, in its process group or directory,"
         reason = f"{who} sleeps for {duration(seconds)} at a time, and gets {TURNS_OF_OTHERS} of these sleeps to end it"

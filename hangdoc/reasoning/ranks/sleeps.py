@@ -13,6 +13,7 @@ from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.ranks.counters import has_end, read_float
 from hangdoc.reasoning.ranks.loader import calls_method, find_consumers
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, own_kernel_thread
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, KernelThread, Loop, Process, PythonThread
 from hangdoc.torch_facts.file_names import bare_name
 
@@ -24,6 +25,10 @@ _LEAST_WORK_NS = 300_000
 _A_DAY = 86_400.0
 _READ_BEFORE = 10.0
 """Seconds. A stack is read so long before the clock of its host at most, if the machine is not slow."""
+
+
+_ONLY_SLEEPS = regex(r"(while (True|1): *)?(\w+\.)?sleep\([\w.]*\)")
+"""A line with nothing else in it."""
 
 
 class HostClocks(NamedTuple):
@@ -38,8 +43,21 @@ def describe_sleep(process: Process, thread: PythonThread, kernel: KernelThread 
     polls, seconds = _polls(process, thread, kernel), kernel.sleep_seconds if kernel is not None else None
     short = not polls and seconds is not None and seconds <= shortest_timeout(process)
     return Asleep(
-        polls=polls, seconds=seconds, period=seconds_of_sleep(kernel), ends="by-itself" if short else "unknown"
+        polls=polls,
+        seconds=seconds,
+        period=seconds_of_sleep(kernel),
+        ends="by-itself" if short else "unknown",
+        asks_nothing=polls and _only_sleeps(thread),
     )
+
+
+def _only_sleeps(thread: PythonThread) -> bool:
+    """Whether a thread sleeps at the only line of a loop without an end."""
+    frame, loop = _find_loop(thread) or (None, None)
+    if frame is None or loop is None or loop.exits or loop.header not in ("while True", "while 1"):
+        return False
+    only = frame.line == loop.end_line <= loop.line + 1 and _is_innermost(thread, frame)
+    return only and _ONLY_SLEEPS.fullmatch(frame.source or "") is not None
 
 
 def is_polling(process: Process, thread: PythonThread, kernel: KernelThread | None) -> bool:
