@@ -117,14 +117,14 @@ class DeepReader:
         for target in targets:
             if target.pid not in off_cpu:
                 self._clocks.paused(target.pid)
+        at_end = {target.pid: self._clocks.readings(target.pid)[1] for target in targets}
         stacks = dump_each(observation, targets, off_cpu)
-        slow = self._read_slow(observation, targets)
-        if any(isinstance(stack, Stack) for stack in stacks.values()):
+        if any(isinstance(stack, Stack) for stack in stacks.values()):  # at once: a process that runs frees its objects
             sources = self._sources = self._sources or Sources(observation.proc)
-            stacks = annotate_each(observation, sources, stacks)
+            stacks = annotate_each(observation, sources, stacks, at_end)
+        slow = self._read_slow(observation, targets)
         ranks = [target for target in targets if target.role == "rank"]
         interpreters = observation.read_each(ranks, lambda target: self._interpreters.read(observation, target))
-        at_end = {target.pid: self._clocks.readings(target.pid)[1] for target in targets}
         clocks = observation.read_each(targets, lambda target: self._clocks.read(observation.proc, target.pid))
         for target in targets:
             interpreter, threads = interpreters.get(target.pid, _NOT_LOOKED_AT), clocks[target.pid]

@@ -31,7 +31,7 @@ _OWNED_BY_C = 3
 """Such a frame (_frameowner), and those above, only marks where C code calls Python."""
 _ITERNEXT = 224
 """tp_iternext (Include/cpython/object.h)."""
-_TAGS = 7
+TAGS = 7
 """Lowest bits of a reference on the stack, which since 3.14 tell how it is counted (pycore_stackref.h)."""
 _FUNCTIONS = frozenset({"function", "builtin_function_or_method", "method_descriptor", "wrapper_descriptor"})
 _GLIBC_TID = 720
@@ -129,20 +129,20 @@ class Frames:
                 return int.from_bytes(self._memory.read(pthread + _GLIBC_TID, 4), "little")
         return None
 
-    def stack(self, thread: ThreadState) -> Iterator[MemoryFrame]:
-        """The frames of a thread, innermost first. Frames that can't be read are skipped."""
-        for address in self.addresses(thread):
+    def stack(self, thread: ThreadState, most: int = _MAX_FRAMES) -> Iterator[MemoryFrame]:
+        """The frames of a thread, innermost first, at most so many. Frames that can't be read are skipped."""
+        for address in self.addresses(thread, most):
             with contextlib.suppress(Unreadable):
                 if not self._is_entry(address):
                     yield self.frame(address)
 
-    def addresses(self, thread: ThreadState) -> list[int]:
-        """Where the frames of a thread are, the innermost first."""
+    def addresses(self, thread: ThreadState, most: int = _MAX_FRAMES) -> list[int]:
+        """Where the frames of a thread are, the innermost first, at most so many."""
         address = thread.address
         for offset in self._layout.current:
             address = self._memory.word(address + offset)
         addresses: dict[int, None] = {}
-        while address and len(addresses) < _MAX_FRAMES and address not in addresses:
+        while address and len(addresses) < most and address not in addresses:
             addresses[address] = None
             address = self._memory.word(address + self._layout.previous)
         return list(addresses)
@@ -172,7 +172,7 @@ class Frames:
     def is_same(self, frame: MemoryFrame) -> bool:
         """Whether there is still a frame of the same function where `frame` was. Meaningful while its address is in use."""
         with contextlib.suppress(Unreadable):
-            return self._memory.word(frame.address + self._layout.code) & ~_TAGS == frame.code
+            return self._memory.word(frame.address + self._layout.code) & ~TAGS == frame.code
         return False
 
     def _is_entry(self, address: int) -> bool:
@@ -194,11 +194,11 @@ class Frames:
     def frame(self, address: int, *, suspended: bool = False) -> MemoryFrame:
         """The frame at `address`. `suspended`: it is the frame of a generator that does not run now."""
         memory, layout = self._memory, self._layout
-        at = memory.word(address + layout.code) & ~_TAGS
+        at = memory.word(address + layout.code) & ~TAGS
         code = self._code(at)
         size = len(code.names) + code.stack_size
         raw = struct.unpack(f"<{size}Q", memory.read(address + layout.values, 8 * size)) if size else ()
-        slots = [value & ~_TAGS for value in raw]
+        slots = [value & ~TAGS for value in raw]
         position = self._read_position(address, code)
         variables = self._read_variables(address, code, slots)
         in_use = self._in_use(address, code)

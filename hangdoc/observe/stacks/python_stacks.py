@@ -7,8 +7,7 @@ record has the place of its last call. Native frames (`native_stacks`) take far 
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -18,19 +17,14 @@ from hangdoc.observe.kernel import awaited_files, system_calls
 from hangdoc.observe.kernel.clocks import Threads, threads_of
 from hangdoc.observe.kernel.targets import adopt_helpers
 from hangdoc.observe.memory.budget import Budget
-from hangdoc.observe.memory.memory import Memory, Unreadable
-from hangdoc.observe.memory.python_state import Variable, amounts, p2p_ops, torch_value
 from hangdoc.observe.stacks import attach, memory_stacks
+from hangdoc.observe.stacks.contents import with_contents
 from hangdoc.observe.stacks.source import Sources
-from hangdoc.observe.torch.precision import precisions
-from hangdoc.observe.torch.rpc_worker import worker_info
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.program import program
-from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
-from hangdoc.torch_facts import call_names, file_names
+from hangdoc.snapshot import PythonThread, Stack, Unavailable
+from hangdoc.torch_facts import file_names
 
 _HELPERS_PER_RANK = 16
-_MAX_CONTENTS = 60
 _RESERVE_SECONDS = 1.0
 """Source and variables are read only if more than this time is left, which the other probes need."""
 COUNTS = Unavailable(reason="not needed: the rank makes calls, and so makes progress")
@@ -171,7 +165,7 @@ class Stacks:
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_alive(observation, pid):
                 first, second = second, first  # one reading is useful, but must not count as two
             before[pid], after[pid] = first, second
-        after |= annotate_each(observation, sources, after)
+        after |= annotate_each(observation, sources, after, self._clocks)
         observation.problems += sources.problems()
         for pid in before:
             yield pid, "stack_before", before[pid]
@@ -312,16 +306,22 @@ def dump_each(observation: Observation, targets: Iterable[Target], off_cpu: set[
 
 
 def annotate_each(
-    observation: Observation, sources: Sources, stacks: dict[int, Stack | Unavailable]
+    observation: Observation,
+    sources: Sources,
+    stacks: dict[int, Stack | Unavailable],
+    before: Mapping[int, Threads | Unavailable],
 ) -> dict[int, Stack | Unavailable]:
     """The stacks with source lines, lengths of containers and numbers in objects, if there is time. A stack stays as it is if
-    these can't be read."""
+    these can't be read. `before`: the clocks of the processes when their stacks were valid."""
 
     def annotate(target: Target) -> Stack:
         stack = _stack_in(stacks[target.pid])
         if observation.deadline.remaining() > _RESERVE_SECONDS:
             budget = Budget()
-            stack = _with_amounts(observation, target.pid, stack)
+            clocks = before.get(target.pid, {})
+            stack = with_contents(
+                observation, target.pid, stack, lambda: not _may_have_run(observation, target.pid, stack, clocks)
+            )
             stack = sources.annotate(target.pid, target.start_ticks, stack, budget)
             if budget.spent:
                 observation.late.append(
@@ -342,87 +342,3 @@ def annotate_each(
 def _stack_in(stack: Stack | Unavailable) -> Stack:
     assert isinstance(stack, Stack)  # noqa: S101
     return stack
-
-
-def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
-    """The stack with lengths of containers, and with numbers and lengths in the objects of the user's frames
-    (`loader.dataset.paths`). They are read from memory, because py-spy's texts are short."""
-    try:
-        with observation.memory(pid) as memory:
-            threads = tuple(
-                msgspec.structs.replace(thread, frames=tuple(_annotated_frames(memory, thread.frames)))
-                for thread in stack.threads
-            )
-            return msgspec.structs.replace(stack, threads=threads)
-    except (Unreadable, ProcError):
-        return stack
-
-
-def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
-    program_frames = {id(frame) for frame in program(frames)}
-    for frame in frames:
-        if not frame.library or frame.file.endswith(file_names.WITH_ARGUMENTS):
-            yield _annotate_frame(memory, frame, _read_contents)
-        elif frame.file.endswith(file_names.PIPELINE):
-            yield _annotate_frame(memory, frame, _read_container)
-        elif id(frame) in program_frames:
-            yield _annotate_frame(memory, frame, _read_length)
-        else:
-            yield _annotate_frame(memory, frame, _read_dtype) if file_names.LAYERS in frame.file else frame
-
-
-_Read = Callable[[Memory, Local, int], tuple[Local, Iterable[Variable]]]
-"""Reads a variable, which is at an address: what is shown of it, and what it contains. Raises Unreadable."""
-
-
-def _annotate_frame(memory: Memory, frame: Frame, read: _Read) -> Frame:
-    """A frame with what `read` shows of its variables. What can't be read stays as it is."""
-    variables: list[Local] = []
-    contents: list[Local] = []
-    for local in frame.locals:
-        variables.append(local)
-        if local.address is not None:
-            with contextlib.suppress(Unreadable):
-                variables[-1], inside = read(memory, local, local.address)
-                contents += map(_as_local, islice(inside, _MAX_CONTENTS - len(contents)))
-    return msgspec.structs.replace(frame, locals=(*variables, *contents))
-
-
-def _read_contents(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
-    """Of the user's variables: the length of a container, the dtype and shape of a tensor, and the numbers and floating-point
-    types in any other object."""
-    if not local.text.startswith("<"):
-        return _read_container(memory, local, address)
-    if (text := torch_value(memory, address) or worker_info(memory, address)) is not None:
-        return msgspec.structs.replace(local, text=text), ()
-    return local, chain(precisions(memory, local.name, address), amounts(memory, local.name, address))
-
-
-def _read_container(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
-    """The length of a container, and the operations in a list for batch_isend_irecv."""
-    if local.text[:1] not in "[({":
-        return local, ()
-    is_batch = f"<{call_names.P2P_OP} at " in local.text
-    return _add_length(memory, local, address), p2p_ops(memory, local.name, address) if is_batch else ()
-
-
-def _read_length(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
-    """Of a framework's variables: the length of a container, and the numbers in `self`, where its trainer keeps the number of
-    batches."""
-    if local.text[:1] in "[({":
-        return _add_length(memory, local, address), ()
-    return local, amounts(memory, "self", address, depth=1) if local.name == "self" else ()
-
-
-def _add_length(memory: Memory, local: Local, address: int) -> Local:
-    return msgspec.structs.replace(local, length=memory.length(address))
-
-
-def _read_dtype(memory: Memory, local: Local, address: int) -> tuple[Local, Iterable[Variable]]:
-    """Of the variables of torch's layers: the dtype of a tensor."""
-    text = torch_value(memory, address) if local.text.startswith("<") else None
-    return local if text is None else msgspec.structs.replace(local, text=text), ()
-
-
-def _as_local(variable: Variable) -> Local:
-    return Local(name=variable.name, text=variable.text, length=variable.length)
