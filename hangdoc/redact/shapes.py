@@ -11,6 +11,7 @@ from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, random_looking, text
 from hangdoc.redact.vocabulary import WORDS
 from hangdoc.regex import regex
+from hangdoc.torch_facts.launchers import RANDOM_FOLDERS
 
 NOT_STORED = "<str>"
 """Replaces a text that no rule reads."""
@@ -52,6 +53,7 @@ _SUFFIX = regex(
     r"|ini|conf|h5|tmp|part|c|cc|cpp|cu|so|pkl|model|md|whl|pipe|arrow|mds|tfrecords?|zarr|journal|pid|xml|html|png|jpe?g|wav|mp4)$"
 )
 _RUN = regex(r"[A-Za-z0-9]{8,}")
+_RANDOM_FOLDERS = regex(RANDOM_FOLDERS)
 _ENDINGS = ("s", "es", "ed", "ing", "er", "ers", "or", "ors")
 _SAYS_SECRET = regex(r"(?i)secret|passw|passphrase|hunter2|geheim")
 
@@ -60,7 +62,7 @@ _SAYS_SECRET = regex(r"(?i)secret|passw|passphrase|hunter2|geheim")
 def is_plain(value: str, strangers: int = 0) -> bool:
     """Whether a text consists of words of the field and numbers: `float16`, `cuda:0`, `all_reduce`, `rank3`, `10.0.0.1:29500`.
     Up to `strangers` other words may be among them, if they look like words: `myproject.train`."""
-    if len(value) > 96 or not value.isascii():
+    if len(value) > 96 or not value.isascii() or _RANDOM_FOLDERS.search(value):
         return False
     if len(value) < 3 or _PLAIN.fullmatch(value):
         return True
@@ -191,11 +193,10 @@ def is_path_like(value: str) -> bool:
 
 def path(value: str) -> str:
     """A path, without its parts that look random or like a secret."""
-    parts = value.split("/")
+    parts = _RANDOM_FOLDERS.sub(REDACTED, value).split("/")
     if len(parts) == 2 and not parts[0] and _SUFFIX.search(value) is None:
         return value if is_plain(parts[1], 1) else f"/{NOT_STORED}"
-    filtered = [_path_part(part) for part in parts]
-    return "/".join(filtered) if filtered != parts else value
+    return "/".join(map(_path_part, parts))
 
 
 @lru_cache(4096)

@@ -28,6 +28,9 @@ TORCHRUN_READ_IN = (2, 13)
 SHORT_OF_TORCHRUN = frozenset({"h", "m", "r", "t"})
 OF_LAUNCH_MODULE = frozenset({"use-env"})
 """What only `python -m torch.distributed.launch` has in addition."""
+RANDOM_FOLDERS = r"(?<=/torchelastic_)[a-z0-9_]{8}(?=/|$)|(?<=_)[a-z0-9_]{8}(?=/attempt_\d)"
+"""The random ends of the names of its log folders, of which some look like words (tempfile.mkdtemp,
+torch/distributed/elastic/multiprocessing/api.py)."""
 OPTION_VARIABLE = "PET_"
 """How the name of that variable begins: `PET_NNODES`."""
 _STATIC_OPTIONS = frozenset({"master-addr", "master-port", "node-rank"})

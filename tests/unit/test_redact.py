@@ -494,3 +494,11 @@ def test_what_names_a_served_model_and_its_processes_is_kept(words: tuple[str, .
 @pytest.mark.parametrize(("name", "shown"), [("gdb", "gdb"), ("cc1plus", "cc1plus"), ("zqxwvut", "<str>")])
 def test_programs_whose_names_do_not_look_like_words(name: str, shown: str) -> None:
     assert program(name) == shown
+
+
+@pytest.mark.parametrize("made", ["0_2f1eau", "5mfsfngg", "abcdefgh", "a1b2c3d4"])
+def test_folders_of_torchrun_are_shown_alike_whether_or_not_their_names_look_random(made: str) -> None:
+    found = redact.variable("TORCHELASTIC_ERROR_FILE", f"/tmp/torchelastic_{made}/none_{made}/attempt_0/1/error.json")
+    assert found == "/tmp/torchelastic_<redacted>/none_<redacted>/attempt_0/1/error.json"
+    given = redact.variable("TORCHELASTIC_ERROR_FILE", f"/logs/my_run_{made}/attempt_0/1/error.json")
+    assert given == "/logs/my_run_<redacted>/attempt_0/1/error.json"

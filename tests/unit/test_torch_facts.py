@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import mmap
 import re
+import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import metadata
@@ -282,6 +283,18 @@ def test_options_of_torchrun_are_all_there() -> None:
     words = [word for action in get_args_parser()._actions for word in action.option_strings if word.startswith("--")]
     assert {word.lstrip("-").replace("_", "-") for word in words} == launchers.TORCHRUN_OPTIONS
     assert version(metadata.version("torch"))[:2] == launchers.TORCHRUN_READ_IN  # type: ignore[index]
+
+
+def test_log_folders_of_torchrun_have_random_ends(tmp_path: Path) -> None:
+    source = (_TORCH / "distributed/elastic/multiprocessing/api.py").read_text()
+    *_, first, then = re.findall(r'mkdtemp\(prefix=f?"([^"]*)"', source)
+    (attempt,) = re.findall(r'_run_log_dir, f"(\w+)\{restart_count\}"', source)
+    folder = tempfile.mkdtemp(
+        prefix=then.format(rdzv_run_id="my_run"), dir=tempfile.mkdtemp(prefix=first, dir=tmp_path)
+    )
+
+    shown = re.sub(launchers.RANDOM_FOLDERS, "?", f"{folder}/{attempt}0/1/error.json")
+    assert shown == f"{tmp_path}/torchelastic_?/my_run_?/attempt_0/1/error.json"
 
 
 @pytest.mark.parametrize("module", sorted(launchers.MODULES))
