@@ -201,12 +201,17 @@ def _classify(file: str) -> Literal["package", "layer"] | None:
 
 def early_exits(loop: Loop) -> tuple[Exit, ...]:
     """What may leave a loop before its data has ended. `except StopIteration` is the end of the data."""
-    return tuple(exit_ for exit_ in loop.exits if END_OF_DATA not in exit_.conditions)
+    return tuple(exit_ for exit_ in loop.exits if not _is_end_of_data(exit_))
 
 
 def data_exits(loop: Loop) -> tuple[Exit, ...]:
     """What leaves a loop when the data has ended that it reads with `next()`."""
-    return tuple(exit_ for exit_ in loop.exits if END_OF_DATA in exit_.conditions)
+    return tuple(exit_ for exit_ in loop.exits if _is_end_of_data(exit_))
+
+
+def _is_end_of_data(exit_: Exit) -> bool:
+    """Whether the end of the data alone leads to a statement: a condition within the handler may be another reason."""
+    return exit_.conditions[-1:] == (END_OF_DATA,)
 
 
 def package_of(file: str) -> str | None:

@@ -326,6 +326,7 @@ def test_a_loop_in_a_function_may_end_at_a_number_of_the_script(of_module: bool,
 
 
 STOPS = Exit(line=4, statement="break", conditions=("rank == 0", "except StopIteration"))
+STOPS_EARLY = replace(STOPS, conditions=("except StopIteration", "bad_epochs > patience"))
 
 
 def stage(
@@ -346,6 +347,7 @@ def stage(
         ((STOPS,), 2, "HD101", "Begin a new pass over the data"),  # who waits has sent some rounds ahead
         ((STOPS, Exit(line=5, statement="break", conditions=("best > 3",))), 0, "HD105", "Nothing shows how much data"),
         ((Exit(line=5, statement="break", conditions=("best > 3",)),), 0, "HD105", "Make all ranks leave the loop"),
+        ((STOPS_EARLY,), 0, "HD105", "Make all ranks leave the loop"),  # it begins a new pass otherwise
         ((STOPS,), -1, "HD204", "Compare the calls of rank 0"),  # it did the round in which rank 1 waits
     ],
 )

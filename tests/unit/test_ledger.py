@@ -363,6 +363,19 @@ def test_a_barrier_shows_the_clocks_of_hosts_with_one_rank_each() -> None:
     assert "differ by up to 700" in found.clocks
 
 
+@pytest.mark.parametrize("first_ms", [30_000, 100_000])
+def test_a_long_wait_for_a_rank_at_its_first_call_is_no_time_of_that_rank(first_ms: int) -> None:
+    """Rank 0 comes late to the first call. From then on, it waits for rank 1 for 0.4 s in each second."""
+    later = [(LOSS, (first_ms + 1000 * step) * 1000) for step in range(1, 61)]
+    times = {
+        0: [(LOSS, first_ms * 1000), *((site, at - 400_000) for site, at in later)],
+        1: [(LOSS, 0), *later],
+    }
+    measured = pace(timed(times))
+    assert measured is not None
+    assert [round(lag.waited_share, 1) for lag in measured.lags] == [0.4, 0.0]
+
+
 def test_ranks_of_a_host_whose_clock_is_unknown_are_left_out() -> None:
     times = steps({0: 0, 1: 9, 2: 0})
     for step in range(40):  # no call at which ranks 0 and 1 come together

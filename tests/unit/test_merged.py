@@ -80,3 +80,11 @@ def test_what_differs_comes_first_and_the_gravest_of_it() -> None:
         ("MY_FLAG", "unknown", False),
     ]
     assert compare_settings(run)[0].values.values == (("8", (0,)), ("9", (1,)))
+
+
+def test_of_thousands_of_words_the_first_ones_are_settings() -> None:
+    """A shell has written them in place of `*.tar`."""
+    argv = ("python", "train.py", *(f"/data/{number}.tar" for number in range(3000)), "--lr", "3")
+    (run,) = examine(snapshot(*(rank(n, frame("main"), argv=argv) for n in range(2))))[1]
+    names = [each.shown_name for each in compare_settings(run) if each.origin == "argument"]
+    assert sorted(names) == sorted(["--lr", *(f"argument {number}" for number in range(1, 33))])

@@ -478,6 +478,27 @@ def test_no_other_process_ends_a_loop_that_only_sleeps(loop: Loop, verdict: str)
     assert job(snapshot(in_loop(0, 4), others, silence=60.0)).verdict == verdict
 
 
+def test_another_thread_may_do_the_work_of_a_rank_whose_main_thread_only_sleeps() -> None:
+    """A server: its thread waits for a request of a process that is at work."""
+    process = polling(1, Loop(line=43, end_line=44, header="while True"))
+    stack, clocks = process.stack, process.clocks
+    assert isinstance(stack, Stack) and isinstance(clocks, Clocks)
+    tid = process.pid + 1
+    serve = replace(
+        stack.threads[0], tid=tid, name="serve", frames=(frame("serve", 20, source="request = requests.recv()"),)
+    )
+    stack = replace(stack, threads=(*stack.threads, serve))
+    kernel = replace(clocks.threads[0], tid=tid, syscall="read", sleep_seconds=None)
+    server = replace(
+        process,
+        stack=stack,
+        stack_before=stack,
+        clocks=replace(clocks, threads=(*clocks.threads, kernel)),
+        others_at_work=(Holder(pid=9, name="feeder", state="R", works=True),),
+    )
+    assert job(snapshot(in_loop(0, 4), server, silence=60.0)).verdict == "waiting"
+
+
 @pytest.mark.parametrize(("works", "verdict"), [(True, "waiting"), (False, "hung")])
 @pytest.mark.parametrize("kind", ["pipe", "shared-memory"])
 def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) -> None:

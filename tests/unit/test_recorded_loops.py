@@ -111,6 +111,7 @@ def test_a_loop_that_asks_for_a_batch_in_each_round_ends_with_its_rounds() -> No
     """`150/500` stood beside `150/200` of the ranks without a loader: the data has 500 batches, and the loop 200 rounds."""
     steps = Loop(line=10, end_line=14, header="for k in range(200)", counters=("k",), every=1, start=0)
     repeats = Loop(line=8, end_line=15, header="while True")
+    within = replace(repeats, line=11, end_line=13)
     numbers = replace(ITERATOR, kind="range_iterator", name=None, done=151, total=200, asked=False)
     for loops, received, of_data, expected in (
         ((steps,), 151, 500, (150, 200)),
@@ -118,11 +119,21 @@ def test_a_loop_that_asks_for_a_batch_in_each_round_ends_with_its_rounds() -> No
         ((steps,), 151, None, (150, 200)),
         ((steps,), 302, 500, (301, 500)),  # two in each round
         ((repeats, steps), 151, 500, (150, 500)),  # it accumulates, in its first step
+        ((steps, within), 151, 500, (150, 500)),  # it is an epoch
     ):
         fetched = replace(ITERATOR, done=received, total=of_data, begins=0, depth=1, pass_id=5)
         at = replace(FRAME, source="loss.backward()" if loops else None, loops=loops)
         (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=(fetched, numbers))))).jobs
         assert (job.ranks[0].batches_done, job.ranks[0].batches_total) == expected
+
+
+@pytest.mark.parametrize(("rounds", "total"), [(2, 500), (4, 10)])
+def test_without_the_source_the_first_rounds_may_be_epochs(rounds: int, total: int) -> None:
+    numbers = replace(ITERATOR, kind="range_iterator", name=None, done=rounds, total=10, asked=False)
+    fetched = replace(ITERATOR, done=rounds, total=500, begins=0, depth=1, pass_id=5)
+    at = replace(FRAME, source=None, loops=())
+    (job,) = diagnose(snapshot(rank(0, at, loops=Loops(loaders=(fetched, numbers))))).jobs
+    assert job.ranks[0].batches_total == total
 
 
 def test_a_rank_without_source_is_taken_to_be_in_the_batch_that_it_received_last() -> None:

@@ -78,7 +78,7 @@ def read(observation: Observation, gathered: Gathered) -> dict[int, Stack | Unav
         native = stacks[first.pid]
         if isinstance(native, Stack) and _in_point_to_point(native):
             differ += others[:_MAX_PER_CLASS]
-        elif isinstance(native, Stack):
+        else:  # also why it could not be read: then theirs would have been needed
             stacks |= dict.fromkeys((target.pid for target in others), native)
     return stacks | _dump(observation, differ)
 

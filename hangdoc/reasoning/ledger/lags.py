@@ -234,7 +234,11 @@ def _lag(
     late = sorted(own[at] - _median_without(ordered[at], own[at]) for at in telling)
     waits, seconds = _list_waits(own, ordered), own[-1] - own[0]
     if long_wait is not None:
-        waits[long_wait.at], seconds = 0.0, seconds - long_wait.us
+        end = ordered[long_wait.at][-1]
+        within = min(own[-1], end) - max(
+            own[0], end - long_wait.us
+        )  # at the first or last call, a rank may have come later
+        waits[long_wait.at], seconds = 0.0, seconds - max(0.0, within)
     return Lag(
         rank=rank,
         median_seconds=median(late) / 1e6,

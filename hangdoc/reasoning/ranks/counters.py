@@ -346,6 +346,10 @@ def _count_batches(rank: Rank) -> BatchCount:
     return BatchCount(done, total, "inferred", loop=_find_place(rank, loop), pass_number=number)
 
 
+_LEAST_ROUNDS = 4
+"""That have each asked for a batch."""
+
+
 def _is_within_batch(view: LoopView, iterator: Loader) -> bool:
     """Whether a loop over numbers has fewer rounds than the data has batches: it accumulates, or goes over parts of a batch."""
     over_numbers = view.by_iterator and not is_over_data(view.loop)
@@ -358,11 +362,13 @@ def _count_expected(rank: Rank, iterator: Loader) -> int | None:
     asked for one in each of them by `next(...)`."""
     rounds = iterators.find_only_rounds_around(rank.process, iterator)
     nest = _list_loops_around(rank.thread)
-    # A loop that no iterator counts may be around: `while True`.
-    if rounds is None or (nest and nest[0][1].line != rounds.begins):
+    # A loop that no iterator counts may be around it or within: `while True`.
+    if rounds is None or (nest and [loop.line for _, loop in nest] != [rounds.begins]):
         return iterator.total
-    # In its present round, it may not have asked yet.
-    one_each = (rounds.done or 0) - (iterator.done or 0) in (0, 1)
+    # In its present round, it may not have asked yet. Without the source, the first rounds may be epochs.
+    one_each = (rounds.done or 0) - (iterator.done or 0) in (0, 1) and (
+        bool(nest) or (rounds.done or 0) >= _LEAST_ROUNDS
+    )
     totals = [each.total for each in (iterator, rounds) if each.total is not None]
     return min(totals, default=None) if one_each else iterator.total
 

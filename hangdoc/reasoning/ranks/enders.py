@@ -76,6 +76,8 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     if wait.hold.ends != "unknown":
         return wait
     enders = tuple(_find_enders(waiter))
+    if isinstance(wait.hold, Asleep) and any(user_frames(ender.thread) for ender in enders):
+        wait = wait._replace(hold=replace(wait.hold, asks_nothing=False))  # another thread may do the work of the rank
     return (
         _find_stopped_sender(waiter, wait)
         or _find_end_by_memory(waiter, wait)

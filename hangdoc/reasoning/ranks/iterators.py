@@ -89,7 +89,7 @@ def ended_with_its_data(loop: Loop) -> bool:
 
 
 def list_exhausted(process: Process | None, frame: Frame) -> list[Loader]:
-    """The iterators over batches that a frame reads with `next()` and that have given all that they had."""
+    """The iterators over batches in a frame that no loop goes over and that have given all that they had: `next()` reads them."""
     given = (each for each in _list_batches(process) if not each.begins and _is_at(each, frame))
     return [each for each in given if each.done == each.total]
 

@@ -17,6 +17,8 @@ from hangdoc.reasoning.text import words
 from hangdoc.reasoning.views.job_views import find_beginning
 from hangdoc.snapshot import Frame, PythonThread
 
+_MOST_WORDS = 32
+
 Place = tuple[str, str, int]
 """File, function and line of a frame."""
 
@@ -115,7 +117,7 @@ def compare_settings(run: Run) -> list[Compared]:
     arguments = read_arguments(run.processes)
     variables = {rank: observed.environment(process) for rank, process in run.processes.items()}
     settings_of_ranks = [
-        *(_compared("argument", name, arguments, settings.argument(name)) for name in _setting_names(arguments)),
+        *(_compared("argument", name, arguments, settings.argument(name)) for name in _argument_names(arguments)),
         *(
             _compared("variable", name, variables, settings.variable(name), inert=settings.inert(name, run.backend))
             for name in _setting_names(variables)
@@ -125,6 +127,12 @@ def compare_settings(run: Run) -> list[Compared]:
         settings_of_ranks,
         key=lambda each: (not each.differs, STANDING_ORDER.index(each.standing), each.origin, each.name),
     )
+
+
+def _argument_names(arguments: dict[int, dict[str, str]]) -> Iterable[str]:
+    """The options, and the first words that belong to none: a shell may write thousands of files in place of `*.tar`."""
+    first = [f"argument {number}" for number in range(1, _MOST_WORDS + 1)]
+    return (name for name in _setting_names(arguments) if not settings.is_positional(name) or name in first)
 
 
 def _setting_names(values: dict[int, dict[str, str]]) -> Iterable[str]:
