@@ -74,6 +74,25 @@ def resumed() -> Snapshot:
     return with_loop(header=header, begin="self.epochs_run", start=None, bound="self.max_epochs", exits=())
 
 
+def caught() -> Snapshot:
+    """Rank 1 has left the loop after an unknown number of rounds, and a handler in it continues it."""
+    evidence = with_loop(every=1)
+    (host,) = evidence.hosts
+    first, second = host.processes
+    return replace(evidence, hosts=(replace(host, processes=(with_main(first, caught=("except ValueError",)),
+                                                             with_main(second, locals=()))),))  # fmt: skip
+
+
+def with_main(process: Process, **values: Any) -> Process:
+    """A rank with these values in the frame that has the loop."""
+    stack = process.stack
+    assert isinstance(stack, Stack)
+    (thread,) = stack.threads
+    frames = tuple(replace(each, **values) if each.loops else each for each in thread.frames)
+    stack = replace(stack, threads=(replace(thread, frames=frames),))
+    return replace(process, stack=stack, stack_before=stack)
+
+
 def with_loop(**values: Any) -> Snapshot:
     """Rank 1 has left a loop with these values, and rank 0 has not."""
 
@@ -162,6 +181,7 @@ CASES: dict[str, list[tuple[Snapshot, str]]] = {
     "HD105": [
         (swallowed("201"), "Let the exception end the rank"),
         (swallowed(None), "Nothing shows how much data there was. If it ended,"),
+        (caught(), "Or look in the log of rank 1 for an exception that was caught"),
         (resumed(), "Compare `self.epochs_run`, at which the loop begins, between the ranks."),
     ],
     "HD201": [

@@ -92,6 +92,21 @@ def test_a_wait_for_a_thread_is_what_that_thread_waits_for() -> None:
     assert found.why.startswith("waiting for a thread that is in a file system call (/data/shard.bin")
 
 
+@pytest.mark.parametrize("another", [True, False])
+def test_the_gil_keeps_nobody_from_a_fifo_if_no_other_thread_would_open_it(another: bool) -> None:
+    """`torch.save` opens a path in C++ and keeps the GIL."""
+    fifo = AwaitedFile(kind="path", name="/out/checkpoint.pt")
+    threads = [(kernel(MAIN, "openat", fifo, wchan="wait_for_partner"), (frame("save", 32),))]
+    if another:
+        threads.append((kernel(LOADER, "futex"), (frame("reads_it", 40),)))
+    owner = process(*threads)
+    assert isinstance(owner.stack, Stack)
+    main, *others = owner.stack.threads
+    seen = Stack(at_seconds=0.0, threads=(replace(main, owns_gil=True), *others))
+    found = wait_of(replace(owner, stack=seen, stack_before=seen))
+    assert isinstance(found.hold, AtLock if another else InFile)
+
+
 def test_through_two_threads() -> None:
     chain = (
         (kernel(MAIN, "futex"), GET),

@@ -2,6 +2,7 @@
 
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import user_frames
 from hangdoc.reasoning.model.holds import Ends, InFile, ReadsPipe, are_stopped, is_held_only_by
 from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.waiter import ThreadWait, Waiter, describe_file, is_fifo
@@ -30,6 +31,9 @@ def for_files(waiter: Waiter) -> ThreadWait | None:
 
 def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
     """A thread that reads from its own process and keeps the GIL: the thread that should write cannot run."""
+    others = (thread for thread in observed.python_threads(waiter.process) if thread is not waiter.thread)
+    if not any(map(user_frames, others)):
+        return None
     if not _is_abandoned(waiter) or not locks.keeps_gil(waiter.process, waiter.thread):
         return None
     gil = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)

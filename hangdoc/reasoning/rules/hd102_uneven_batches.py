@@ -79,7 +79,8 @@ _IN_EVALUATION = (
 def describe(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
     left, inside = cause.left, cause.left.inside
     wait = inside.first.wait
-    totals = read_totals(left.short.first, inside.first) or ()
+    lengths = (total for each in left.differences if each.unit == "batches" for total in (each.fewer, each.more))
+    totals = read_totals(left.short.first, inside.first) or lengths
     calls_itself = wait is not None and wait.operation.origin == "user"  # and not the gradients' average
     return Draft(
         confidence=0.85,

@@ -101,6 +101,10 @@ _LOG_ALIKE = (
     "Log the same metrics on every rank: a `self.log(..., sync_dist=True)` under a condition that differs between ranks is a "
     "collective that some of them leave out."
 )
+_OR_CAUGHT = (
+    " Or look in the log of {} for an exception that was caught: then calls were left out in an iteration. Let such an error end "
+    "the rank, or tell all ranks of it."
+)
 _IF_IT_RAN_OUT = "Nothing shows how much data there was. If it ended, give all ranks as many batches. Otherwise make"
 _IF_IT_BEGAN_ELSEWHERE = (
     "Compare `{begin}`, at which the loop begins, between the ranks. If it differs, load the same checkpoint on every rank, or "
@@ -161,6 +165,7 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     handlers = sentences.list_uncounted(kind) if by_data else []
     uncounted = f"not counting those that `{handlers[0]}` ended" if handlers else ""
     rounds = sentences.left_after(kind, uncounted, total=known_total)
+    caught = sentences.handler_evidence(kind) if done is None else []
     usual = "Make"
     if may_have_run_out(kind) and not any(each.shown for each in exits):
         begin = kind.loop.begin if not early_exits(kind.loop) else None  # else it ends where its numbers do
@@ -175,9 +180,10 @@ def describe(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
             *(Evidence(short.rank, "source", text) for text in describe_inner_exits(kind)),
             *_logged_metrics(kind),
             *(sentences.handler_evidence(kind) if handlers else ()),
+            *(Evidence(each.rank, each.probe, each.text) for each in caught),
             *sentences.loop_evidence(run, kind),
         ],
-        remedy=f"{usual}{_LEAVE_TOGETHER}",
+        remedy=f"{usual}{_LEAVE_TOGETHER}{_OR_CAUGHT.format(words.ranks(kind.short.ranks)) if caught else ''}",
     )
 
 

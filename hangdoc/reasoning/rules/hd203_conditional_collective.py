@@ -131,11 +131,11 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         confidence=0.6 if not kind.sure else 0.7 if unread else 0.9,
         summary="; ".join([kind.reason, *(words.waiting_in([part]) for part in kind.others)]),
         evidence=[
-            *sentences.call_evidence(run, kind.parts, deciding=() if asked else ranks_of(makers)),
             *(
                 Evidence(number, "source", "its lines were not read, so a loop that it has left would not be seen")
                 for number in unread
             ),
+            *sentences.call_evidence(run, kind.parts, deciding=() if asked else ranks_of(makers)),
         ],
         remedy=_SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits))
         if asked
