@@ -190,6 +190,21 @@ def test_a_rank_that_made_both_calls_before_may_make_the_missing_one_later() -> 
     assert "If rank 1 makes the missing call after the one in which it waits, only the order" in (finding.remedy or "")
 
 
+def test_the_condition_of_the_call_that_was_made_instead_is_named() -> None:
+    """Each call was made before, on all ranks. Now only rank 0 met the condition."""
+    usual = [form("broadcast", 4), form("barrier", 9), *[form("broadcast", 4)] * 8]
+    first = frame("main", 9, conditions=("loss.item() < best",))
+    finding = only_finding(
+        recorded(0, [*usual, form("barrier", 9)], *c10d("barrier"), first, world=3),
+        *(recorded(n, [*usual, form("broadcast", 4)], *c10d("broadcast"), frame("main", 4), world=3) for n in (1, 2)),
+    )
+    instead = (
+        "rank 0 did not call the broadcast that ranks 1-2 are waiting in, but barrier (inside `if loss.item() < best`)"
+    )
+    assert (finding.code, finding.culprits) == ("HD203", (0,))
+    assert finding.summary.startswith(instead)
+
+
 def test_a_rank_that_makes_a_call_in_fewer_of_its_iterations() -> None:
     """Gradients are accumulated over 8 batches on rank 1, over 4 on rank 0."""
     loop = Loop(line=8, end_line=12, header="for i in range(400)", counters=("i",), every=1, start=0, advances=("i",))

@@ -435,10 +435,14 @@ def _explain_odd_side(
         reason = f"only {who} called {called}{_describe_site(record, mine, theirs)}"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     passed = record is not None and is_ahead(mine.first, theirs.first)
+    condition = conditions.find_own_condition(mine.first, [theirs.first])
     if record is not None and (record.skipped or passed):
-        reason = f"{who} did not call {_name_awaited_call(theirs)}"
+        instead = (
+            f", but {called} ({conditions.describe_place(condition, mine.first)})" if condition is not None else ""
+        )
+        reason = f"{who} did not call {_name_awaited_call(theirs)}{instead}"
         return Subset(parts=parts, reason=reason, others=same_side, perhaps_later=not passed, ends=ends)
-    if (condition := conditions.find_own_condition(mine.first, [theirs.first])) is not None:
+    if condition is not None:
         reason = f"only {who} called {called} ({conditions.describe_place(condition, mine.first)})"
         return Subset(parts=parts, reason=reason, others=others, ends=ends)
     by_past = record is not None and record.by_past
