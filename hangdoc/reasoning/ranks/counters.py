@@ -162,9 +162,9 @@ def _targets(loop: Loop) -> str:
 
 
 def _counts_again(frame: Frame, loop: Loop, name: str) -> bool:
-    """Whether a rank is in a later loop of the function that uses the counter of one that has ended. Another one may not have
-    run: it may be in a branch that was not taken."""
-    later = (other for other in around(frame) if loop.end_line < other.line)
+    """Whether a loop of the function that a rank has come to, or perhaps past, after one that has ended uses its counter: the
+    value may be of that."""
+    later = (other for other in frame.loops if loop.end_line < other.line <= frame.line)
     return any(name in other.counters or name in other.advances for other in later)
 
 
