@@ -545,6 +545,29 @@ def test_a_list_and_a_number_of_the_source_show_that_a_loop_had_not_ended(
     assert ("4 of 6" in finding.summary) != unclear
 
 
+@pytest.mark.parametrize(("batches", "unclear"), [(187, False), (None, True)])
+def test_a_loader_of_the_same_length_has_not_ended(batches: int | None, unclear: bool) -> None:
+    """Rank 1 left the loop by a `break`, and the function after that. It still holds its loader."""
+    out = Exit(line=14, statement="break", conditions=("stops(x)",))
+    loop = Loop(line=10, end_line=20, header="for x in loader", counters=("i",), every=1, start=0, exits=(out,))
+    loader = Loader(
+        name="loader",
+        file="/home/me/train.py",
+        function="fit",
+        kind="DataLoader",
+        done=22,
+        total=187,
+        line=15,
+        begins=10,
+    )
+    unused = replace(loader, done=None, total=batches, line=22, begins=0)
+    inside = rank(0, *backward(), frame("fit", 15, loops=(loop,)), loops=Loops(loaders=(loader,)))
+    left = rank(1, *c10d("barrier"), frame("fit", 22, loops=(loop,)), loops=Loops(loaders=(unused,)))
+    (finding,) = job(inside, left).findings
+    assert (finding.code, finding.culprits) == ("HD105", (1,))
+    assert (RUN_OUT in (finding.remedy or "")) is unclear
+
+
 @pytest.mark.parametrize(
     ("header", "done", "batches", "leaves", "unclear"),
     [

@@ -333,6 +333,9 @@ def may_have_run_out(kind: LeftLoop) -> bool:
         return True
     if not kind.loop.header.startswith("for ") or (kind.loop.begin is None and integer(kind.loop.bound) is not None):
         return False
+    short, inside = kind.short.first, kind.inside.first
+    if inside.loop is not None and inside.loop.loop == kind.loop and amounts.has_as_many_batches(short, inside):
+        return False
     passes = not is_over_data(kind.loop) and bool(early_exits(kind.loop))
     if passes and _has_steps_left(kind.short.first, kind.inside.first):
         return False
