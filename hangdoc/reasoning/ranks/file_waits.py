@@ -34,7 +34,7 @@ def _blocks_writer_by_gil(waiter: Waiter) -> ThreadWait | None:
     others = (thread for thread in observed.python_threads(waiter.process) if thread is not waiter.thread)
     if not any(map(user_frames, others)):
         return None
-    if not _is_abandoned(waiter) or not locks.keeps_gil(waiter.process, waiter.thread):
+    if not (_opens_fifo(waiter) or _is_abandoned(waiter)) or not locks.keeps_gil(waiter.process, waiter.thread):
         return None
     gil = locks.find_lock(waiter.process, waiter.thread, waiter.kernel)
     why = f"reading {describe_file(waiter.file)} while holding the GIL"
@@ -59,12 +59,14 @@ def _is_read(waiter: Waiter) -> bool:
     return (waiter.kernel.voluntary_switches or 0) > by_observers
 
 
+def _opens_fifo(waiter: Waiter) -> bool:
+    """Whether a thread opens a FIFO of which no process has opened the other end. Any process may still do so."""
+    return "wait_for_partner" in waiter.wchan
+
+
 def _is_abandoned(waiter: Waiter) -> bool:
-    """Whether only the process itself holds the other end of a pipe and its other threads are idle, or no process has opened that
-    of a FIFO."""
+    """Whether only the process itself holds the other end of a pipe and its other threads are idle."""
     file = waiter.file
-    if "wait_for_partner" in waiter.wchan:
-        return True
     return locks.others_are_idle(waiter.process, {waiter.tid}) and (
         file is not None
         and file.kind == "pipe"
