@@ -102,7 +102,7 @@ def planned(
     """(a plan with what the words after `--` say, additional checks to report). The words are a launch line or the arguments of
     a script; `master` and `ranks_per_node` are options. Raises CommandError if a command has not exactly one
     launch, or if the options contradict it."""
-    line = _read_launch(words)
+    line = _read_launch(words, ranks_per_node)
     if line is None:
         address, origin, more = master_of(master, environment)
         plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words)
@@ -153,11 +153,12 @@ def _check_line(line: LaunchLine, plan: Plan) -> Iterator[Check]:
             yield Check(name="launch", status="fail", text=f"{row.name}: {row.values[0] or '-'}", remedy=f"{row.why}.")
 
 
-def _read_launch(words: Sequence[str]) -> LaunchLine | None:
+def _read_launch(words: Sequence[str], ranks_per_node: int | None) -> LaunchLine | None:
+    """The launch line; None for the arguments of a script, of which `ranks_per_node` says that they are no mistyped launch."""
     lines = _parse_lines(words)
     if len(lines) == 1:
         return lines[0]
-    meant = _find_meant_launcher(words) if not lines else ""
+    meant = _find_meant_launcher(words) if not lines and ranks_per_node is None else ""
     if lines or meant or (words and shutil.which(words[0]) is not None):
         what = f"{len(lines)} launches" if lines else "no launch"
         raise CommandError(

@@ -156,10 +156,11 @@ def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:
         launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) for line in lines
     )
     addresses = tuple((endpoint or "").rpartition(":")[0] or None for endpoint in endpoints)
-    differ = len(set(addresses) - {None}) > 1
+    masters = [line for line in lines if _is_master(line)]
+    reaches_itself = masters[0] if len(masters) == 1 and len(set(addresses) - {None}) > 1 else None
     looped = sorted({
         address for line, address in zip(lines, addresses, strict=True)
-        if address in _LOOPBACK and not (differ and _is_master(line))
+        if address in _LOOPBACK and line is not reaches_itself
     })  # fmt: skip
     if not looped:
         return

@@ -25,6 +25,7 @@ from hangdoc.torch_facts.launchers import (
     PROGRAMS,
     SHORT_OF_TORCHRUN,
     SHORT_OPTIONS,
+    SHORT_WITH_VALUE,
     SIZES,
     STANDALONE_ENDPOINT,
     STARTS_ANYTHING,
@@ -37,7 +38,8 @@ from hangdoc.torch_facts.launchers import (
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
 _WITH_VALUE = regex(r"-[A-Za-z]*?([mcWX])|--(check-hash-based-pycs)(?==|$)")
 """Options of Python with a value, which may follow without a space or as the next word. Letters may be joined: `-um module`."""
-
+_SHORT_AND_VALUE = regex(r"-([A-Za-z])(\d[\d:,-]*)$")
+"""`-r0:1,1:3`, `-N2-4`."""
 
 EXPORTED = "x "
 """How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
@@ -111,8 +113,8 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             break
         name, equals, value = word.lstrip("-").partition("=")
         name = _name(tool, word, name)
-        if (glued := re.fullmatch(r"-([nNcpw])(\d+)", word)) and tool in STARTS_ANYTHING:
-            options[SHORT_OPTIONS.get(glued[1], glued[1])] = glued[2]
+        if (joined := _SHORT_AND_VALUE.match(word)) and joined[1] in SHORT_WITH_VALUE.get(tool, ()):
+            options[SHORT_OPTIONS.get(joined[1], joined[1])] = joined[2]
             index += 1
             continue
         following = words[index + 1] if index + 1 < len(words) else "-"
@@ -142,6 +144,8 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
 
 def _name(tool: str, word: str, name: str) -> str:
     plain = name.replace("_", "-")
+    if not word.startswith("--") and name in SHORT_WITH_VALUE.get(tool, ()):
+        return SHORT_OPTIONS.get(name, name)
     if tool in TAKES_TORCHRUN_OPTIONS and plain not in TORCHRUN_OPTIONS:
         meant = [option for option in TORCHRUN_OPTIONS if option.startswith(plain)]
         plain = meant[0] if len(meant) == 1 else plain  # argparse takes a beginning that is that of one option only

@@ -25,7 +25,8 @@ TORCHRUN_OPTIONS = frozenset({
 """Its long options, each also with underscores. argparse takes any unambiguous beginning of them."""
 TORCHRUN_READ_IN = (2, 13)
 """The version of torch whose options these are. It had those of all earlier ones."""
-SHORT_OF_TORCHRUN = frozenset({"h", "m", "r", "t"})
+SHORT_OF_TORCHRUN = frozenset({"h"})
+"""Its short options that have no long name here."""
 OF_LAUNCH_MODULE = frozenset({"use-env"})
 """What only `python -m torch.distributed.launch` has in addition."""
 RANDOM_FOLDERS = r"(?<=/torchelastic_)[a-z0-9_]{8}(?=/|$)|(?<=_)[a-z0-9_]{8}(?=/attempt_\d)"
@@ -50,7 +51,13 @@ STANDALONE_ENDPOINT = "localhost:0"
 """With `--standalone`, at a free port that no other node can know. `tune run` is standalone unless it is given `--rdzv-endpoint`
 (torchtune/_cli/run.py)."""
 LONG_NAMES_ONLY = frozenset({"torchrun", "accelerate", "deepspeed", "tune"})
-"""Launchers that also have their long options with one dash, and no short ones."""
+"""Launchers that also have their long options with one dash, and no short ones but these:"""
+SHORT_WITH_VALUE = {
+    **dict.fromkeys(TAKES_TORCHRUN_OPTIONS, frozenset("rt")),
+    "accelerate": frozenset("t"),
+    **dict.fromkeys(STARTS_ANYTHING, frozenset("nNcpw")),
+}
+"""Short options of launchers whose value may follow without a space: `-r3`, `-N2`."""
 WITH_SUBCOMMAND = frozenset({"accelerate", "fabric", "tune"})
 """Programs whose first word is `launch` or `run`."""
 FLAGS = frozenset({

@@ -525,6 +525,18 @@ def test_only_a_node_with_a_loopback_master_connects_to_itself(masters: tuple[st
     assert begins is None or found["rendezvous"].why.startswith(begins)
 
 
+def test_without_node_ranks_no_line_is_the_master() -> None:
+    found = rows(*(f"torchrun --nnodes 2 --master_addr {master} t.py" for master in ("localhost", "n0")))
+    assert found["rendezvous"].why.startswith("a node with localhost connects to itself")
+
+
+@pytest.mark.parametrize("short", ["-r0:1,1:3", "-r 0:1,1:3", "-r=0:1,1:3", "--redirects 0:1,1:3"])
+def test_the_value_of_a_short_option_may_follow_without_a_space(short: str) -> None:
+    (line,) = launches(f"torchrun --standalone {short} -t3 train.py -r7")
+    assert line.launched.options == {"standalone": "(set)", "redirects": "0:1,1:3", "tee": "3"}
+    assert (line.launched.program, line.launched.arguments) == ("train.py", ("-r7",))
+
+
 @pytest.mark.parametrize(
     "before",
     [

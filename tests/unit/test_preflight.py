@@ -192,6 +192,11 @@ def test_a_mistyped_launcher_in_front_of_a_script_is_refused() -> None:
     for words in (("torchrn", "--nproc-per-node", "2", "train.py"), ("mpirn", "-n", "2", "python", "train.py")):
         with pytest.raises(CommandError, match=r"no launch in `(torchrn|mpirn) .*`\. Did you mean (torchrun|mpirun)\?"):
             planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    # With a number of ranks, no launch line is asked for.
+    assert planned(Plan(), ("run", "config.py"), {}, master="n0:1", ranks_per_node=2)[0].arguments == (
+        "run",
+        "config.py",
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,6 +207,7 @@ def test_a_mistyped_launcher_in_front_of_a_script_is_refused() -> None:
         ("--master-prt 3", "2.14.0", {"warn": ["Did you mean --master-port?"]}),
         ("--master-prt 3", None, {"warn": ["Did you mean --master-port?"]}),
         ("--nproc_per_node 2 --nnode 1 -r 3 -t 3 --use_env", "2.13.0", {}),
+        ("-r3 -t0:1,1:3", "2.13.0", {}),
     ],
 )
 def test_torchrun_refuses_options_that_it_does_not_have(
