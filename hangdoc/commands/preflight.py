@@ -31,6 +31,7 @@ _USED = frozenset({
     "main-process-ip", "main-process-port", "main-address", "main-port", "machine-rank", "host",
 })  # fmt: skip
 """The options of launchers that a plan is made of, by torchrun's names where it has them."""
+_PORT_VARIABLE = "MASTER_PORT"
 _MAX_ANSWER_BYTES = 4 << 20
 
 
@@ -69,7 +70,7 @@ def master_of(master: str | None, environment: Mapping[str, str]) -> tuple[str |
         if not address or not _is_port(port):
             raise CommandError(f"--master {master!r} is not ADDR:PORT. Example: --master node0:29500.", USAGE)
         return master, None, []
-    address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    address, port = environment.get("MASTER_ADDR", ""), environment.get(_PORT_VARIABLE, "")
     if address and port:
         if not _is_port(port):
             raise CommandError(
@@ -105,7 +106,8 @@ def planned(
     line = _read_launch(words, ranks_per_node)
     if line is None:
         address, origin, more = master_of(master, environment)
-        plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words)
+        plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words,
+                       port_setting=_PORT_VARIABLE if origin is not None else plan.port_setting)  # fmt: skip
         return plan, [*_describe_no_launch(words, ranks_per_node), *more]
     size, tool, merged = size_of(line), line.launched.tool, {**environment, **line.environment}
     meets = launchers.meeting_point(tool, line.launched.options, merged)
@@ -121,6 +123,7 @@ def planned(
     plan = replace(
         plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or size.ranks_per_node,
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
+        port_setting=launchers.port_option(tool, line.launched.options, merged) if tool in AGENTS else _PORT_VARIABLE,
         node_rank=launchers.node_rank(tool, line.launched.options, merged),
         environment=line.environment, python=_find_python(words), needs_cards=needs_cards(line),
         unknown_options={f"--{name}": [f"--{known}" for known in find_similar(name, TORCHRUN_OPTIONS)]

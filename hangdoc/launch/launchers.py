@@ -33,6 +33,7 @@ from hangdoc.torch_facts.launchers import (
     TAKES_TORCHRUN_OPTIONS,
     TORCHRUN_OPTIONS,
     WITH_SUBCOMMAND,
+    WITH_UNDERSCORES,
 )
 
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
@@ -251,6 +252,19 @@ def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str,
     options = _with_variables(tool, options, environment or {})
     ignored = without_effect(tool, options, {})
     return endpoint({name: value for name, value in options.items() if name not in ignored})
+
+
+def port_option(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> str:
+    """The option by which a launcher takes the port at which its nodes meet, as its users write it."""
+    options = _with_variables(tool, options, environment)
+    in_endpoint = options.get("rdzv-endpoint") or "master-port" in without_effect(tool, options, {})
+    name = "rdzv-endpoint" if in_endpoint else "master-port"
+    return write_option(tool, next((own for own, its in IN_TORCHRUN.get(tool, {}).items() if its == name), name))
+
+
+def write_option(tool: str, name: str) -> str:
+    """An option of a launcher as its users write it: `--main_process_port`."""
+    return f"--{name.replace('-', '_') if tool in WITH_UNDERSCORES else name}"
 
 
 def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] | None = None) -> Launch | None:

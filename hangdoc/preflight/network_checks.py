@@ -155,10 +155,10 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             who = (
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )
-            remedy = "End that process if it belongs to an earlier run, or use another --master-port."
+            remedy = f"End that process if it belongs to an earlier run, or use another {plan.port_setting}."
             if report.holder_role is not None:
                 who += f", {'a rank' if report.holder_role == 'rank' else 'the launcher'} of another run"
-                remedy = "In use: use another --master-port, or end that run if it is no longer needed."
+                remedy = f"In use: use another {plan.port_setting}, or end that run if it is no longer needed."
             yield Check(
                 name="master port",
                 status="fail",
@@ -170,7 +170,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         if report.port_error is not None:
             yield Check(name="master port", status="fail", nodes=(report.node,),
                         text=f"{plan.master}{origin} cannot be bound on {report.node}: {report.port_error}",
-                        remedy="Use another --master-port.")  # fmt: skip
+                        remedy=f"Use another {plan.port_setting}.")  # fmt: skip
             return
     if not any(report.is_master for report in reports):
         alone = len(reports) == 1

@@ -17,6 +17,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """Address and port of the run's rendezvous."""
     master_origin: str | None = None
     """Where `master` was found, if it was not given as an option."""
+    port_setting: str = "port"
+    """The option or variable that gives the port of `master` to the launch; a word for it if that is not known."""
     ranks_per_node: int | None = 1
     """None if the launch line does not determine it."""
     parameters: int | None = None

@@ -50,6 +50,8 @@ JOIN_SECONDS = 600.0
 STANDALONE_ENDPOINT = "localhost:0"
 """With `--standalone`, at a free port that no other node can know. `tune run` is standalone unless it is given `--rdzv-endpoint`
 (torchtune/_cli/run.py)."""
+WITH_UNDERSCORES = frozenset({"accelerate", "deepspeed"})
+"""Launchers whose documentation writes long options with underscores."""
 LONG_NAMES_ONLY = frozenset({"torchrun", "accelerate", "deepspeed", "tune"})
 """Launchers that also have their long options with one dash, and no short ones but these:"""
 SHORT_WITH_VALUE = {

@@ -221,6 +221,31 @@ def test_torchrun_refuses_options_that_it_does_not_have(
     assert all("no option --" in check.text for check in checks)
 
 
+@pytest.mark.parametrize(
+    ("line", "setting"),
+    [
+        ("accelerate launch --multi_gpu --num_processes 2 --main_process_port 29611 t.py", "--main_process_port"),
+        ("fabric run --devices 2 --main-port 29611 t.py", "--main-port"),
+        ("deepspeed --num_gpus 2 --master_port 29611 t.py", "--master_port"),
+        ("torchrun --master-port 29611 t.py", "--master-port"),
+        ("torchrun --nnodes 2 t.py", "--master-port"),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0:29611 t.py", "--rdzv-endpoint"),
+        ("tune run --nnodes 2 --rdzv-endpoint n0:29611 full", "--rdzv-endpoint"),
+        ("PET_RDZV_ENDPOINT=n0:29611 torchrun --nnodes 2 t.py", "--rdzv-endpoint"),
+        ("MASTER_ADDR=n0 MASTER_PORT=29611 srun -n 2 python t.py", "MASTER_PORT"),
+        ("", "MASTER_PORT"),
+    ],
+)
+def test_the_remedy_for_a_port_in_use_is_a_setting_of_the_launch(line: str, setting: str) -> None:
+    environment = {"MASTER_ADDR": "n0", "MASTER_PORT": "29611"}
+    plan, _ = planned(Plan(), tuple(line.split()), environment, master=None, ranks_per_node=None)
+    holder = Listener(port=29611, namespace="", pid=7, name="python")
+    for more in ({"holder": holder}, {"holder": holder, "holder_role": "rank"}, {"port_error": "denied"}):
+        assert f"se another {setting}" in failing([node(1, **more)], [], plan)["master port"].remedy
+    plan, _ = planned(Plan(), ("--lr", "1"), {}, master="n0:29611", ranks_per_node=None)
+    assert failing([node(1, holder=holder)], [], plan)["master port"].remedy.endswith("or use another port.")
+
+
 def test_options_that_contradict_the_launch_line_are_refused() -> None:
     words = ("torchrun", "--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "n0", "t.py")
     with pytest.raises(CommandError, match="--ranks-per-node is 4, but 2 in the launch line"):
@@ -386,7 +411,7 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
     assert taken["master port"].remedy.startswith("End that process if it belongs to an earlier run")
     of_run = failing([node(1, holder=held, holder_role="rank"), node(2)])["master port"]
     assert of_run.text.endswith("belongs to pid 7 (python), a rank of another run (HD402)")
-    assert of_run.remedy == "In use: use another --master-port, or end that run if it is no longer needed."
+    assert of_run.remedy == "In use: use another port, or end that run if it is no longer needed."
 
 
 def test_a_run_whose_ranks_use_no_cpu_is_not_in_use() -> None:
