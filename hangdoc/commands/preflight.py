@@ -17,7 +17,7 @@ from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
 from hangdoc.launch.compare import RENDEZVOUS, compare
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.sizes import Size, needs_cards, size_of
+from hangdoc.launch.sizes import Size, ends_without_card, needs_cards, size_of
 from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
@@ -126,6 +126,7 @@ def planned(
         port_setting=launchers.port_option(tool, line.launched.options, merged) if tool in AGENTS else _PORT_VARIABLE,
         node_rank=launchers.node_rank(tool, line.launched.options, merged),
         environment=line.environment, python=_find_python(words), needs_cards=needs_cards(line),
+        ends_without_card=ends_without_card(line),
         unknown_options={f"--{name}": [f"--{known}" for known in find_similar(name, TORCHRUN_OPTIONS)]
                          for name in launchers.unknown_options(tool, line.launched.options)},
     )  # fmt: skip

@@ -7,6 +7,7 @@ from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
 from hangdoc.torch_facts.launchers import (
     DEFAULT_RANKS_PER_NODE,
+    ENDS_WITHOUT_CARD,
     HOSTS_IN_FILE,
     NAME_HOW,
     RANK_PER_CARD,
@@ -46,6 +47,11 @@ def size_of(line: LaunchLine) -> Size:
 def counts_cards(line: LaunchLine) -> bool:
     """Whether torchrun starts one rank for each card that the node has."""
     return line.launched.options.get("nproc-per-node") in RANK_PER_CARD
+
+
+def ends_without_card(line: LaunchLine) -> bool:
+    """Whether torchrun ends at once on a node without a card."""
+    return line.launched.options.get("nproc-per-node") in ENDS_WITHOUT_CARD
 
 
 def needs_cards(line: LaunchLine) -> bool:

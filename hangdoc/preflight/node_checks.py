@@ -10,7 +10,7 @@ from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, Plan
 from hangdoc.snapshot import Machine
-from hangdoc.torch_facts.launchers import AGENTS, TORCHRUN_READ_IN
+from hangdoc.torch_facts.launchers import AGENTS, BUILD_WITHOUT_CARDS, TORCHRUN_READ_IN
 
 _BYTES_PER_PARAMETER = 16
 """Weights, gradients and Adam's two moments in fp32."""
@@ -36,6 +36,21 @@ def cards(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
         )
         text = f"{shorten(without)}: no two NVIDIA cards found. {once}"
         yield Check(name="launch", status="warn", nodes=tuple(without), text=text, remedy=remedy)
+
+
+def counted_cards(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """A launcher that ends at once where it counts no card finds one. Only NVIDIA's are seen."""
+    remedy = (
+        "Give the number of ranks as a number, or as `auto`: that takes the number of cores where there is no card."
+    )
+    for report in reports if plan.ends_without_card else ():
+        torch, ends = report.versions.get("torch") or "", f"{plan.launcher} ends at once"
+        if BUILD_WITHOUT_CARDS in torch and report.other_python is None:
+            text = f"torch {torch} on {report.node} sees no card, and --nproc-per-node gpu counts the cards: {ends}"
+            yield Check(name="launch", status="fail", nodes=(report.node,), text=text, remedy=remedy)
+        elif isinstance(report.machine, Machine) and not report.machine.gpus:
+            text = f"{report.node}: no NVIDIA card found. --nproc-per-node gpu counts the cards: without any, {ends}"
+            yield Check(name="launch", status="warn", nodes=(report.node,), text=text, remedy=remedy)
 
 
 def options(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -38,6 +38,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """The options of the line that no torchrun known to hangdoc has; for each, those like it that torchrun has."""
     needs_cards: bool = False
     """Whether the launcher starts several ranks only where it finds several cards, as far as the line says."""
+    ends_without_card: bool = False
+    """Whether the launcher ends at once on a node without a card."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     """The variables that the launch line sets."""
     python: str | None = None

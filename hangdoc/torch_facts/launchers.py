@@ -103,6 +103,10 @@ sets no RANK (accelerate/commands/launch.py 1.15, `_validate_launch_command` and
 RANK_PER_CARD = frozenset({"gpu", "auto"})
 """Values of `--nproc-per-node` with which torchrun counts CUDA's devices (torch/distributed/run.py,
 `determine_local_world_size`); `auto` counts the cores where there is no card."""
+ENDS_WITHOUT_CARD = frozenset({"gpu"})
+"""Those of them with which it ends at once where torch sees no card (the same)."""
+BUILD_WITHOUT_CARDS = "+cpu"
+"""What the version of a torch contains that sees no card, whatever the node has."""
 HOSTS_IN_FILE = frozenset({"hostfile", "machinefile", "config-file"})
 """Options that name a file which determines the nodes."""
 OPEN_MPI = frozenset({"orterun", "prterun", "mpirun.openmpi"})

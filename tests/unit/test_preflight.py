@@ -561,6 +561,32 @@ def test_accelerate_starts_several_ranks_only_where_it_finds_cards(line: str, gp
 
 
 @pytest.mark.parametrize(
+    ("ranks", "torch", "gpus", "status"),
+    [
+        ("gpu", "2.13.0+cpu", 0, "fail"),
+        ("gpu", "2.13.0+cpu", 1, "fail"),
+        ("gpu", "2.13.0+cu130", 0, "warn"),  # another maker's card may be there
+        ("gpu", None, 0, "warn"),
+        ("gpu", "2.13.0+cu130", 1, None),
+        ("auto", "2.13.0+cpu", 0, None),
+        ("2", "2.13.0+cpu", 0, None),
+    ],
+)
+def test_torchrun_counts_no_card_where_there_is_none(
+    ranks: str, torch: str | None, gpus: int, status: str | None
+) -> None:
+    line = ("torchrun", "--nproc-per-node", ranks, "t.py")
+    plan, _ = planned(Plan(), line, {}, master=None, ranks_per_node=None if ranks == "2" else 2)
+    versions = {"hangdoc": "1", "Python": "3.11", "torch": torch}
+    here = node(1, machine=machine(gpus=gpus), versions=versions)
+    found = failing([here], [], plan).get("launch")
+    assert (found and found.status) == status
+    assert found is None or "torchrun ends at once" in found.text
+    if status == "fail":  # hangdoc's own torch is not that of the launch
+        assert "launch" not in failing([replace(here, other_python="/py", machine=machine(gpus=1))], [], plan)
+
+
+@pytest.mark.parametrize(
     ("line", "program", "user", "refused"),
     [
         ("mpirun -np 2 python t.py", "orterun", 0, True),
