@@ -130,7 +130,12 @@ def planned(
         unknown_options={f"--{name}": [f"--{known}" for known in find_similar(name, TORCHRUN_OPTIONS)]
                          for name in launchers.unknown_options(tool, line.launched.options)},
     )  # fmt: skip
-    return plan, [_describe_launch(plan, line, size), *_check_line(line, plan), *_check_files(plan, line, words), *more]
+    return plan, [
+        _describe_launch(plan, line, size, merged),
+        *_check_line(line, plan),
+        *_check_files(plan, line, words),
+        *more,
+    ]
 
 
 def _describe_no_launch(words: tuple[str, ...], ranks_per_node: int | None) -> Iterator[Check]:
@@ -204,23 +209,31 @@ def _refuse_contradiction(option: str, given: int | str | None, in_line: int | s
         raise CommandError(f"{option} is {given}, but {in_line} in the launch line. Leave out {option}.", USAGE)
 
 
-def _describe_launch(plan: Plan, line: LaunchLine, size: Size) -> Check:
-    """What was taken from the launch line, and what preflight does not use of it."""
+def _describe_launch(plan: Plan, line: LaunchLine, size: Size, environment: Mapping[str, str]) -> Check:
+    """What was taken from the launch line, and what preflight or the launcher does not use of it."""
     where = "one node" if plan.nodes == 1 else f"each of {amount(plan.nodes, 'node')}" if plan.nodes else "each node"
     ranks, remedy = f"{amount(plan.ranks_per_node or 0, 'rank')} on {where}", ""
     if plan.ranks_per_node is None:
         ranks = f"{amount(size.ranks, 'rank')} on all nodes together" if size.ranks else "an unknown number of ranks"
         remedy = "Give --ranks-per-node: the line leaves the ranks of each node to the number of cards, to Slurm or to a file."
-    options = launchers.sizes_in_torchrun(plan.launcher or "", line.launched.options)
-    used = _USED | (NAME_HOW.get(line.launched.tool, frozenset()) & FLAGS)
-    used |= {name.removeprefix("--") for name in plan.unknown_options}  # a check of their own
+    tool, given = line.launched.tool, line.launched.options
+    options = launchers.sizes_in_torchrun(tool, given)
+    used = _USED | (NAME_HOW.get(tool, frozenset()) & FLAGS)
+    without_effect = launchers.without_effect(tool, given, environment)
+    used |= {name.removeprefix("--") for name in plan.unknown_options} | without_effect.keys()  # named elsewhere
     unused = [f"--{name}" for name in options if name not in used and not name.startswith(launchers.EXPORTED)]
     unused += [f"`{shorten(layer.text, 40)}`" for layer in _list_other_layers(line)]
     ignored = f"; not used here: {', '.join(unused)}" if unused else ""
+    if inert := [name for name in given if name in without_effect]:
+        names = ", ".join(launchers.write_option(tool, name) for name in inert)
+        ignored += f"; without effect: {names} ({without_effect[inert[0]]})"
     meets = f", meeting at {plan.master}" if plan.master is not None else ""
+    status = "unknown" if remedy else "pass"
+    if launchers.starts_fewer(tool, given):
+        status, remedy = "warn", "For several ranks, give --multi_gpu instead of --cpu, also for ranks on the CPU."
     return Check(
         name="launch",
-        status="unknown" if remedy else "pass",
+        status=status,
         text=f"{plan.launcher}: {ranks}{', if it finds several cards' if plan.needs_cards else ''}{meets}{ignored}",
         remedy=remedy,
     )

@@ -102,15 +102,15 @@ def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
     ]
 
 
-def _list_ignored(line: LaunchLine) -> frozenset[str]:
+def _list_ignored(line: LaunchLine) -> dict[str, str]:
     return launchers.without_effect(line.launched.tool, line.launched.options, line.environment)
 
 
-def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored: Sequence[frozenset[str]]) -> Row:
-    """`ignored`: the options of each line that have no effect."""
+def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored: Sequence[dict[str, str]]) -> Row:
+    """`ignored`: the options of each line that have no effect, and why."""
     if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)):
-        return Row(name=name, origin="launcher", standing="inert", values=values,
-                   why="has an effect only with the static rendezvous")  # fmt: skip
+        why = next(of_line[name] for of_line in ignored if name in of_line)
+        return Row(name=name, origin="launcher", standing="inert", values=values, why=why)
     return _compare_option(name, values, "launcher", *options.option(name, around=False))
 
 
@@ -187,8 +187,13 @@ def _check_separate(lines: list[LaunchLine]) -> Iterator[Row]:
         nodes = (size_of(line).nodes for line in lines)
         yield Row(name="number of nodes", origin="launcher", standing="suspicious",
                   values=tuple(str(count) if count is not None else None for count in nodes),
-                  why="each line starts a run of its own. For one run, give each node the number of nodes and its own rank "
-                  "(torchrun: --nnodes, --node-rank)")  # fmt: skip
+                  why=f"each line starts a run of its own{_explain_separate(lines)}")  # fmt: skip
+
+
+def _explain_separate(lines: list[LaunchLine]) -> str:
+    if all(launchers.starts_once(line.launched.tool, line.launched.options) for line in lines):
+        return f": {launchers.STARTED_ONCE}"
+    return ". For one run, give each node the number of nodes and its own rank (torchrun: --nnodes, --node-rank)"
 
 
 def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -> Row:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from hangdoc import settings
+from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.sizes import are_separate, needs_cards, size_of, world_size
+from hangdoc.launch.sizes import are_separate, contradict, needs_cards, size_of, world_size
 from hangdoc.parse import natural
 from hangdoc.phrases import amount
 from hangdoc.regex import regex
@@ -29,13 +30,15 @@ def _describe_separate(lines: list[LaunchLine]) -> str:
     sizes = [size_of(line).ranks for line in lines]
     shown = " and ".join("an unknown number" if size is None else amount(size, "rank") for size in dict.fromkeys(sizes))
     each = " each" if len(set(sizes)) == 1 else ""
-    return f"{len(lines)} separate runs of {shown}{each}, because no line says that it is one of several nodes"
+    once = all(launchers.starts_once(line.launched.tool, line.launched.options) for line in lines)
+    why = launchers.STARTED_ONCE if once else "no line says that it is one of several nodes"
+    return f"{len(lines)} separate runs of {shown}{each}, because {why}"
 
 
 def _derive_world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
     world = world_size(lines)
     if world is None:
-        yield "world size", "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"
+        yield "world size", _explain_undetermined(lines)
         return
     parts = [size_of(line).ranks_per_node for line in lines]
     sums = f" ({' + '.join(map(str, parts))})" if len(lines) > 1 and sum(part or 0 for part in parts) == world else ""
@@ -45,6 +48,13 @@ def _derive_world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
         else ""
     )
     yield "world size", f"{amount(world, 'rank')}{sums}{note}"
+
+
+def _explain_undetermined(lines: list[LaunchLine]) -> str:
+    if contradict(lines):
+        sizes = dict.fromkeys(amount(size_of(line).ranks or 0, "rank") for line in lines)
+        return f"the lines contradict each other: {' and '.join(sizes)}"
+    return "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"
 
 
 def _read_number(lines: list[LaunchLine], *names: str) -> int | None:

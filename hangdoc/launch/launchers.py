@@ -20,6 +20,7 @@ from hangdoc.torch_facts.launchers import (
     MODULES,
     MPI_PAIRS,
     OF_LAUNCH_MODULE,
+    ONLY_SEVERAL,
     ONLY_STATIC,
     OPTION_VARIABLE,
     PROGRAMS,
@@ -44,6 +45,8 @@ _SHORT_AND_VALUE = regex(r"-([A-Za-z])(\d[\d:,-]*)$")
 
 EXPORTED = "x "
 """How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
+STARTED_ONCE = "with --cpu, accelerate starts the script once, in one process that meets no other"
+_NOT_STATIC = "only the static rendezvous uses such options"
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -170,11 +173,20 @@ def sizes_in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
 
 
 def _rename(tool: str, options: dict[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """The options by other names. On the CPU, without MPI, accelerate starts the script once, whatever number of processes it is
-    given (accelerate/commands/launch.py 1.15, `simple_launcher`)."""
     renamed = {names.get(name, name): value for name, value in options.items()}
-    once = tool == "accelerate" and "cpu" in options and "mpirun-hostfile" not in options
-    return {**renamed, "ranks": "1", "nnodes": "1"} if once else renamed
+    return {**renamed, "ranks": "1", "nnodes": "1"} if starts_once(tool, options) else renamed
+
+
+def starts_once(tool: str, options: dict[str, str]) -> bool:
+    """Whether accelerate starts the script once, whatever number of processes it is given: on the CPU, without MPI
+    (accelerate/commands/launch.py 1.15, `simple_launcher`)."""
+    return tool == "accelerate" and "cpu" in options and "mpirun-hostfile" not in options
+
+
+def starts_fewer(tool: str, options: dict[str, str]) -> bool:
+    """Whether a launcher starts the script once, but is given several processes or nodes."""
+    given = (natural(options.get(name)) for name in ("num-processes", "num-machines"))
+    return starts_once(tool, options) and any((number or 1) > 1 for number in given)
 
 
 def _with_variables(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -187,10 +199,12 @@ def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:
     return C10D if _is_standalone(tool, options) else options.get("rdzv-backend", STATIC)
 
 
-def without_effect(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> frozenset[str]:
-    """The options that a launcher takes and does not use, because its rendezvous is not the static one."""
+def without_effect(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options that a launcher takes and does not use, and why: a clause."""
+    if starts_once(tool, options):
+        return dict.fromkeys(ONLY_SEVERAL[tool], STARTED_ONCE)
     is_static = _rendezvous_backend(tool, _with_variables(tool, options, environment)) == STATIC
-    return frozenset() if is_static else ONLY_STATIC.get(tool, frozenset())
+    return {} if is_static else dict.fromkeys(ONLY_STATIC.get(tool, ()), _NOT_STATIC)
 
 
 def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
@@ -202,8 +216,9 @@ def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
 def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:
     """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes."""
     options = _with_variables(tool, options, environment)
+    used = {name: value for name, value in options.items() if name not in without_effect(tool, options, {})}
     is_static = _rendezvous_backend(tool, options) == STATIC
-    return natural(in_torchrun(tool, options).get("node-rank", "0")) if is_static else None
+    return natural(in_torchrun(tool, used).get("node-rank", "0")) if is_static else None
 
 
 def endpoint(options: dict[str, str]) -> str | None:
@@ -243,15 +258,15 @@ def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, 
             return given, "the launch line"
         default = _default_endpoint(tool, options)  # with one node, torch 2.13 takes a free port
         return (default, f"{tool}'s default") if default is not None else None
-    given = endpoint(in_torchrun(tool, options))
+    given = given_endpoint(tool, options)
     return (given, "the launch line") if given is not None else None
 
 
 def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str, str] | None = None) -> str | None:
-    """torchrun's rendezvous as `host:port`, from those of its options that have an effect; None if they do not give one."""
+    """Where the nodes of a launch meet as `host:port`, from those of its options that have an effect; None if they do not say."""
     options = _with_variables(tool, options, environment or {})
     ignored = without_effect(tool, options, {})
-    return endpoint({name: value for name, value in options.items() if name not in ignored})
+    return endpoint(in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
 
 
 def port_option(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> str:

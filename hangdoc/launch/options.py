@@ -50,7 +50,7 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "log-dir": _OUTPUT,
     "redirects": _OUTPUT,
     "tee": _OUTPUT,
-    "cpu": ("must agree", "accelerate starts the script once, and ignores --num_processes"),
+    "cpu": ("must agree", "accelerate starts the script once, in one process that meets no other"),
     "multi-gpu": ("should agree", "accelerate starts the ranks that it is asked for, also without several cards"),
     "standalone": ("should agree", "starts a run of its own on its node, at a free port"),
     "num-machines": _NODES,

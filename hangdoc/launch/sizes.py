@@ -69,9 +69,25 @@ def _is_whole(line: LaunchLine) -> bool:
     return line.launched.tool in STARTS_ANYTHING or size_of(line).nodes == 1
 
 
+def contradict(lines: list[LaunchLine]) -> bool:
+    """Whether each line determines the size of the run, and two give different numbers of nodes or of all ranks."""
+    sizes = [size_of(line) for line in lines]
+    nodes = {size.nodes for size in sizes} - {None}
+    totals = {size.ranks for line, size in zip(lines, sizes, strict=True) if _gives_total(line)}
+    return all(size.ranks is not None for size in sizes) and max(len(nodes), len(totals)) > 1
+
+
+def _gives_total(line: LaunchLine) -> bool:
+    """Whether a line gives the number of ranks on all nodes together, not that of its own node."""
+    launched = line.launched
+    return launched.tool == "python" or "ranks" in launchers.sizes_in_torchrun(launched.tool, launched.options)
+
+
 def world_size(lines: list[LaunchLine]) -> int | None:
     """Number of ranks of the run of which these are the nodes; None if the lines do not determine it."""
     first, *others = sizes = [size_of(line) for line in lines]
+    if contradict(lines):
+        return None
     if len(lines) == first.nodes and all(size.ranks_per_node is not None for size in sizes):
         return sum(size.ranks_per_node or 0 for size in sizes)
     return first.ranks if all(other.ranks == first.ranks for other in others) else None

@@ -84,6 +84,11 @@ IN_TORCHRUN = {
     "fabric": {"num-nodes": "nnodes", "devices": "nproc-per-node", "main-address": "master-addr", "main-port": "master-port"},
 }  # fmt: skip
 """What torchrun calls the options of launchers that run it in their own process; `ranks` are those of all nodes."""
+ONLY_SEVERAL = {"accelerate": frozenset({
+    *IN_TORCHRUN["accelerate"], "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm",
+})}  # fmt: skip
+"""Options that have no effect with `--cpu`, with which accelerate starts the script once
+(accelerate/commands/launch.py 1.15, `launch_command` and `simple_launcher`)."""
 SIZES = {
     **IN_TORCHRUN,
     "deepspeed": {"num-nodes": "nnodes", "num-gpus": "nproc-per-node"},

@@ -259,6 +259,15 @@ def test_an_uneven_accumulation_is_said() -> None:
         (("deepspeed t.py",),
          {"world size": "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"}),
         (("RANK=0 WORLD_SIZE=2 python t.py", "RANK=1 WORLD_SIZE=2 python t.py"), {"world size": "2 ranks"}),
+        (("RANK=0 WORLD_SIZE=2 python t.py", "RANK=1 WORLD_SIZE=4 python t.py"),
+         {"world size": "the lines contradict each other: 2 ranks and 4 ranks"}),
+        (("accelerate launch --num_processes 6 --num_machines 2 t.py",
+          "accelerate launch --num_machines 2 --num_processes 4 t.py"),
+         {"world size": "the lines contradict each other: 6 ranks and 4 ranks"}),
+        (("accelerate launch --multi_gpu --config_file c --num_processes 4 t.py",
+          "accelerate launch --multi_gpu --num_machines 2 --num_processes 4 t.py"), {"world size": "4 ranks"}),
+        (("torchrun --nnodes 2 t.py", "torchrun --nnodes 3 t.py"),
+         {"world size": "the lines contradict each other: 2 ranks and 3 ranks"}),
         (("torchrun --nnodes 2 t.py --batch_size 8", "torchrun --nnodes 2 t.py --batch_size 16"),
          {"world size": "2 ranks (1 + 1)"}),  # and no number of samples, which the two lines do not agree in
     ],
@@ -523,6 +532,24 @@ def test_only_a_node_with_a_loopback_master_connects_to_itself(masters: tuple[st
     assert found["master-addr"].wrong
     assert ("rendezvous" in found) == (begins is not None)
     assert begins is None or found["rendezvous"].why.startswith(begins)
+
+
+def test_on_the_cpu_accelerate_uses_no_option_for_several_ranks() -> None:
+    line = (
+        "accelerate launch --cpu --num_machines 2 --machine_rank 0 --num_processes {} --main_process_ip localhost t.py"
+    )
+    lines = [line.format(3), line.format(6)]
+    found = rows(*lines)
+    once = "with --cpu, accelerate starts the script once"
+    for name in ("num-processes", "num-machines", "machine-rank", "main-process-ip"):
+        assert (found[name].standing, found[name].wrong, once in found[name].why) == ("inert", False, True)
+    assert once in found["number of nodes"].why
+    assert once in dict(derived([each for text in lines for each in launches(text)]))["world size"]
+    launch = launchers.launch_of("accelerate", tuple(lines[0].split()), {})
+    assert launch is not None
+    assert (launch.nproc_per_node, launch.endpoint) == ("1", None)
+    found = rows(*(text.replace("--cpu ", "") for text in lines))
+    assert (found["num-processes"].wrong, found["machine-rank"].wrong) == (True, True)
 
 
 def test_without_node_ranks_no_line_is_the_master() -> None:

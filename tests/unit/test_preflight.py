@@ -561,6 +561,26 @@ def test_accelerate_starts_several_ranks_only_where_it_finds_cards(line: str, gp
 
 
 @pytest.mark.parametrize(
+    ("options", "status", "inert"),
+    [
+        ("--cpu --num_processes 3 --main_process_port 29671", "warn", "--num_processes, --main_process_port"),
+        ("--cpu --num_processes 1 --multi_gpu", "pass", "--num_processes, --multi_gpu"),
+        ("--cpu", "pass", None),
+        ("--cpu --mpirun_hostfile h --num_processes 3", "pass", None),
+        ("--multi_gpu --num_processes 3 --main_process_port 29671", "pass", None),
+    ],
+)
+def test_accelerate_starts_one_process_on_the_cpu_that_meets_no_other(
+    options: str, status: str, inert: str | None
+) -> None:
+    line = f"accelerate launch {options} t.py"
+    plan, (launch, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    assert (launch.status, plan.master is None) == (status, "--multi_gpu --num" not in options)
+    assert (f"without effect: {inert} (with --cpu, accelerate starts the script once" in launch.text) == bool(inert)
+    assert ("without effect" in launch.text, "--multi_gpu" in launch.remedy) == (bool(inert), status == "warn")
+
+
+@pytest.mark.parametrize(
     ("ranks", "torch", "gpus", "status"),
     [
         ("gpu", "2.13.0+cpu", 0, "fail"),
