@@ -1,9 +1,12 @@
 """Parses numbers and conditions in texts from outside: processes, bundles, command lines, source."""
 
 import ast
+import contextlib
+import operator
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from hangdoc.regex import regex
 
@@ -15,6 +18,11 @@ _NAME = regex(r"[A-Za-z_][\w.]*")
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+_MOST_OPERATIONS = 8
 
 
 def integer(text: str | None) -> int | None:
@@ -59,9 +67,10 @@ def shows_address(value: str) -> bool:
     return " at 0x" in value
 
 
-def parsed_statement(text: str) -> ast.Module | None:
-    """The syntax tree of a piece of Python source; None for any other text, and for a long or deep one."""
-    tree = _parse(text, "exec")
+def parsed_statement(text: str, most: int = _MAX_SOURCE) -> ast.Module | None:
+    """The syntax tree of a piece of Python source; None for any other text, and for one that is deep or has more than `most`
+    characters."""
+    tree = _parse(text, "exec", most)
     return tree if isinstance(tree, ast.Module) else None
 
 
@@ -71,8 +80,8 @@ def parsed_expression(text: str) -> ast.expr | None:
     return tree.body if isinstance(tree, ast.Expression) else None
 
 
-def _parse(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
-    if len(text) > _MAX_SOURCE:
+def _parse(text: str, mode: Literal["exec", "eval"], most: int = _MAX_SOURCE) -> ast.AST | None:
+    if len(text) > most:
         return None
     try:
         return ast.parse(text, mode=mode)
@@ -106,6 +115,25 @@ def _write_operand(node: ast.expr, loose: type[ast.expr] | tuple[type[ast.expr],
         return ast.unparse(ast.UnaryOp(ast.Not(), node)).removeprefix("not ")
     text = write_condition(node)
     return f"({text})" if isinstance(node, loose) else text
+
+
+def evaluate(node: ast.expr, read: Callable[[str], str | None], depth: int = 0) -> tuple[Any] | None:
+    """The value of a constant, a variable or a short sum; None if it is not known. `read` says the value of a variable as source,
+    None if it does not know it."""
+    if isinstance(node, ast.Constant):
+        return (node.value,)
+    if isinstance(node, ast.BinOp):
+        if depth == _MOST_OPERATIONS:
+            return None
+        sides = (evaluate(node.left, read, depth + 1), evaluate(node.right, read, depth + 1))
+        compute = _OPERATIONS.get(type(node.op))
+        if compute is None or not all(side is not None and type(side[0]) is int for side in sides):
+            return None
+        with contextlib.suppress(ZeroDivisionError):
+            return (compute(*(side[0] for side in sides if side is not None)),)
+        return None
+    text = read(unparsed(node) or "") if isinstance(node, ast.Name | ast.Attribute) else None
+    return (ast.literal_eval(text),) if text is not None else None
 
 
 def negated(test: str) -> str:

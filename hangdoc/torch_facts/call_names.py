@@ -53,6 +53,8 @@ MEETINGS = frozenset(
 """Collectives that end on no rank before all ranks have called them. Of an all_to_all, a rank may send and get nothing."""
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+MAKE_TRANSFERS = frozenset({"isend", "irecv"})
+"""Sends and receives that return a work at once."""
 P2P_OP = "P2POp"
 """A send or a receive of a batch_isend_irecv; its attributes are `op` and `peer`."""
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks.made_work import find_made_call
 from hangdoc.snapshot import (
     AwaitedFile,
     Connection,
@@ -114,6 +115,87 @@ def test_the_peer_in_the_call_whose_work_is_waited_for(line: str, culprits: tupl
     sends = rank(0, own, world=3, native=stack(inner, own))
     reduces = [rank(number, *c10d("all_reduce"), frame("main", 10), world=3) for number in (1, 2)]
     assert job(sends, *reduces).findings[0].culprits == culprits
+
+
+COLLECT = """def collect(self):
+    bufs, works = [], []
+    for a in range(1, self.n + 1):
+        tag = 10 + a
+        works.append(dist.irecv(b, src=a, tag=tag)); bufs.append(b)
+    for a, w in enumerate(works):
+        w.wait()"""
+
+
+def collects(at: int, tag: int) -> Process:
+    """Rank 0, which waits for the work at a place among three, with the tag of the last one in its variable."""
+    loop = Loop(line=6, end_line=7, header="for (a, w) in enumerate(works)", counters=("a",), every=1, start=0)
+    own = frame("Learner.collect", 7, source="w.wait()", context=COLLECT, loops=(loop,),
+                locals=(local("self.n", 3), local("a", at), local("tag", tag)))  # fmt: skip
+    loader = Loader(kind="list_iterator", done=at + 1, total=3, function="collect", file=own.file, line=7, begins=6)
+    inner = frame("gloo::transport::tcp::UnboundBuffer::waitRecv", 0, "libtorch_cpu.so", native=True)
+    return rank(0, own, frame("main", 3), world=4, native=stack(inner, own), loops=Loops(loaders=(loader,)))
+
+
+def sends_to_learner(number: int, line: str) -> Process:
+    own = frame(
+        "Actor.run",
+        9,
+        source="w.wait()",
+        context=f"{line}\n{'    ' * line.endswith(':')}w.wait()",
+        locals=(local("self.rank", number),),
+    )
+    inner = frame("gloo::transport::tcp::UnboundBuffer::waitSend", 0, "libtorch_cpu.so", native=True)
+    return rank(number, own, frame("main", 5), world=4, native=stack(inner, own))
+
+
+def test_works_of_a_learner_and_an_actor_that_have_different_tags() -> None:
+    """The line that made the work names its peer and its tag. Ranks 1 and 2 have passed, and wait for rank 0."""
+    pulls = [rank(number, *c10d("broadcast", local("group_src", 0)), frame("pull", 7), world=4) for number in (1, 2)]
+    found = job(collects(2, 113), *pulls, sends_to_learner(3, "w = dist.isend(x, dst=0, tag=10 + self.rank)"))
+    assert blamed(found) == [("point-to-point", "HD204", (0, 3), (1, 2))]
+    (finding,) = found.findings
+    assert finding.summary == (
+        "a send and a receive name each other and have different tags: rank 0 in recv from rank 3 with tag 113; rank 3 in send "
+        "to rank 0 with tag 13"
+    )
+    assert "the work of `dist.irecv(b, src=a, tag=tag)`, whose tag is 113" in str(finding.evidence)
+    assert "batch_isend_irecv" not in (finding.remedy or "")
+
+
+@pytest.mark.parametrize(("at", "named"), [(0, (1, None)), (1, (2, None)), (2, (3, 13))])
+def test_the_peer_of_a_work_in_a_list_is_that_of_its_round(at: int, named: tuple[int, int | None]) -> None:
+    """Later rounds have assigned the variable with the tag again."""
+    learner = collects(at, 13)
+    made = find_made_call(learner, learner.stack.threads[0])  # type: ignore[union-attr]
+    assert made is not None
+    assert (made.peer, made.tag) == named
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("w = dist.isend(x, dst=0, tag=10 + self.rank)", (0, 13)),
+        ("w = dist.isend(x, 4 - self.rank)", (1, None)),
+        ("w = dist.isend(x, dst=peer)", (None, None)),
+        ("w = dist.isend(x, dst=self.rank)\nself.rank = 3", (None, None)),
+        ("if last:\n    w = dist.isend(x, 0)", None),  # it may have been made before
+        ("w = dist.isend(x, dst=1)\nfor i in range(3):", None),  # each round may make another one
+        ("w = dist.all_reduce(x, async_op=True)", None),
+        ("w = 0", None),
+        ("w = (", None),
+    ],
+)
+def test_the_call_that_made_a_work(line: str, named: tuple[int | None, int | None] | None) -> None:
+    actor = sends_to_learner(3, line)
+    made = find_made_call(actor, actor.stack.threads[0])  # type: ignore[union-attr]
+    assert (None if made is None else (made.peer, made.tag)) == named
+
+
+def test_calls_of_which_one_is_no_send_or_receive_need_no_batch() -> None:
+    (finding,) = job(
+        sends_to_learner(0, "w = dist.isend(x, dst=peer)"), *(call(n, "barrier", world=4) for n in (1, 2, 3))
+    ).findings
+    assert "batch_isend_irecv" not in (finding.remedy or "")
 
 
 def test_a_send_and_a_receive_that_name_each_other_and_do_not_meet() -> None:

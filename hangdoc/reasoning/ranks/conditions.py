@@ -5,9 +5,20 @@ import ast
 import contextlib
 import operator
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from hangdoc.parse import are_opposite, denied, names_in, negated, parsed_expression, rounded, unparsed, was_removed
+from hangdoc.parse import (
+    are_opposite,
+    denied,
+    evaluate,
+    names_in,
+    negated,
+    parsed_expression,
+    rounded,
+    unparsed,
+    was_removed,
+)
 from hangdoc.program import around, package_of
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
@@ -36,10 +47,6 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }  # fmt: skip
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
-_MOST_OPERATIONS = 8
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu(_?id)?|device_?id|node(_?id)?|proc(ess)?_?id)")
@@ -161,22 +168,9 @@ def _find_truth(node: ast.expr, rank: Rank) -> bool | None:
             return bool(value[0]) if value is not None else None
 
 
-def _find_value(node: ast.expr, rank: Rank, depth: int = 0) -> tuple[Any] | None:
+def _find_value(node: ast.expr, rank: Rank) -> tuple[Any] | None:
     """The value of a constant, a variable or a short sum on a rank; None if it is not known."""
-    if isinstance(node, ast.Constant):
-        return (node.value,)
-    if isinstance(node, ast.BinOp):
-        if depth == _MOST_OPERATIONS:
-            return None
-        sides = (_find_value(node.left, rank, depth + 1), _find_value(node.right, rank, depth + 1))
-        compute = _OPERATIONS.get(type(node.op))
-        if compute is None or not all(side is not None and type(side[0]) is int for side in sides):
-            return None
-        with contextlib.suppress(ZeroDivisionError):
-            return (compute(*(side[0] for side in sides if side is not None)),)
-        return None
-    text = read_text(rank, ast.unparse(node)) if isinstance(node, ast.Name | ast.Attribute) else None
-    return (ast.literal_eval(text),) if text is not None else None
+    return evaluate(node, partial(read_text, rank))
 
 
 def _values_of(test: str, rank: Rank, other: Rank, later: Container[str]) -> dict[str, tuple[str | None, str | None]]:

@@ -14,7 +14,6 @@ from hangdoc.torch_facts import call_names, file_names
 
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _ELEMENT = regex(r"(\w+)\[(\d{1,3})\]")
-_NAMED_PEER = regex(r"\b(i?send|i?recv)\(\s*[\w.\[\]]+\s*,\s*(?:(?:dst|src)\s*=\s*)?(\d{1,9})\s*[,)]")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _NAME = regex(r"\w+")
 _DEF = regex(r"(\s*)(?:async )?def ")
@@ -55,11 +54,11 @@ def find_operation(thread: PythonThread) -> str:
         return "wait"  # a library waits for a work of its own
     if (lines := _find_lines_since_made(frame)) is not None:
         return call_names.calls_in(lines.partition("\n")[0])[-1]
-    everything = call_names.calls_in(_cut_to_function(frame.context, frame.source))
+    everything = call_names.calls_in(cut_to_function(frame.context, frame.source))
     return everything[-1] if len(set(everything)) == 1 else "wait"
 
 
-def _cut_to_function(context: str, source: str | None) -> str:
+def cut_to_function(context: str, source: str | None) -> str:
     """The lines of a piece of source that are in the function of one of its lines, down to that line."""
     lines, wanted = context.splitlines(), (source or "").split("\n")[0]
     at = next((at for at in reversed(range(len(lines))) if lines[at].strip().startswith(wanted)), len(lines) - 1)
@@ -104,7 +103,7 @@ def find_posted_together(thread: PythonThread) -> PostedTogether | None:
     waited = waited_for(frame) if frame is not None else None
     if frame is None or waited is None or not (collections := _list_collections(frame, waited)):
         return None
-    lines = _cut_to_function(frame.context or "", frame.source).splitlines()
+    lines = cut_to_function(frame.context or "", frame.source).splitlines()
     text = "\n".join(lines[at] for at in _list_making_lines(lines, collections))
     return PostedTogether(frozenset(call_names.calls_in(text)), tuple(dict.fromkeys(_TAG.findall(text))))
 
@@ -171,16 +170,11 @@ def _find_awaited_of_pipeline(thread: PythonThread) -> Posted | None:
 
 def find_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame or a
-    pipeline has posted, or the number in the call that made the work; None for several, and for none."""
+    pipeline has posted; None for several, and for none."""
     if op not in call_names.POINT_TO_POINT:
         return None
     posted = _list_posted_by_pipeline(thread) or list_posted(thread)
     peers = {each.peer for each in posted if each.sends == (op in call_names.SENDS)}
-    frame = innermost_user_frame(thread)
-    if not peers and frame is not None:
-        source = frame.source if call_names.calls_in(frame.source or "") else _find_lines_since_made(frame)
-        called = _NAMED_PEER.findall((source or "").partition("\n")[0])
-        peers = {int(number) for call, number in called if (call in call_names.SENDS) == (op in call_names.SENDS)}
     return peers.pop() if len(peers) == 1 else None
 
 

@@ -38,7 +38,7 @@ def find_iterator(process: Process | None, frame: Frame, loop: Loop) -> Loader |
 
 def find_loader_behind(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
     """The dataloader over which a `for` statement of a frame went before it ended, all of it."""
-    name = _find_iterated(loop.header)
+    name = find_iterated(loop.header)
     for loader in list_loaders(process):
         if name is not None and name == loader.name and not loader.begins and _is_at(loader, frame):
             return loader
@@ -47,7 +47,7 @@ def find_loader_behind(process: Process | None, frame: Frame, loop: Loop) -> Loa
 
 def find_length_behind(frame: Frame, loop: Loop, module: Sequence[Local]) -> int | None:
     """The length of the list (or other container) over which a `for` statement of a frame went before it ended."""
-    name = _find_iterated(loop.header)
+    name = find_iterated(loop.header)
     variables = module if frame.function == "<module>" else frame.locals
     return next((local.length for local in variables if local.name == name), None)
 
@@ -58,7 +58,7 @@ def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:
     return iterator is not None and iterator.kind not in _OF_ANYTHING
 
 
-def _find_iterated(header: str) -> str | None:
+def find_iterated(header: str) -> str | None:
     """The variable over which a `for` goes, or which it hands to something that gives all of it: `enumerate(tqdm(loader))`."""
     node = _parse_iterated(header)
     return unparsed(node) if isinstance(node, ast.Name | ast.Attribute) else None

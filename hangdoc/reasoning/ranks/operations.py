@@ -8,7 +8,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.records import backend_names, backend_of_group
 from hangdoc.reasoning.evidence.stack import Reading, inner_native_functions, origin, reading, user_frames
 from hangdoc.reasoning.model.rank import BUSY, Wait
-from hangdoc.reasoning.ranks import in_source, locks, movement, recorded
+from hangdoc.reasoning.ranks import in_source, locks, made_work, movement, recorded
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, RecordedGroup, Stack, Unavailable
 from hangdoc.torch_facts import call_names, cpp_names, file_names, thread_names
 
@@ -119,6 +119,8 @@ def _find_in_stack_and_record(process: Process, thread: PythonThread, read: Read
     wait = _find_in_stack(process, thread, read)
     if wait is not None and wait.operation.op in call_names.RPC_CALLS:
         return _add_asked_worker(process, wait, read)
+    if wait is not None and wait.kind == "p2p" and read.call is None:
+        return _add_made_call(process, thread, wait)
     if wait is None or wait.kind != "collective":
         return wait
     only = recorded.find_only_pending(process) if read.call is None else None
@@ -127,6 +129,18 @@ def _find_in_stack_and_record(process: Process, thread: PythonThread, read: Read
         wait = structs.replace(wait.with_details(op=only[0], group=only[1]), sure=True, members=members)
     entry = recorded.find_pending_call(process, wait)
     return wait.with_details(seq=entry.seq) if entry is not None else wait
+
+
+def _add_made_call(process: Process, thread: PythonThread, wait: Wait) -> Wait:
+    """A send or a receive with the peer and the tag of the call that made the work that it waits for."""
+    made = made_work.find_made_call(process, thread)
+    if (
+        made is None
+        or made.sends != (wait.operation.op in call_names.SENDS)
+        or wait.operation.peer not in (None, made.peer)
+    ):
+        return wait
+    return structs.replace(wait.with_details(peer=made.peer), tag=made.tag)
 
 
 def _add_asked_worker(process: Process, wait: Wait, read: Reading) -> Wait:

@@ -34,13 +34,14 @@ receives.
 ## How hangdoc knows
 
 It reads the peers and the tags of the calls (their arguments), and what each
-peer is doing. Of batch_isend_irecv it reads the list of P2POp objects of each
-rank, and compares those of ranks in the same round of their loop. If a rank has
-left a loop in which others wait for it, and its counter shows that it left before its
-end, that is HD101 or HD105. Else the evidence shows the loop. If the headers of
-loops around both calls name a number that differs, the evidence has it. It has the
-counter of such a loop if one of the ranks is in a later round, and
-a variable that all ranks pass as `tag` to calls whose works they wait for. A rank
+peer is doing. Of a work, these are in the line that made it. Of
+batch_isend_irecv it reads the list of P2POp objects of each rank, and compares
+those of ranks in the same round of their loop. If a rank has left a loop in
+which others wait for it, and its counter shows that it left before its end,
+that is HD101 or HD105. Else the evidence shows the loop. If the headers of
+loops around both calls name a number that differs, the evidence has it. It has
+the counter of such a loop if one of the ranks is in a later round, and a
+variable that all ranks pass as `tag` to calls whose works they wait for. A rank
 in a call of RPC may hold a lock that its thread needs which answers the others.
 
 ## When it can be wrong
@@ -67,6 +68,7 @@ from hangdoc.reasoning.ranks import locks
 from hangdoc.reasoning.ranks.conditions import compare_rounds, read_text
 from hangdoc.reasoning.ranks.counters import count_rounds, is_over_data
 from hangdoc.reasoning.ranks.in_source import PostedTogether, find_posted_together
+from hangdoc.reasoning.ranks.made_work import find_made_call
 from hangdoc.reasoning.ranks.place import find_rounds_apart
 from hangdoc.reasoning.rules import sentences
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, WithRemedy, about
@@ -86,6 +88,7 @@ def describe(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     posted = _find_posted(run, kind)
     stacks = [
         *_compare_tags(run, kind, posted),
+        *_list_made_calls(parts),
         *(sentences.counter_evidence(kind.left) if kind.left is not None else ()),
         *words.class_evidence(parts),
         *(loops or _compare_rounds(parts)),
@@ -115,6 +118,17 @@ def _compare_tags(run: Run, kind: PointToPoint, posted: Sequence[PostedTogether]
     values = compare_values({number: text for number, text in read.items() if text is not None})
     text = f"the tag `{name}` is {words.values_by_rank(values.values)}"
     return [Evidence(None, "variables", text)] if values.differs else []
+
+
+def _list_made_calls(parts: Sequence[Class]) -> list[Evidence]:
+    """The calls that made the works for which ranks wait, where their tags are known."""
+    firsts = [part.first for part in parts if part.first.wait is not None and part.first.wait.tag is not None]
+    made = [(rank, find_made_call(rank.process, rank.thread)) for rank in firsts if rank.process and rank.thread]
+    return [
+        Evidence(rank.rank, "stacks", f"it waits for the work of `{call.source}`, whose tag is {call.tag}")
+        for rank, call in made[:_SHOWN]
+        if call is not None
+    ]
 
 
 def _locks_across_calls(run: Run, blockage: Blockage) -> list[Evidence]:
@@ -224,10 +238,10 @@ def _remedy(kind: PointToPoint, posted: Sequence[PostedTogether]) -> str:
             "their peers, and how many messages the ranks exchanged before."
         )
     if kind.pair is None:
-        return (
-            "Compare how many messages each rank sends and receives in a step, and in which order. In each pair, one rank must "
-            "send while the other receives. Or post both calls with batch_isend_irecv."
-        )
+        compare = "Compare how many messages each rank sends and receives in a step, and in which order"
+        if not all(is_p2p(part.first) for part in kind.parts):
+            return f"{compare}, their peers and their tags."
+        return f"{compare}. In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
     astray, waits = kind.pair
     compare = (
         f"ompare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
