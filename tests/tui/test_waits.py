@@ -18,7 +18,7 @@ from hangdoc_tui.view_model import ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 from hangdoc_tui.waits import _make_lines
 from tests.tui.sample_runs import CORPUS, thousand
-from tests.unit.builders import rank, snapshot
+from tests.unit.builders import c10d, frame, rank, snapshot
 
 BUNDLES = sorted(path.stem for path in CORPUS.glob("*.hangdoc"))
 
@@ -51,6 +51,21 @@ def test_a_cycle_begins_with_its_culprit() -> None:
     (run,) = runs("trainer_shard_mismatch")
     (picture,) = pictures(run)
     assert (picture.cycle, [one.ranks for one in picture.at], picture.behind) == (True, [(1,), (0,)], ())
+
+
+def test_a_culprit_outside_of_the_cycle_that_is_drawn_was_observed() -> None:
+    """Each of two ranks may wait for any other one, since no peer is known: the shortest cycle has one of them only."""
+    stuck = [rank(number, *c10d(op), frame("main", 9), world=4) for number, op in ((0, "recv"), (3, "send"))]
+    waiting = [rank(number, *c10d("barrier"), frame("main", 7), world=4) for number in (1, 2)]
+    diagnosis, (run,) = examine(snapshot(*stuck, *waiting), patience=2.0)
+    (picture,) = pictures(run)
+    assert (picture.blockage.blamed, [one.ranks for one in picture.at], picture.unseen) == (
+        (0, 1, 2, 3), [(0,), (1, 2)], (),
+    )  # fmt: skip
+    poll = Poll(0, datetime.datetime.now(datetime.UTC), 0.0, snapshot(*stuck, *waiting), diagnosis, (run,))
+    rows = [cells for cells, _ in _make_lines(ViewModel(poll, diagnosis.jobs[0], run, None, History()))]
+    assert not any("not observed" in str(cells[0]) for cells in rows)
+    assert [str(cells[1]) for cells in rows if "rank 0" in str(cells[0])][-1] == "1-3"
 
 
 def test_who_waits_for_one_rank_stands_behind_it() -> None:

@@ -30,7 +30,8 @@ class Picture:
     @property
     def unseen(self) -> tuple[int, ...]:
         """Culprits that were not observed."""
-        return tuple(sorted(set(self.blockage.blamed) - set(numbers_of((*self.at, *self.blockage.waiting)))))
+        observed = (*self.blockage.awaited, *self.blockage.waiting)
+        return tuple(sorted(set(self.blockage.blamed) - set(numbers_of(observed))))
 
 
 def pictures(run: Run) -> list[Picture]:

@@ -123,8 +123,7 @@ def _make_end_lines(picture: Picture, model: ViewModel) -> Iterator[Line]:
             edge = "↺ "
         elif picture.cycle:
             edge = "╭▸ " if index == 0 else "╰─ " if index == last else "│  "
-        following = picture.at[(index + 1) % len(picture.at)] if picture.cycle else None
-        yield _make_line(group, edge, numbers(following.ranks) if following is not None else "", model)
+        yield _make_line(group, edge, _list_awaited(group, model.run) if picture.cycle else "", model)
     dead = [view for rank in picture.unseen if (view := model.view(rank)) is not None and view.label == "dead"]
     for view in dead:
         yield (Text(f"   {phrases.ranks([view.rank])}", "bold"), Text(), doing([view]), Text()), view.rank
