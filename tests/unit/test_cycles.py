@@ -160,6 +160,7 @@ def test_works_of_a_learner_and_an_actor_that_have_different_tags() -> None:
     )
     assert "the work of `dist.irecv(b, src=a, tag=tag)`, whose tag is 113" in str(finding.evidence)
     assert "batch_isend_irecv" not in (finding.remedy or "")
+    assert (found.ranks[0].batches_done, found.ranks[0].batches_total) == (None, None)  # its works are no batches
 
 
 @pytest.mark.parametrize(("at", "named"), [(0, (1, None)), (1, (2, None)), (2, (3, 13))])

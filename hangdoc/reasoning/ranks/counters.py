@@ -13,6 +13,7 @@ from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.model.rank import LoopView, Rank
 from hangdoc.reasoning.ranks import iterators
+from hangdoc.reasoning.ranks.in_source import waits_for_each
 from hangdoc.regex import regex
 from hangdoc.snapshot import Counter, Frame, Loader, Loop, Loops, Process, Progress, PythonThread
 
@@ -76,9 +77,11 @@ def _has_loader_inside(frames: Sequence[Frame], loop: Loop) -> bool:
 
 def _score(process: Process, frame: Frame, loop: Loop) -> int:
     """4 for a loop whose iterator gives batches, 3 for a counted loop over data, 2 for a counted loop over numbers, 1 for data
-    without a counter."""
+    without a counter, 0 for works that a rank waits for one after the other."""
     if iterators.gives_batches(process, frame, loop):
         return 4
+    if waits_for_each(loop, frame):
+        return 0
     if loop.counters:
         return 3 if is_over_data(loop) else 2
     return 1 if is_over_data(loop) else 0

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Operation
-from hangdoc.parse import natural, was_removed
+from hangdoc.parse import names_in, natural, was_removed
 from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame
 from hangdoc.reasoning.model.rank import Wait
+from hangdoc.reasoning.ranks.iterators import find_iterated
 from hangdoc.regex import regex
 from hangdoc.snapshot import MOST_P2P_OPS, Frame, Loop, PythonThread
 from hangdoc.torch_facts import call_names, file_names
@@ -17,7 +18,6 @@ _ELEMENT = regex(r"(\w+)\[(\d{1,3})\]")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _NAME = regex(r"\w+")
 _DEF = regex(r"(\s*)(?:async )?def ")
-_EACH = regex(r"for (\w+) in ")
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _TAG = regex(r"\btag\s*=\s*([A-Za-z_][\w.]*)\s*[,)]")
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
@@ -79,8 +79,14 @@ def _find_lines_since_made(frame: Frame) -> str | None:
 
 def _list_collections(frame: Frame, waited: str) -> list[str]:
     """The variables over which loops go for a work: `for work in pending: work.wait()` waits for what `pending` was given."""
-    header = regex(rf"for {re.escape(waited)} in (\w+)")
-    return [each[1] for loop in frame.loops if (each := header.match(loop.header))]
+    iterated = (find_iterated(loop.header) for loop in frame.loops if waited in _list_targets(loop))
+    return [re.escape(name) for name in iterated if name is not None]
+
+
+def _list_targets(loop: Loop) -> list[str]:
+    """The variables that a `for` assigns: `a` and `w` of `for (a, w) in enumerate(works)`."""
+    target, _, iterated = loop.header.partition(" in ")
+    return names_in(target.removeprefix("for ")) if iterated and target.startswith("for ") else []
 
 
 def _list_making_lines(lines: Sequence[str], names: Sequence[str]) -> list[int]:
@@ -186,5 +192,4 @@ def read_worker_name(text: str | None) -> str | None:
 
 def waits_for_each(loop: Loop, frame: Frame | None) -> bool:
     """Whether a loop goes over works and waits for each (`for work in works: work.wait()`): its end is not the data's."""
-    each = _EACH.match(loop.header)
-    return each is not None and frame is not None and waited_for(frame) == each[1]
+    return frame is not None and waited_for(frame) in _list_targets(loop)
