@@ -121,8 +121,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """In a look at many hosts, the rank of the same host that is in the same state at the same lines. Its variables and threads
     were sent for both."""
     waited_share: float | None = None
-    """Share of the window for which it waited for a later rank in its calls, by its record. None if it made none, or if that is
-    unknown."""
+    """Share of the window for which it waited for a later rank in its collectives, by its record. None if it made none, or if
+    that is unknown."""
     calls: tuple[Calls, ...] = ()
     """For each of its process groups whose calls are known."""
     batches_source: BatchesSource | None = None
@@ -261,7 +261,7 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     steps_per_second: float | None
     """By the counters of its loops; None without one that moved during the window."""
     waited_share: float
-    """Share of the time that the ranks waited for a later rank: the median of all ranks. Without that of
+    """Share of the time that the ranks waited for a later rank in collectives: the median of all ranks. Without that of
     `long_wait_seconds`."""
     slowest: int | None
     """The rank that is latest; None if none stands out."""

@@ -152,15 +152,15 @@ def _progress_without_clocks(job: Job) -> str:
 
 
 def pace(job: Job) -> str:
-    """`310 calls per second lately, and 14.9 steps per second in this look; the ranks wait for a later one 79% of the time,
-    mostly for rank 2 (52 ms behind, last in 96% of the last 425 calls)`; empty if it was not measured."""
+    """`310 calls per second lately, and 14.9 steps per second in this look; the ranks wait for a later one in collectives
+    79% of the time, mostly for rank 2 (52 ms behind, last in 96% of the last 425 calls)`; empty if it was not measured."""
     measured = job.pace
     if measured is None:
         return ""
     steps = measured.steps_per_second
     counted = f" lately, and {frequency(steps)} steps per second in this look" if steps is not None else ""
     text = f"{_call_rates(measured, 'calls per second')}{counted}; "
-    text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
+    text += f"the ranks wait for a later one in collectives {measured.waited_share:.0%} of the time"
     text += apart_from_wait(measured.long_wait_seconds)
     if measured.slowest is None:
         return f"{text}, and none is always the last"

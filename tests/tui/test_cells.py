@@ -398,7 +398,7 @@ def test_a_rank_that_is_late_in_few_calls_is_not_shown_as_late_in_all() -> None:
     # A rank that stood in its last call for minutes was shown as one that `waited 1% of the time`.
     made = (Calls(group=None, made=252, pending=252, last=None, age_seconds=255.0, source="recorder"),)
     told = " · ".join(calls.facts(model, view(0, calls=made)))
-    assert told.endswith("last call 4 min 15 s ago · waited 2% of the time before it")
+    assert told.endswith("last call 4 min 15 s ago · waited in collectives 2% of the time before it")
     assert stragglers(poll.runs[0], measured) is None
 
 

@@ -268,7 +268,7 @@ def test_a_healthy_run_has_one_line() -> None:
     assert (job.pace.steps_per_second, job.pace.slowest, job.pace.late_seconds) == (15.0, 2, 0.052)
     line = words.pace(job)
     assert line.startswith(
-        "30.1 calls per second lately, and 15.0 steps per second in this look; the ranks wait for a later one 7"
+        "30.1 calls per second lately, and 15.0 steps per second in this look; the ranks wait for a later one in collectives 7"
     )
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
