@@ -79,13 +79,20 @@ def duration(seconds: float) -> str:
 
 
 def compared_calls(calls: int, of: int, operations: Iterable[str]) -> str:
-    """Which calls a number is about, `calls` of the last `of`: `the last 99 calls`, `12 of the last 256 calls (broadcast)`. The
-    names of operations are a process's own texts."""
+    """Which calls a number is about, `calls` of the last `of`: `the last 99 calls`, or those to which the ranks come the furthest
+    apart: `the 12 calls (broadcast) with the longest waits among the last 256`."""
     if calls >= of:
         return f"the last {calls} calls"
+    which = f"the {calls} calls" if calls != 1 else "the call"
+    waits = "longest waits" if calls != 1 else "longest wait"
+    return f"{which} ({list_operations(operations)}) with the {waits} among the last {of}"
+
+
+def list_operations(operations: Iterable[str]) -> str:
+    """`all_gather, all_reduce`, `a, b, c and 2 more`. The names of operations are a process's own texts."""
     names = sorted(shorten(printable(name), _NAME) for name in operations)
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return f"{calls} of the last {of} calls ({', '.join(names[:_NAMES])}{more})"
+    return f"{', '.join(names[:_NAMES])}{more}"
 
 
 def apart_from_wait(seconds: float | None) -> str:

@@ -162,9 +162,10 @@ def pace(job: Job) -> str:
     text = f"{_call_rates(measured, 'calls per second')}{counted}; "
     text += f"the ranks wait for a later one in collectives {measured.waited_share:.0%} of the time"
     text += apart_from_wait(measured.long_wait_seconds)
-    if measured.slowest is None:
-        return f"{text}, and none is always the last"
     calls = compared_calls(measured.calls or 0, measured.of_calls or 0, measured.operations)
+    if measured.slowest is None:  # one that is the last in all of them may come so little later that it is none
+        by = f"; by {calls}," if measured.calls else ", and"
+        return f"{text}{by} no single rank slows the others much"
     late = f"{milliseconds(measured.late_seconds or 0)} behind, last in {measured.last_share or 0:.0%} of {calls}"
     return f"{text}, mostly for rank {measured.slowest} ({late})"
 

@@ -85,10 +85,12 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     first = finding.evidence[0]
     assert (first.rank, first.probe) == (2, "recorder")
     assert first.text.startswith(
-        "last in 100% of 40 of the last 80 calls (all_reduce), 52 ms behind the median of the others (p90 52 ms), waited for a "
+        "last in 100% of the 40 calls (all_reduce) with the longest waits among the last 80, 52 ms behind the median of the "
+        "others (p90 52 ms), waited for a "
     )
     assert finding.evidence[1].text.startswith(
-        "last in 0% of 40 of the last 80 calls (all_reduce), earlier than the median of the others, waited"
+        "last in 0% of the 40 calls (all_reduce) with the longest waits among the last 80, earlier than the median of the "
+        "others, waited"
     )
 
 
@@ -97,7 +99,8 @@ def test_a_call_that_makes_others_has_its_own_name() -> None:
     gathers = CallForm(op="allgather", frames=(*c10d("gather_object"), *BUCKET.frames))
     processes = (trains(n, 52 * (n == 2), form=gathers) for n in range(4))
     (job,) = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)).jobs
-    assert "40 of the last 80 calls (gather_object), 52 ms behind" in job.findings[0].evidence[0].text
+    text = job.findings[0].evidence[0].text
+    assert "the 40 calls (gather_object) with the longest waits among the last 80, 52 ms behind" in text
     assert job.pace is not None and job.pace.operations == ("gather_object",)
 
 
@@ -249,7 +252,9 @@ def test_one_long_wait_decides_no_share_of_the_time(late_ms: int) -> None:
     diagnosis = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US + seconds * 1_000_000))
     (job,) = diagnosis.jobs
     assert job.pace is not None and job.pace.waited_share < 0.1 and job.pace.long_wait_seconds == seconds
-    assert "% of the time apart from one wait of 2 min 0 s, and none is always the last" in words.pace(job)
+    line = words.pace(job)
+    assert "% of the time apart from one wait of 2 min 0 s; by the " in line
+    assert line.endswith(" among the last 80, no single rank slows the others much")
     assert not findings(diagnosis, "HD601")
 
 
@@ -272,7 +277,8 @@ def test_a_healthy_run_has_one_line() -> None:
     )
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
-    assert words.pace(even).endswith("and none is always the last")
+    which = "the 40 calls (all_reduce) with the longest waits among the last 80"
+    assert words.pace(even).endswith(f"% of the time; by {which}, no single rank slows the others much")
     (unrecorded,) = healthy({0: 0, 1: 0}, recorded=False).jobs
     assert words.pace(unrecorded) == ""
 

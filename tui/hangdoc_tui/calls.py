@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import apart_from_wait, compared_calls, duration, frequency, milliseconds
+from hangdoc.phrases import apart_from_wait, duration, frequency, list_operations, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.snapshot import Host
@@ -59,7 +59,10 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
     pace, lag = model.poll.paces.get(model.job.id), _find_lag(model, view)
     if pace is None or lag is None:
         return
-    which = compared_calls(pace.telling_calls, pace.calls, pace.names)
+    which = f"the last {pace.calls} calls"
+    if pace.telling_calls < pace.calls:  # a fact of its own, which a narrow terminal does not cut
+        yield f"of {which}, ranks waited the longest in {pace.telling_calls} ({list_operations(pace.names)})"
+        which = "those"
     late = f", {_describe_lag(lag)} after the others" if lag.median_seconds >= _LEAST_SECONDS else ""
     yield f"the last in {lag.last_share:.0%} of {which}{late}"
 
