@@ -3,8 +3,10 @@ classes have its names and attributes. tests/live/test_loops.py has the real one
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.observe.memory.frame_layout import LAYOUTS
 from hangdoc.observe.memory.frames import Frames, MemoryFrame
@@ -12,7 +14,7 @@ from hangdoc.observe.memory.locate import Image
 from hangdoc.observe.memory.memory import Memory, Unreadable
 from hangdoc.observe.memory.objects import Objects
 from hangdoc.observe.memory.python_state import Modules
-from hangdoc.observe.torch.dataloaders import LoopReader
+from hangdoc.observe.torch.dataloaders import LoopReader, SeenLoader
 from hangdoc.observe.torch.dataset_lengths import Lengths
 from hangdoc.observe.torch.framework_steps import counts_of_function, counts_of_object
 from hangdoc.observe.torch.iterators import Count, Iterators
@@ -386,6 +388,19 @@ def test_loops_of_the_main_thread(memory: Memory, victim: tuple[int, Image]) -> 
     )
     assert PROGRAM.splitlines()[first.begins - 1].strip() == "for item in own:"
     assert PROGRAM.splitlines()[first.line - 1].strip() == "sys.stdin.read()"
+
+
+def test_loops_are_counted_again(memory: Memory, victim: tuple[int, Image]) -> None:
+    reader = LoopReader(memory, victim[1])
+    loaders, _ = reader.read(victim[0])
+
+    def with_first(**changed: Any) -> list[SeenLoader]:
+        first = loaders[0]._replace(loader=replace(loaders[0].loader, **changed))
+        return [first, *loaders[1:]]
+
+    assert (loaders[0].loader.done, reader.count_again(with_first(done=3))) == (4, loaders)
+    for changed in ({"done": 1 << 20}, {"total": 1 << 20}, {"pass_id": 1 << 20}, {"kind": "another"}):
+        assert reader.count_again(with_first(**changed)) is None
 
 
 def test_what_is_not_of_this_process(memory: Memory, victim: tuple[int, Image]) -> None:

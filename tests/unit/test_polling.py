@@ -1,5 +1,6 @@
 """What polls rest on: who has run since when, who is new, what may be carried over."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -360,6 +361,42 @@ def test_a_reading_of_loops_that_a_poll_did_not_renew_has_an_age(monkeypatch: py
     assert ages(1) == {1: 0.0, 2: 0.75}  # it had not run when the clocks were read, and may have gone on since
     monkeypatch.setattr(loops, "_MOST_IN_POLL", 2)
     assert sorted(ages(1, 2).values()) == [0.0, 0.25]  # one was read before the other
+
+
+def test_ranks_in_lock_step_are_counted_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were shown at 161, 163 and 165: to find what a rank iterates took two of its steps. One goes over other data since."""
+    probe, now = loops.TrainingLoops(), [4.0]
+    monkeypatch.setattr(loops.time, "monotonic", lambda: now[0])
+
+    def seen(step_seconds: float = 0.045) -> tuple[dataloaders.SeenLoader, ...]:
+        loader = Loader(kind="_SingleProcessDataLoaderIter", done=int(now[0] / step_seconds), total=187)
+        return (dataloaders.SeenLoader(loader, 9, 9),)
+
+    def read(_: object, target: SimpleNamespace) -> loops.ReadLoops:
+        at, found = now[0], seen()
+        now[0] += 0.09
+        return loops.ReadLoops(found, (), at)
+
+    class Reader:
+        def __init__(self, pid: int, image: None) -> None:
+            self.pid = pid
+
+        def count_again(self, loaders: object) -> list[dataloaders.SeenLoader] | None:
+            now[0] += 0.001
+            return list(seen()) if self.pid != 4 else None
+
+    monkeypatch.setattr(probe, "read", read)
+    monkeypatch.setattr(loops, "LoopReader", Reader)
+    observation: Any = SimpleNamespace(
+        ranks=lambda: [SimpleNamespace(pid=pid, state="R", python=True, start_ticks=1) for pid in (1, 2, 3, 4)],
+        read_each=lambda targets, read: {target.pid: read(target) for target in targets},
+        memory=contextlib.nullcontext,
+        image=lambda pid: None,
+    )
+    probe.open(observation)
+    found = {pid: each for pid, _, each in probe.evidence(observation)}
+    assert [each.loaders[0].done for each in found.values()] == [96, 96, 96, 94]
+    assert [each.at for each in probe._first.values()] == pytest.approx([4.36, 4.361, 4.362, 4.27])
 
 
 def test_a_reading_of_loops_that_a_look_could_not_renew_has_an_age_and_shows_no_standstill() -> None:

@@ -6,7 +6,10 @@ is shown, with its length.
 """
 
 import contextlib
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from hangdoc.observe.memory.frames import Frames, MemoryFrame, ThreadState
 from hangdoc.observe.memory.locate import Image
@@ -31,6 +34,8 @@ class SeenLoader(NamedTuple):
 
     loader: Loader
     address: int
+    iterator: int = 0
+    """Of what the loop goes over, which may wrap what counts; 0 if no loop goes over it now."""
 
 
 class _Iterating(NamedTuple):
@@ -74,6 +79,19 @@ class LoopReader:
             with contextlib.suppress(Unreadable):
                 loaders, counts = self._read_thread(thread)
         return loaders, counts
+
+    def count_again(self, loaders: Iterable[SeenLoader]) -> list[SeenLoader] | None:
+        """The loaders of a reading with what they have given until now; None if a loop goes over another iterator since."""
+        counted = []
+        for seen in loaders:
+            before, count = seen.loader, self._iterators.count(seen.iterator) if seen.iterator else None
+            if count is not None and count.done >= (before.done or 0) and _is_same_iterator(count, seen):
+                counted.append(seen._replace(loader=replace(before, done=count.done)))
+            elif not seen.iterator:
+                counted.append(seen)
+            else:
+                return None
+        return counted
 
     def _read_thread(self, thread: ThreadState) -> tuple[list[SeenLoader], list[TrainerCount]]:
         frames = self._read_frames(thread)
@@ -172,7 +190,7 @@ class LoopReader:
             dataset_length=length,
             sampler=sampler,
         )
-        return SeenLoader(loader, count.address)
+        return SeenLoader(loader, count.address, iterating.iterator)
 
     def _find_idle(self, reached: Reached, in_use: set[int]) -> list[SeenLoader]:
         """Dataloaders that no loop goes over now. Persistent workers keep the iterator of a loop that has ended."""
@@ -196,3 +214,14 @@ class LoopReader:
             )
             idle.append(SeenLoader(loader, held.address))
         return idle
+
+
+def _is_same_iterator(count: Count, seen: SeenLoader) -> bool:
+    """Whether a count is of the iterator that was seen at its address."""
+    before = seen.loader
+    return (count.address, count.kind, count.total, count.pass_id) == (
+        seen.address,
+        before.kind,
+        before.total,
+        before.pass_id,
+    )

@@ -3,6 +3,7 @@
 Reads memory without a pause, at both ends of the window; see `dataloaders`.
 """
 
+import contextlib
 import time
 from collections.abc import Container, Iterable
 
@@ -24,7 +25,7 @@ class ReadLoops(msgspec.Struct, frozen=True):
     loaders: tuple[SeenLoader, ...]
     counts: tuple[TrainerCount, ...]
     at: float
-    """When it began, on the monotonic clock: on a full machine it may take a second, in which the rank goes on."""
+    """When it began, or counted again (monotonic): on a full machine it may take a second, in which the rank goes on."""
 
 
 class TrainingLoops:
@@ -43,7 +44,7 @@ class TrainingLoops:
     def open(self, observation: Observation) -> None:
         """Read the counts."""
         readable = [target for target in observation.ranks() if target.state not in "ZX" and target.python]
-        self._first |= observation.read_each(readable, lambda target: self.read(observation, target))
+        self._first |= self._read_ranks(observation, readable)
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
@@ -51,7 +52,7 @@ class TrainingLoops:
     def close(self, observation: Observation) -> None:
         """Read them again."""
         targets = [target for pid, target in observation.targets.items() if pid in self._first]
-        self._second |= observation.read_each(targets, lambda target: self.read(observation, target))
+        self._second |= self._read_ranks(observation, targets)
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The second reading, with the counts of the first; the first one with its age, if there is no second."""
@@ -75,9 +76,7 @@ class TrainingLoops:
         self.just_read = due
         before = {pid: reading for pid, (_, _, reading) in self._polled.items()}
         began = time.monotonic()
-        for pid, reading in observation.read_each(
-            (ranks[pid] for pid in due), lambda t: self.read(observation, t)
-        ).items():
+        for pid, reading in self._read_ranks(observation, [ranks[pid] for pid in due]).items():
             self._polled[pid] = ranks[pid].start_ticks, began, reading
         loops, now = {}, time.monotonic()
         for pid, (_, _, reading) in self._polled.items():
@@ -88,6 +87,31 @@ class TrainingLoops:
                 found = msgspec.structs.replace(found, seconds_ago=round(now - valid_at, 3))
             loops[pid] = found
         return loops
+
+    def _read_ranks(self, observation: Observation, targets: list[Target]) -> dict[int, ReadLoops | Unavailable]:
+        """Read the loops of these ranks, one after the other, and then count again what they go over. To find that takes as long
+        as a short step, so ranks in lock step were at different batches; to count takes a small part of it."""
+        readings = observation.read_each(targets, lambda target: self.read(observation, target))
+        read = {pid: reading for pid, reading in readings.items() if isinstance(reading, ReadLoops)}
+        if len(read) > 1:
+            again = observation.read_each(
+                (target for target in targets if target.pid in read),
+                lambda target: self._count_again(observation, target, read[target.pid]),
+            )
+            readings |= {pid: counted for pid, counted in again.items() if isinstance(counted, ReadLoops)}
+        return readings
+
+    def _count_again(self, observation: Observation, target: Target, reading: ReadLoops) -> ReadLoops:
+        """A reading with the counts of now. The same one if that can't be, or if a framework counts the batches of its loop, by
+        numbers of the same moment."""
+        if any(count.batches for count in reading.counts) or not any(seen.iterator for seen in reading.loaders):
+            return reading
+        began = time.monotonic()
+        with contextlib.suppress(Unreadable), observation.memory(target.pid) as memory:
+            loaders = LoopReader(memory, observation.image(target.pid)).count_again(reading.loaders)
+            if loaders is not None:
+                return msgspec.structs.replace(reading, loaders=tuple(loaders), at=began)
+        return reading
 
     def read(self, observation: Observation, target: Target) -> ReadLoops | Unavailable:
         """Read the loops of a process now."""
@@ -134,7 +158,7 @@ def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | N
         earlier = {(seen.address, seen.loader.kind, seen.loader.pass_id): seen.loader for seen in before.loaders}
         counted = {(count.framework, count.name): count.done for count in before.counts}
     loaders = []
-    for loader, address in reading.loaders:
+    for loader, address, _ in reading.loaders:
         loader_before = earlier.get((address, loader.kind, loader.pass_id))
         loaders.append(
             msgspec.structs.replace(loader, done_before=loader_before.done if loader_before is not None else None)
