@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.style import Style
 
 from hangdoc.commands.looking import Looks
-from hangdoc.diagnosis import Calls, RankView, Where
+from hangdoc.diagnosis import Calls, Operation, RankView, Where
 from hangdoc.reasoning.causes.pace import stragglers
 from hangdoc.reasoning.ledger.lags import pace
 from hangdoc.reasoning.model.ledger import RankCalls
@@ -23,6 +23,7 @@ from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
+from hangdoc_tui.ranks import doing
 from hangdoc_tui.source import Live
 from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
@@ -146,8 +147,15 @@ def test_an_old_stack_is_dim_and_says_its_age() -> None:
     assert (placed(moving, 40).plain, placed(moving, 40).style) == ("train.py:3  x = f(x) (6.2 s ago)", "dim")
     assert placed(moving, 14).plain == "train.py:3 6s"
     assert placed(view(0, where=where, stack_seconds_ago=0.4), 40).plain == "train.py:3  x = f(x)"  # read in this poll
+    # A row had the gather of an evaluation beside the batches of the next epoch, which were read 2 s later.
+    passes = view(
+        0, "blocked", "in-collective", operation=Operation(op="all_gather"), stack_seconds_ago=2.2, progress="calls"
+    )
+    assert doing([passes]).plain == "■ all_gather 2s ago"
+    assert doing([moving]).plain == "▶ computing"
     # A rank at rest is not read again: it stands where its stack says.
     still = view(0, "blocked", "in-collective", where=where, stack_seconds_ago=90.0)
+    assert doing([still]).plain == "■ in-collective"
     assert (placed(still, 40).plain, placed(still, 40).style) == ("train.py:3  x = f(x)", "")
 
 
@@ -443,6 +451,16 @@ def test_batches_are_counted_through_all_epochs() -> None:
     track.count(2.0, view(0, batches_done=31, batches_source="loader"))
     track.count(3.0, view(0, batches_done=4, batches_source="loader", pid=7))  # restarted
     assert list(track.batches) == [(0.0, 30), (0.5, 30), (2.0, 31), (3.0, 35)]
+
+
+def test_a_rank_that_has_stopped_has_no_batches_per_second() -> None:
+    """One that had done 23 a second and stood for 5.7 s was shown with 11, beside `0 calls/s`."""
+    track = Track()
+    for second in (*range(12), 12.0, 13.0):
+        track.count(float(second), view(0, batches_done=23 * min(int(second), 11), batches_total=1000))
+    assert track.batches_per_second() == pytest.approx(18.4)  # as long as this may be a slow batch
+    track.count(16.7, view(0, batches_done=253, batches_total=1000))
+    assert track.batches_per_second() == 0
 
 
 def test_the_rounds_of_another_loop_are_no_batches_of_the_data() -> None:

@@ -150,3 +150,12 @@ async def test_facts_that_do_not_fit_begin_a_line(tmp_path: Path) -> None:
     async with top.run_test(size=(80, 24)) as pilot:
         await seen(pilot)
         assert any(line.strip() == "59 of 60 batches" for line in lines(top))
+
+
+async def test_the_sentence_about_a_rank_that_moves_is_not_cut(tmp_path: Path) -> None:
+    """It ended with `It called all_reduce 0.4 s ago h…`."""
+    top = app("recorded-moving", tmp_path)
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        await open_view(pilot, "2")
+        assert next(line.rstrip() for line in lines(top) if "It called" in line).endswith(" ago here:")

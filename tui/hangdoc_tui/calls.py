@@ -2,13 +2,13 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import apart_from_wait, duration, frequency, list_operations, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.snapshot import Host
+from hangdoc_tui.history import has_stopped
 from hangdoc_tui.view_model import ViewModel
 
 _LEAST_SECONDS = 0.001
@@ -83,19 +83,13 @@ def _rate_of(calls: RankCalls, host: Host | None) -> float | None:
         looked_us = calls.made_us[-1] + calls.last_age_seconds * 1e6
         seconds = min(_RATE_SECONDS, (looked_us - calls.made_us[0]) / 1e6)  # a young run has not made calls for so long
         if seconds > host.window_seconds:
-            if not made and _has_stopped(calls.made_us, calls.last_age_seconds):
+            if not made and has_stopped(calls.made_us, looked_us):
                 return 0.0
             return (len(calls.made_us) - bisect_left(calls.made_us, looked_us - seconds * 1e6)) / seconds
     times = calls.made_us[-made - 1 :] if made else ()  # the record may have kept fewer of them
     if len(times) > 1 and times[-1] > times[0]:
         return (len(times) - 1) * 1e6 / (times[-1] - times[0])
     return made / host.window_seconds
-
-
-def _has_stopped(made_us: Sequence[int], age_seconds: float) -> bool:
-    """Whether the last call is more than twice as old as any two calls are apart."""
-    gaps_us = [after - before for before, after in pairwise(made_us)]
-    return len(gaps_us) >= _FEW and age_seconds * 1e6 > 2 * max(gaps_us)
 
 
 def _find_lag(model: ViewModel, view: RankView) -> Lag | None:

@@ -4,6 +4,7 @@ import datetime
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -17,6 +18,8 @@ _RATE_SECONDS = 10.0
 _RATE_BATCHES = 10
 """Until then, they are known after so many."""
 _RECENT_READINGS = 16
+_FEW = 3
+"""Gaps that tell how far events are apart."""
 _MOST_SERIES = 8
 """Loops of a rank that are kept."""
 _KEPT_EVENTS = 2000
@@ -180,12 +183,17 @@ class _Series:
 
     def find_rate(self, now: float) -> float | None:
         """Batches per second until `now`, the time of a reading of the rank, since a reading after which all epochs were counted.
-        None before so many batches, or so many seconds, that one batch more or less matters little."""
+        None before so many batches, or so many seconds, that one batch more or less matters little; 0 if the rank has stopped,
+        whatever it did before that."""
         counted = [(at, number) for at, number in self.batches if at >= self._known_from]
         if len(self._by_rounds) > 1 and self._by_rounds[-1][0] == self.batches[-1][0]:
             counted = list(self._by_rounds)
         if len(counted) < 2:
             return None
+        if has_stopped(
+            [at for (at, done), (_, before) in zip(counted[1:], counted, strict=False) if done > before], now
+        ):
+            return 0.0
         last, done = now, counted[-1][1]
         earlier = ((at, number) for at, number in reversed(counted) if last - at >= _RATE_SECONDS)
         first, before = next(earlier, counted[0])
@@ -211,6 +219,12 @@ class _Series:
         passed = calls * learned_batches / learned_calls - done
         total = before.batches_total
         return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
+
+
+def has_stopped(at: Sequence[float], now: float) -> bool:
+    """Whether the last of some events is more than twice as long ago as any two of them are apart."""
+    gaps = [after - before for before, after in pairwise(at)]
+    return len(gaps) >= _FEW and now - at[-1] > 2 * max(gaps)
 
 
 def _is_near_end(view: RankView) -> bool:

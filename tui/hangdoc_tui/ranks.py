@@ -327,7 +327,12 @@ def doing(views: Sequence[RankView]) -> Text:
     if len({(view.label, view.state, view.operation) for view in views}) == 1:
         text = f"{words.LABEL_GLYPH[first.label]} {words.operation(first.operation) or first.state}"
         style = words.LABEL_STYLE[first.label]
-        return Text(text, f"dim {style}" if stack_age(first) is not None else style)
+        oldest = max(views, key=lambda view: view.stack_seconds_ago or 0.0)
+        if stack_age(oldest) is None:
+            return Text(text, style)
+        # That it moves is of this poll, as its batches may be. The call in which it was seen is not.
+        age = f" {oldest.stack_seconds_ago:.0f}s ago" if first.label == "blocked" else ""
+        return Text(f"{text}{age}", f"dim {style}")
     tally = {label: sum(view.label == label for view in views) for label in ("dead", "blocked", "computing", None)}
     parts = [(f"{words.LABEL_GLYPH[label]} {count:,}  ", words.LABEL_STYLE[label])
              for label, count in tally.items() if count]  # fmt: skip

@@ -101,8 +101,9 @@ class StackView(VerticalScroll):
             if self.locals and not frame.library:
                 yield from _show_locals(frame)
         if not frames and (call := self._last_call(model, rank)) is not None:
-            text = f"It moves, so it is not paused for its stack. It called {call.name} {duration(call.age_seconds)} ago here:"
-            yield Text(words.clean(text), "dim")
+            called = words.clean(f"It called {call.name} {duration(call.age_seconds)} ago here:")
+            sentences = ("It moves, so it is not paused for its stack.", called)
+            yield from flow((Text(sentence, "dim") for sentence in sentences), self._width, " ")
             yield from (Text("  ") + _make_title(frame, self._width) for frame in call.frames)
         elif not frames:
             stack = rank.process.stack if rank.process is not None else None
