@@ -121,6 +121,7 @@ COLLECT = """def collect(self):
     bufs, works = [], []
     for a in range(1, self.n + 1):
         tag = 10 + a
+        if self.bug: tag = 10 + a + 100
         works.append(dist.irecv(b, src=a, tag=tag)); bufs.append(b)
     for a, w in enumerate(works):
         w.wait()"""
@@ -128,10 +129,10 @@ COLLECT = """def collect(self):
 
 def collects(at: int, tag: int) -> Process:
     """Rank 0, which waits for the work at a place among three, with the tag of the last one in its variable."""
-    loop = Loop(line=6, end_line=7, header="for (a, w) in enumerate(works)", counters=("a",), every=1, start=0)
-    own = frame("Learner.collect", 7, source="w.wait()", context=COLLECT, loops=(loop,),
+    loop = Loop(line=7, end_line=8, header="for (a, w) in enumerate(works)", counters=("a",), every=1, start=0)
+    own = frame("Learner.collect", 8, source="w.wait()", context=COLLECT, loops=(loop,),
                 locals=(local("self.n", 3), local("a", at), local("tag", tag)))  # fmt: skip
-    loader = Loader(kind="list_iterator", done=at + 1, total=3, function="collect", file=own.file, line=7, begins=6)
+    loader = Loader(kind="list_iterator", done=at + 1, total=3, function="collect", file=own.file, line=8, begins=7)
     inner = frame("gloo::transport::tcp::UnboundBuffer::waitRecv", 0, "libtorch_cpu.so", native=True)
     return rank(0, own, frame("main", 3), world=4, native=stack(inner, own), loops=Loops(loaders=(loader,)))
 
@@ -142,7 +143,7 @@ def sends_to_learner(number: int, line: str) -> Process:
         9,
         source="w.wait()",
         context=f"{line}\n{'    ' * line.endswith(':')}w.wait()",
-        locals=(local("self.rank", number),),
+        locals=(local("self.rank", number), local("number", number)),
     )
     inner = frame("gloo::transport::tcp::UnboundBuffer::waitSend", 0, "libtorch_cpu.so", native=True)
     return rank(number, own, frame("main", 5), world=4, native=stack(inner, own))
@@ -184,12 +185,48 @@ def test_the_peer_of_a_work_in_a_list_is_that_of_its_round(at: int, named: tuple
         ("w = dist.all_reduce(x, async_op=True)", None),
         ("w = 0", None),
         ("w = (", None),
+        ("w = dist.isend(x, dst=0)\nw.wait()\nw = dist.isend(x, dst=2)", None),  # at which of them is not known
+        ("w = dist.isend(x, dst=self.rank)\nadvance()", (None, None)),  # which may have changed it
+        ("w = dist.isend(x, dst=number, tag=4)\nadvance()", (3, 4)),
+        ("w = dist.isend(x, dst=1, tag=4)\nv = dist.isend(x, dst=1, tag=5)", (1, None)),  # it meets either
+        ("w = self.pipe.isend(x, self.rank)", None),  # of a wrapper with numbers of its own
+        ("w = dist.isend(*given, 2)", None),
+        ("try:\n    w = dist.isend(x, 0)\nexcept ValueError:", None),
+        ("match x:\n  case 1:\n    w = dist.isend(x, 0)\n  case _:", None),
+        ("from ranks import number\nw = dist.isend(x, number)", (3, None)),
+        ("w = dist.isend(x, number)\nfrom ranks import number", (None, None)),
     ],
 )
 def test_the_call_that_made_a_work(line: str, named: tuple[int | None, int | None] | None) -> None:
     actor = sends_to_learner(3, line)
     made = find_made_call(actor, actor.stack.threads[0])  # type: ignore[union-attr]
     assert (None if made is None else (made.peer, made.tag)) == named
+
+
+@pytest.mark.parametrize("line", ["self.work.wait()", "works[0].wait()", "v.wait(); w.wait()"])
+def test_the_work_of_another_line_or_variable_is_not_that_of_a_local_one(line: str) -> None:
+    actor = sends_to_learner(3, "work = w = v = dist.isend(x, dst=0)\nworks = [w]")
+    stack_, (thread,) = actor.stack, actor.stack.threads  # type: ignore[union-attr]
+    assert isinstance(stack_, Stack)
+    inner, main = thread.frames
+    own = replace(inner, source=line, context=(inner.context or "").replace("w.wait()", line))
+    assert find_made_call(actor, replace(thread, frames=(own, main))) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    if a == 2: continue\n    works.append(dist.irecv(b, src=a))",
+        "    a = 4 - a\n    works.append(dist.irecv(b, src=a))",
+        "    works.append(dist.irecv(b, src=a)); works.pop()",
+    ],
+)
+def test_works_of_which_not_one_is_of_each_round_are_of_no_known_peer(body: str) -> None:
+    learner = collects(0, 13)
+    (thread,) = learner.stack.threads  # type: ignore[union-attr]
+    inner, main = thread.frames
+    context = f"works = []\nfor a in range(1, 4):\n{body}\nfor a, w in enumerate(works):\n    w.wait()"
+    assert find_made_call(learner, replace(thread, frames=(replace(inner, context=context), main))) is None
 
 
 def test_calls_of_which_one_is_no_send_or_receive_need_no_batch() -> None:
