@@ -96,8 +96,8 @@ def list_operations(operations: Iterable[str]) -> str:
 
 
 def apart_from_wait(seconds: float | None) -> str:
-    """` apart from one wait of 2 min 1 s`: behind a share of the time in which that wait is not counted; empty for none."""
-    return f" apart from one wait of {duration(seconds)}" if seconds is not None else ""
+    """` apart from one wait of 2 min 1 s in the run`: behind a share of the time in which it is not counted; empty for none."""
+    return f" apart from one wait of {duration(seconds)} in the run" if seconds is not None else ""
 
 
 def milliseconds(seconds: float) -> str:

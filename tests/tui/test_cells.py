@@ -186,7 +186,7 @@ def test_only_a_run_whose_ranks_were_read_is_told_how_to_count_batches() -> None
     unread = describe_no_count(job(view(0), view(1, where_source="recorder"), view(2, label=None)))
     assert unread.startswith("Not read: ranks 0-1 move. `hangdoc diagnose --stacks` reads")
     read = describe_no_count(job(view(0, where_source="stack"), view(1, "blocked", "in-collective")))
-    assert read.startswith("No rank shows a batch count.")
+    assert read.startswith("No rank is seen in a loop over batches now.")
 
 
 def show_batches(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LINES = 6
 _PARTS = " ▏▎▍▌▋▊▉"
 _NO_COUNT = (
-    "No rank shows a batch count. To see one, loop over a DataLoader or with enumerate(), or add the watchdog to the trainer "
-    "(docs/watchdog.md)."
+    "No rank is seen in a loop over batches now. A loop over a DataLoader or with enumerate() is counted while a rank is in it, "
+    "or with the watchdog in the trainer (docs/watchdog.md)."
 )
 _GOES_ON = "→"
 """At the end of the bar of ranks that continue, if their number of batches is not known. A full bar would read as finished."""
