@@ -55,6 +55,10 @@ SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 MAKE_TRANSFERS = frozenset({"isend", "irecv"})
 """Sends and receives that return a work at once."""
+WAIT_FOR_WORK = frozenset({"wait", "result", "synchronize"})
+"""Methods of a work, as programs call them."""
+MODULES = frozenset({"", "dist", "distributed", "torch.distributed", "c10d"})
+"""Where these functions are, by the names that programs give to the module; empty for an imported function."""
 P2P_OP = "P2POp"
 """A send or a receive of a batch_isend_irecv; its attributes are `op` and `peer`."""
 

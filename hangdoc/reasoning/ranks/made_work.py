@@ -22,13 +22,10 @@ _MOST_SOURCE = 8_000
 """Characters of a function down to a line, of at most 31 lines."""
 _MOST_SHOWN = 200
 _MOST_PARTS = 8
-_WAITS = frozenset({"wait", "result", "synchronize"})
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.Pass)
 """Statements after which the next one follows."""
 _ONE_OF_BLOCKS = frozenset({"Try", "TryStar", "Match"})
 """Statements of which not all blocks run; Python 3.10 has no TryStar."""
-_MODULES = frozenset({"", "dist", "distributed", "torch.distributed", "c10d"})
-"""Where torch's functions are, by their names in programs."""
 CONTEXT_LINES = 30
 """That a frame has before its line (`hangdoc.observe.stacks.source`)."""
 _MOST = 1 << 48
@@ -90,7 +87,7 @@ def _cut_to_line(frame: Frame) -> str | None:
 
 def _is_wait(call: ast.Call) -> bool:
     """Whether a call is one of `wait`, or of another method that waits for a work."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _WAITS
+    return isinstance(call.func, ast.Attribute) and call.func.attr in call_names.WAIT_FOR_WORK
 
 
 class _Step(NamedTuple):
@@ -223,7 +220,7 @@ def _read_call(process: Process, frame: Frame, place: _Place, tree: ast.AST) -> 
     """The call, if it is one of torch's: a wrapper may count its peers otherwise."""
     call = place.call
     module, _, name = (_name(call.func) or "").rpartition(".") if isinstance(call, ast.Call) else ("", "", "")
-    if not isinstance(call, ast.Call) or name not in call_names.MAKE_TRANSFERS or module not in _MODULES:
+    if not isinstance(call, ast.Call) or name not in call_names.MAKE_TRANSFERS or module not in call_names.MODULES:
         return None
     if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
         return None
