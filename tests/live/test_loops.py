@@ -69,10 +69,9 @@ def test_a_rank_that_waits_in_a_batch(form: str, tmp_path: Path) -> None:
     assert all(one.done is None for one in loaders(left))  # its iterator is gone
     first, second = answer.jobs[0].ranks
     assert (first.batches_done, first.batches_total, first.batches_source) == (STOP, total, "loader")
-    if form in ("tqdm", "workers", "generator", "iterable", "zip"):  # the variable of `enumerate` is still there
-        # Without its loader's length, nothing shows whether it broke off or its data ended.
-        broke_off = form in ("tqdm", "workers")
-        assert (second.batches_done, second.batches_source) == (STOP + (not broke_off), "inferred")
+    if form in ("tqdm", "workers", "generator", "iterable", "zip"):
+        # The variable of `enumerate` is still there, but a later loop has it too, and may have run.
+        assert second.batches_done is None
     finding = answer.jobs[0].findings[0]
     assert (finding.code, finding.culprits) == ("HD105", (1,))
 
