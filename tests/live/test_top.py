@@ -83,7 +83,7 @@ def test_the_culprit_stands_on_the_screen(run: Started, terminal: list[Terminal]
     top.type("Enter")
     top.wait_for("dist.barrier()", "rank 1  ■ blocked: in-collective  pid")
     top.type("4")
-    screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
+    screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch", "a cycle for", "╭▸ ●rank 1", "╰─ rank 0")
     assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
     top.type("5")
     top.wait_for("ended at 3 of 3", "3 of 2")
