@@ -112,6 +112,10 @@ class Loop(Value, frozen=True, kw_only=True):
     """The first few of them, in source order."""
 
 
+CONTEXT_LINES = 30
+"""That `Frame.context` has before the line of the frame, or fewer at the beginning of a file."""
+
+
 class Frame(Value, frozen=True, kw_only=True):
     """One stack frame."""
 

@@ -23,9 +23,8 @@ from hangdoc.phrases import shorten
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import program
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame, PythonThread, Stack
+from hangdoc.snapshot import CONTEXT_LINES, Frame, PythonThread, Stack
 
-_CONTEXT_LINES = 30
 _MAX_LINE = 1_000
 """Characters of a line of the context."""
 _MAX_SHOWN = 200
@@ -126,7 +125,7 @@ class Sources:
         source = shorten(redact.source(lines[frame.line - 1].strip()[:_MAX_LINE]), _MAX_SHOWN)
         if not loops:
             return msgspec.structs.replace(frame, source=source)
-        around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
+        around = lines[max(0, frame.line - 1 - CONTEXT_LINES) : frame.line + 3]
         enclosing = self._structure_of(key, lines, frame)
         return msgspec.structs.replace(
             frame,

@@ -235,9 +235,8 @@ def _lag(
     waits, seconds = _list_waits(own, ordered), own[-1] - own[0]
     if long_wait is not None:
         end = ordered[long_wait.at][-1]
-        within = min(own[-1], end) - max(
-            own[0], end - long_wait.us
-        )  # at the first or last call, a rank may have come later
+        # Of that at the first or the last call, a rank that came later has only a part in its time.
+        within = min(own[-1], end) - max(own[0], end - long_wait.us)
         waits[long_wait.at], seconds = 0.0, seconds - max(0.0, within)
     return Lag(
         rank=rank,

@@ -15,7 +15,7 @@ from hangdoc.parse import evaluate, parsed_statement, unparsed
 from hangdoc.reasoning.evidence.stack import innermost, innermost_user_frame
 from hangdoc.reasoning.ranks import in_source, iterators
 from hangdoc.reasoning.ranks.counters import read_number
-from hangdoc.snapshot import Frame, Loop, Process, PythonThread
+from hangdoc.snapshot import CONTEXT_LINES, Frame, Loop, Process, PythonThread
 from hangdoc.torch_facts import call_names
 
 _MOST_SOURCE = 8_000
@@ -26,8 +26,6 @@ _PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.Pass)
 """Statements after which the next one follows."""
 _ONE_OF_BLOCKS = frozenset({"Try", "TryStar", "Match"})
 """Statements of which not all blocks run; Python 3.10 has no TryStar."""
-CONTEXT_LINES = 30
-"""That a frame has before its line (`hangdoc.observe.stacks.source`)."""
 _MOST = 1 << 48
 """No rank, tag or number of rounds is larger."""
 
