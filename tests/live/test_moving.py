@@ -1,5 +1,6 @@
 """A run that moves by its own record: it is never paused, what happened before hangdoc came is shown, and a freeze is named."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -103,6 +104,18 @@ def test_one_look_at_a_run_that_moves_pauses_it_only_if_somebody_asks_for_its_st
         (host,) = observe(replace(options, stacks=True)).hosts
         assert all(isinstance(process.stack, Stack) for process in host.processes if process.role == "rank")
         assert {process.pid for process in ranks} & set(paused)
+
+
+def test_a_run_that_freezes_during_a_look_is_looked_at_again(tmp_path: Path) -> None:
+    """What moved at the beginning of the window would otherwise count as progress."""
+    with under_torchrun(tmp_path, "steady.py", options=("--nproc-per-node=4",)) as run:
+        run.wait_for("goes on", 4)
+        freezes = threading.Timer(0.5, run.go_on)
+        freezes.start()
+        job = only(diagnose(observe(Options(pids=(run.launcher.pid,), window=1.5)), patience=_PATIENCE))
+        freezes.join()
+        assert job.verdict == "hung"
+        assert job.findings[0].culprits == (3,)
 
 
 def test_one_look_at_a_frozen_run_shows_what_was_before(tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
         while PROC.stat(str(child.pid)).state != "S":
             time.sleep(0.01)
 
-        def seconds(age: float, in_call: float | None = None) -> float:
+        stopped: list[bool] = []
+
+        def seconds(age: float, in_call: float | None = None, *, moved: bool = False) -> float:
             rank = Target(pid=child.pid, ppid=1, role="rank", name="cat", argv=(), state="S", start_ticks=0)
             began = time.monotonic()
             rank.last_run = began - age
@@ -106,16 +108,19 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
             observation = Observation(
                 proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}
             )
-            wait_until_settled(observation)
+            stopped.append(wait_until_settled(observation, frozenset({child.pid} if moved else ())))
             return time.monotonic() - began
 
         try:
             assert seconds(60.0) < 0.5
+            assert seconds(60.0, moved=True) == pytest.approx(5.0, abs=0.5), "it ran after it was dated"
+            assert stopped == [False, True]
             assert seconds(3.0, in_call=60.0) < 0.5, "an observer paused it, but it is in the same call"
             assert seconds(3.0) == pytest.approx(2.0, abs=0.5), "nothing comes: 5 seconds after it last ran"
             reply = threading.Timer(1.0, os.write, (child.stdin.fileno(), b"x"))
             reply.start()
-            assert seconds(0.5) == pytest.approx(1.3, abs=0.5)
+            assert seconds(0.5, moved=True) == pytest.approx(1.3, abs=0.5)
+            assert not stopped[-1]
             reply.join()
         finally:
             child.kill()

@@ -61,6 +61,8 @@ _SEARCH_SECONDS = 15.0
 """For the searches on behalf of one process, which watch for some seconds whether others are at work."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _MIN_SECONDS = 0.5
+_SHARE_FOR_SECOND = 0.5
+"""Of the time limit, for a second look."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +96,24 @@ def observe(
     progress: Callable[[str], None] = lambda text: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Snapshot:
-    """Observe this host once. Never raises: the snapshot has reasons for what can't be read.
+    """Observe this host once, or twice if a run stopped in the window: what that shows of its ranks is of before. Never raises:
+    the snapshot has reasons for what can't be read.
 
     `progress` is called with a short text at each step. `meanwhile` is called once during the window, in parallel to the
     probes, for work that the caller has to do anyway. For repeated observations, use hangdoc.observe.look.polling.
     """
     deadline = Deadline(options.timeout)
+    host, stopped = _observe_host(options, deadline, progress, meanwhile)
+    if stopped and deadline.remaining() >= _SHARE_FOR_SECOND * deadline.seconds:
+        host, _ = _observe_host(options, Deadline(deadline.remaining()), progress, lambda: None)
+        host = msgspec.structs.replace(host, elapsed_seconds=round(deadline.elapsed(), 3))
+    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
+
+
+def _observe_host(
+    options: Options, deadline: Deadline, progress: Callable[[str], None], meanwhile: Callable[[], None]
+) -> tuple[Host, bool]:
+    """This host, and whether a run on it stopped in the window."""
     proc = ProcFS()
     progress("looking for ranks")
     discovered = discover(proc, deadline, options.scope)
@@ -114,9 +128,9 @@ def observe(
         of_fleet=options.of_fleet,
     )
     evidence: dict[int | None, dict[str, Any]] = {}
-    wall_us = time.time_ns() // 1000
+    wall_us, stopped = time.time_ns() // 1000, False
     if observation.targets:
-        evidence, wall_us = _run(observation, progress, meanwhile, options)
+        evidence, wall_us, stopped = _run(observation, progress, meanwhile, options)
     taken_at = datetime.datetime.fromtimestamp(wall_us / 1e6, datetime.timezone.utc)
     processes = each_process(
         observation, lambda target: _make_process(observation, target, evidence.get(target.pid, {}))
@@ -136,7 +150,7 @@ def observe(
         unread=discovered.unread,
         **evidence.get(None, {}),
     )
-    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
+    return host, stopped
 
 
 def monotonic_at(wall_us: int) -> int:
@@ -170,9 +184,9 @@ def _run(
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
     options: Options,
-) -> tuple[dict[int | None, dict[str, Any]], int]:
+) -> tuple[dict[int | None, dict[str, Any]], int, bool]:
     """Open all probes, run them through the window, close them, and gather their evidence. With it, when the window ended, by
-    the wall clock in microseconds: all ages in the evidence are from then."""
+    the wall clock in microseconds: all ages in the evidence are from then. And whether a run stopped in the window."""
     probes, guard = make_probes(), Guard()
     stacks, recorders = probe_of(probes, Stacks), probe_of(probes, FlightRecorders)
     if not options.stacks:
@@ -205,7 +219,8 @@ def _run(
     time.sleep(max(0.0, pause))
     paused_until = time.monotonic()
     wait([running[recorders.name]], _RECORD_SECONDS)  # it tells since when a rank is in its call
-    settling.wait_until_settled(observation)
+    moving = recorders.find_moving(observation, observation.ranks())
+    stopped = settling.wait_until_settled(observation, frozenset(pid for pid, moved in moving.items() if moved))
     extra = time.monotonic() - paused_until
     grace = Deadline(_grace_seconds(observation))
     for name, job in running.items():
@@ -238,7 +253,7 @@ def _run(
     ).items():
         gathered[pid]["recorder"] = record
     gathered.setdefault(None, {})["ras"] = attempt(observation, "RAS", lambda o: read_ras(o, gathered)) or ()
-    return gathered, ended_us
+    return gathered, ended_us, stopped
 
 
 def _prepare(observation: Observation, meanwhile: Callable[[], None]) -> None:

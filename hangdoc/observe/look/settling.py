@@ -23,24 +23,26 @@ _LARGEST_SHARE = 0.25
 """Of the time that a look has left."""
 
 
-def wait_until_settled(observation: Observation) -> None:
+def wait_until_settled(observation: Observation, moving: frozenset[int] = frozenset()) -> bool:
     """Wait until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
     been stopped for 6 seconds. If all ranks of one parent process wait for something else, wait until one of them runs again or
-    all have waited for 5 seconds."""
+    all have waited for 5 seconds. `moving` are the ranks that have made calls in the window. Returns whether all ranks of one
+    parent process have waited for 5 seconds although one had made calls: what the window shows of them has ended since."""
     limit = Deadline(observation.deadline.remaining() * _LARGEST_SHARE)
-    waiting = _find_waiting(observation)
+    waiting = _find_waiting(observation, moving)
+    stopped = False
     time.sleep(limit.remaining(seconds_until_settled(observation)))
+    waiting = [group for group in waiting if time.monotonic() < group.until]
     moved = False
-    while limit.remaining() > 0.0:
+    while waiting and limit.remaining() > 0.0:
         now = time.monotonic()
-        waiting = [group for group in waiting if now < group.until]
         still = [group for group in waiting if _read_switches(observation.proc, group.pids) == group.switches]
         moved |= len(still) < len(waiting)
-        if not still:
-            break
-        waiting = still
-        time.sleep(limit.remaining(_CHECK_SECONDS))
+        stopped |= any(group.moved and group.until <= now for group in still)
+        waiting = [group for group in still if now < group.until]
+        time.sleep(limit.remaining(_CHECK_SECONDS if waiting else 0.0))
     time.sleep(limit.remaining(_WORK_SECONDS if moved else 0.0))
+    return stopped
 
 
 def seconds_until_settled(observation: Observation) -> float:
@@ -65,9 +67,11 @@ class _Waiting(NamedTuple):
     until: float
     """When all will have waited for 5 seconds (monotonic)."""
     switches: list[str | None]
+    moved: bool
+    """Whether one of them made calls in the window: they wait since then at the earliest."""
 
 
-def _find_waiting(observation: Observation) -> list[_Waiting]:
+def _find_waiting(observation: Observation, moving: frozenset[int]) -> list[_Waiting]:
     groups: dict[int, list[Target]] = {}
     for rank in observation.ranks():
         if rank.state not in "ZX":
@@ -77,7 +81,9 @@ def _find_waiting(observation: Observation) -> list[_Waiting]:
         rests = [since for rank in ranks if (since := rank.rests_since) is not None]
         if len(rests) == len(ranks):
             pids = tuple(rank.pid for rank in ranks)
-            waiting.append(_Waiting(pids, max(rests) + _LONGEST_STEP_SECONDS, _read_switches(observation.proc, pids)))
+            moved = not moving.isdisjoint(pids)
+            since = time.monotonic() if moved else max(rests)
+            waiting.append(_Waiting(pids, since + _LONGEST_STEP_SECONDS, _read_switches(observation.proc, pids), moved))
     return waiting
 
 
