@@ -1,6 +1,7 @@
 """The group of commands, each imported when it is called, and the mapping of errors to exit codes."""
 
 import gc
+import os
 import sys
 from importlib import import_module
 
@@ -31,6 +32,12 @@ _ALSO = {"explain": "rules"}
 """Other names of commands: each report has a line `explain`."""
 _MEANT = {"help": "--help"}
 """What people type instead of a command."""
+_LAUNCH_LINES = {
+    "preflight": "write `--` before the launch line",
+    "launch-explain": "write the launch line in quotes",
+    "launch-diff": "write each launch line in quotes",
+}
+"""How these commands take a launch line."""
 _ONE_LOOK = ("diagnose", "snapshot")
 """Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
 _COLLECTED = 50_000, 10, 10
@@ -84,6 +91,23 @@ def _keep_near(error: click.NoSuchOption) -> click.NoSuchOption:
     return click.NoSuchOption(error.option_name, possibilities=[options[name] for name in near], ctx=error.ctx)
 
 
+def _refer_to_launch_line(error: click.NoSuchOption, arguments: list[str]) -> click.NoSuchOption | None:
+    """The error for an option of a launcher, if that is what it is: its line was not marked as one."""
+    how = _LAUNCH_LINES.get(error.ctx.info_name or "") if error.ctx is not None else None
+    if how is None or "--" in arguments:
+        return None
+    from hangdoc.torch_facts.launchers import PROGRAMS
+
+    launcher = next((word for word in arguments if os.path.basename(word) in PROGRAMS), None)
+    if launcher is None:
+        return None
+    return click.NoSuchOption(
+        error.option_name,
+        f"No such option {error.option_name!r}. If it is an option of {launcher}, {how}.",
+        ctx=error.ctx,
+    )
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Raises KeyboardInterrupt, SystemExit and OutputLost."""
     try:
@@ -91,7 +115,9 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Abort:
         return INTERRUPTED
     except click.ClickException as error:
-        (_keep_near(error) if isinstance(error, click.NoSuchOption) else error).show(sys.stderr)
+        if isinstance(error, click.NoSuchOption):
+            error = _refer_to_launch_line(error, arguments) or _keep_near(error)
+        error.show(sys.stderr)
         return error.exit_code
     except BundleError as error:
         tell(f"hangdoc: {error}")

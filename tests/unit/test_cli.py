@@ -163,6 +163,15 @@ def test_bad_input(arguments: list[str], code: int, words: str, tmp_path: Path) 
         (["help"], "No such command 'help'. Did you mean --help?"),
         (["diagnose", "--pdi", "3"], "No such option '--pdi'. Did you mean '--pid'?"),
         (["diagnose", "--frobnicate"], "No such option '--frobnicate'."),
+        (
+            ["preflight", "torchrun", "--nproc-per-node", "3", "train.py"],
+            "No such option '--nproc-per-node'. If it is an option of torchrun, write `--` before the launch line.",
+        ),
+        (
+            ["launch-diff", "torchrun", "--nnodes", "2", "train.py"],
+            "No such option '--nnodes'. If it is an option of torchrun, write each launch line in quotes.",
+        ),
+        (["preflight", "--ranks-per-nod", "2"], "No such option '--ranks-per-nod'. Did you mean '--ranks-per-node'?"),
     ],
 )
 def test_a_mistyped_command_or_option_names_the_nearest(arguments: list[str], message: str) -> None:
