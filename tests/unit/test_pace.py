@@ -85,11 +85,11 @@ def test_a_rank_that_is_late_in_each_step() -> None:
     first = finding.evidence[0]
     assert (first.rank, first.probe) == (2, "recorder")
     assert first.text.startswith(
-        "last in 100% of the 40 calls (all_reduce) with the longest waits among the last 80, 52 ms behind the median of the "
+        "last in 100% of the 40 calls (all_reduce) with longer waits among the last 80, 52 ms behind the median of the "
         "others (p90 52 ms), waited for a "
     )
     assert finding.evidence[1].text.startswith(
-        "last in 0% of the 40 calls (all_reduce) with the longest waits among the last 80, earlier than the median of the "
+        "last in 0% of the 40 calls (all_reduce) with longer waits among the last 80, earlier than the median of the "
         "others, waited"
     )
 
@@ -100,7 +100,7 @@ def test_a_call_that_makes_others_has_its_own_name() -> None:
     processes = (trains(n, 52 * (n == 2), form=gathers) for n in range(4))
     (job,) = diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)).jobs
     text = job.findings[0].evidence[0].text
-    assert "the 40 calls (gather_object) with the longest waits among the last 80, 52 ms behind" in text
+    assert "the 40 calls (gather_object) with longer waits among the last 80, 52 ms behind" in text
     assert job.pace is not None and job.pace.operations == ("gather_object",)
 
 
@@ -277,7 +277,7 @@ def test_a_healthy_run_has_one_line() -> None:
     )
     assert "mostly for rank 2 (52 ms behind, last in " in line
     (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
-    which = "the 40 calls (all_reduce) with the longest waits among the last 80"
+    which = "the 40 calls (all_reduce) with longer waits among the last 80"
     assert words.pace(even).endswith(f"% of the time; by {which}, no single rank slows the others much")
     (unrecorded,) = healthy({0: 0, 1: 0}, recorded=False).jobs
     assert words.pace(unrecorded) == ""
@@ -356,7 +356,10 @@ def test_who_is_behind_in_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("source", "confidence", "remedy"),
-    [("step()", 0.9, "Find out why DDP averaged no gradients on rank 2."), (None, 0.7, "Make the call on every rank")],
+    [
+        ("step()", 0.9, "Find out in which iteration DDP averaged no gradients on rank 2, this"),
+        (None, 0.7, "Make the call on every rank"),
+    ],
 )
 def test_without_its_source_the_reason_of_a_skipped_backward_is_unknown(
     source: str | None, confidence: float, remedy: str
@@ -375,6 +378,23 @@ def test_without_its_source_the_reason_of_a_skipped_backward_is_unknown(
     assert (finding.code, finding.culprits, finding.confidence) == ("HD203", (2,), confidence)
     assert finding.remedy is not None and finding.remedy.startswith(remedy)
     assert ("its lines were not read" in str(finding.evidence)) is (source is None)
+
+
+def test_a_skipped_backward_may_be_of_an_earlier_iteration() -> None:
+    """The condition of the call was true in this one, so its values do not show who left it out."""
+    guarded = frame("main", 22, source="step()", conditions=("args.train", "torch.isfinite(loss)"), repeated=1)
+    waits = rank(0, *backward(), guarded, native=native_backward())
+    ranks = [
+        replace(in_call(n, 27, BUCKET), stack=waits.stack, stack_before=waits.stack, native=waits.native)
+        for n in (0, 1, 3)
+    ]
+    other = rank(2, *c10d("barrier"), replace(guarded, line=40))
+    ranks.append(replace(in_call(2, 27, BARRIER), stack=other.stack, stack_before=other.stack))
+    (job,) = diagnose(snapshot(*ranks, wall_us=T0_US + 100_000_000)).jobs
+    finding = job.findings[0]
+    assert finding.remedy is not None
+    assert "was skipped because `torch.isfinite(loss)` was not true, or" in finding.remedy
+    assert finding.commands == ()
 
 
 def test_a_rank_that_came_out_of_the_call_at_once_passed_another_tensor() -> None:

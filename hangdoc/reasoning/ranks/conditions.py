@@ -68,6 +68,13 @@ def _list_tests(rank: Rank) -> list[tuple[str, Frame]]:
     ]
 
 
+def find_tested_in_loop(rank: Rank) -> str | None:
+    """The innermost condition around a rank's call that each iteration of a loop tests again and that is not about the rank; None
+    for none. It may have been false in an earlier iteration."""
+    tests = (test for frame in rank.program if not frame.library for test in frame.conditions[::-1][: frame.repeated])
+    return next((test for test in tests if may_change(test) and not test.startswith("except")), None)
+
+
 def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
     """Whether two ranks are in the two branches of one `if`; without `on_rank`, of one that is not about the rank."""
     tests = (test for test in list_conditions(rank) if on_rank or may_change(test))

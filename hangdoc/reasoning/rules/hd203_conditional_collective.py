@@ -2,8 +2,8 @@
 
 ## What it finds
 
-Some ranks wait in a collective that the others did not call. The others are
-already past it and wait in a later operation.
+Some ranks wait in a collective that the others did not call. The others wait in
+another operation, or are elsewhere in the program.
 
 ## Why it hangs
 
@@ -87,7 +87,7 @@ from collections.abc import Sequence
 
 from hangdoc.reasoning.model.kinds import Subset
 from hangdoc.reasoning.model.rank import Class, ranks_of
-from hangdoc.reasoning.ranks.conditions import Condition, compare_numbers, find_condition
+from hangdoc.reasoning.ranks.conditions import Condition, compare_numbers, find_condition, find_tested_in_loop
 from hangdoc.reasoning.ranks.counters import count_rounds, with_counter_of
 from hangdoc.reasoning.ranks.place import left_loops
 from hangdoc.reasoning.rules import sentences
@@ -110,9 +110,9 @@ _SET_ON_ALL = (
     "first."
 )
 _GRADIENTS = (
-    "Find out why DDP averaged no gradients on {}. If its backward was skipped, or ran under no_sync(), let all ranks decide on "
-    "that together: all_reduce the flag first. If a parameter got no gradient, use it in the loss of every rank, or set "
-    "find_unused_parameters=True."
+    "Find out in which iteration DDP averaged no gradients on {}, this one or an earlier one. If its backward was skipped{}, or "
+    "ran under no_sync(), let all ranks decide on that together: all_reduce the flag first. If a parameter got no gradient, use "
+    "it in the loss of every rank, or set find_unused_parameters=True."
 )
 
 
@@ -126,6 +126,7 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         if condition is None or condition.decides == "decision":  # no value shows which rank met it
             return _describe_skip(run, blockage, kind, makers, loop, condition)
     unread = [part.first.rank for part in kind.parts if part.first.lacks_source]
+    gradients = not asked and _lacks_gradients(blockage, kind, makers)
     return Draft(
         # An inferred operation is weak evidence; where the ranks are in the program is strong evidence, if all loops are known.
         confidence=0.6 if not kind.sure else 0.7 if unread else 0.9,
@@ -139,7 +140,10 @@ def describe(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         ],
         remedy=_SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits))
         if asked
+        else _find_gradients(blockage, makers)
+        if gradients
         else _usual_remedy(blockage, kind, makers),
+        commands=() if gradients else None,  # the iteration that left it out is over
     )
 
 
@@ -191,14 +195,24 @@ def _describe_skip(
     )
 
 
-def _usual_remedy(blockage: Blockage, kind: Subset, makers: Sequence[Class]) -> str:
-    """For a call that some ranks made and others left out, if its condition is not known."""
+def _lacks_gradients(blockage: Blockage, kind: Subset, makers: Sequence[Class]) -> bool:
+    """Whether the call that the culprits left out is of DDP's backward."""
     backward = any(
         part.first.wait is not None and part.first.wait.operation.origin == "ddp-backward" for part in makers
     )
     skipped = not set(ranks_of(makers)) & set(blockage.culprits)
-    if backward and skipped and not any(part.first.lacks_source for part in kind.parts):
-        return _GRADIENTS.format(words.ranks(blockage.culprits))
+    return backward and skipped and not any(part.first.lacks_source for part in kind.parts)
+
+
+def _find_gradients(blockage: Blockage, makers: Sequence[Class]) -> str:
+    """What to do if the culprits averaged no gradients in some iteration."""
+    test = find_tested_in_loop(makers[0].first)
+    untrue = f" because `{test}` was not true" if test is not None else ""
+    return _GRADIENTS.format(words.ranks(blockage.culprits), untrue)
+
+
+def _usual_remedy(blockage: Blockage, kind: Subset, makers: Sequence[Class]) -> str:
+    """For a call that some ranks made and others left out, if its condition is not known."""
     who = blockage.culprits
     order = _ORDER.format(words.do(who, "makes", "make"), words.verb(who, "it waits", "they wait"))
     return (
