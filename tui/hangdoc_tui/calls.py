@@ -61,10 +61,10 @@ def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:
         return
     which = f"the last {pace.calls} calls"
     if pace.telling_calls < pace.calls:  # a fact of its own, which a narrow terminal does not cut
-        yield f"of {which}, ranks waited the longest in {pace.telling_calls} ({list_operations(pace.names)})"
+        yield f"of {which}, {pace.telling_calls} had longer waits ({list_operations(pace.names)})"
         which = "those"
     late = f", {_describe_lag(lag)} after the others" if lag.median_seconds >= _LEAST_SECONDS else ""
-    yield f"the last in {lag.last_share:.0%} of {which}{late}"
+    yield f"came last in {lag.last_share:.0%} of {which}{late}"
 
 
 def _find_rate(model: ViewModel, view: RankView) -> float | None:

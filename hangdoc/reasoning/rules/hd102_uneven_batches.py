@@ -123,7 +123,8 @@ def _warn(totals: Agreement[int | None, int]) -> Draft:
         confidence=0.6,
         severity="info",
         summary=f"the loaders of the ranks have different numbers of batches: {lengths}; if the ranks make collective calls in "
-        "each batch, they hang when one of them has none left, unless they end the epoch together",
+        "each batch, they get out of step when one of them has none left, and then hang or fail, unless they end the epoch "
+        "together",
         evidence=[
             Evidence(ranks[0], "progress", f"its loader has {total} batches in each pass{words.also(ranks)}")
             for total, ranks in shown
