@@ -149,7 +149,10 @@ def counter_evidence(left: LeftLoop) -> list[Evidence]:
         elif done is not None:
             count = f" {_left_at(left, done, total)}"
         count += f", begun at {begin}" if count and begin else ""
-        at = name_line(left.loop.line, frame_of(left.loop, side.first), side.first.frame)
+        holder = frame_of(left.loop, side.first) or frame_of(
+            left.loop, left.inside.first
+        )  # it may have left the function
+        at = name_line(left.loop.line, holder, side.first.frame)
         text = f"{text} the loop `{left.loop.header}` ({at}){count}"
         lines.append(Evidence(side.first.rank, "progress", text))
     return lines
