@@ -198,7 +198,7 @@ def check(run: Run) -> Iterator[Draft]:
         told = {rank for rank, _, _ in refused if isinstance(run.ranks[rank].hold, Unreadable)}
         yield _unread(
             f"the stacks of {words.ranks(rank for rank, _, _ in refused)} could not be read: {refused[0][2]}"
-            + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
+            + ("; what they are doing is unknown" if len(refused) == len(run.living) else ""),
             [
                 *call_words.launched(run, run.ranks),
                 *_group_alike(
