@@ -184,7 +184,7 @@ def _ranks(
     votes = (
         (
             process,
-            trains[at].own,
+            trains[at].outside_models,
             _is_in_request(trains[at], engines.get((host.name, process.owner))),
             1 + alike[host.name, process.pid],
         )

@@ -44,6 +44,16 @@ class Training(Struct, frozen=True, gc=False):
     card: CardCall | None = None
     """The call in which its card waits; then `thread` is where it made that call."""
 
+    @property
+    def outside_models(self) -> tuple[Frame, ...]:
+        """Those of `own` that no module of torch has called: a loop in a forward goes over layers."""
+        if self.thread is None or self.read is None:
+            return self.own
+        frames = self.thread.frames
+        calls = (at for at, frame in enumerate(frames) if file_names.MODULE_CALL.is_at(frame.file, frame.function))
+        model = max(calls, default=-1)
+        return frames_at(frames, tuple(at for at in self.read.own if at > model))
+
 
 def find_training(process: Process) -> Training:
     """Where a process that is a rank trains."""
