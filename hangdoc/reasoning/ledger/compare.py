@@ -205,7 +205,10 @@ _LEAST_SHARE = 0.9
 _LEAST_AGREED = 5
 """Calls that agreed before a first difference."""
 Item = TypeVar("Item")
-_GroupCall = tuple[str | None, Signature]
+_Form = tuple[str, tuple[tuple[str, int, str], ...]]
+"""The operation of a call, and its lines. Which call follows which does not depend on amounts: those of a server differ from
+batch to batch."""
+_GroupCall = tuple[str | None, _Form]
 """A call and its group."""
 _Place = tuple[str | None, int]
 """A group, and the number of a call in it."""
@@ -343,14 +346,33 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
             return None
         waiting[rank] = pending[0]
         past = max(past, _complete_calls(ledger, rank), key=len)
-    candidates = {(name, signature(call)) for name, call in waiting.values()}
+    candidates = {(name, _form(call)) for name, call in waiting.values()}
     expected = _what_followed(past, candidates)
-    odd = tuple(sorted(rank for rank, (name, call) in waiting.items() if (name, signature(call)) != expected))
+    odd = tuple(sorted(rank for rank, (name, call) in waiting.items() if (name, _form(call)) != expected))
     if expected is None or len(candidates) != 2 or not odd:
         return None
+    return _make_odd_across(waiting, odd, past)
+
+
+def find_odd_by_own_past(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
+    """The same for ranks of which each is compared with its own past (`find_departed`): those of several roles come to a call on
+    ways of their own. None if none departs."""
+    odd = find_departed(ledger, ranks := tuple(ranks))
+    if not odd:
+        return None
+    return _make_odd_across(
+        {rank: _recorded_waits(ledger, rank)[0] for rank in ranks}, odd, _complete_calls(ledger, odd[0])
+    )
+
+
+def _make_odd_across(
+    waiting: Mapping[int, tuple[str | None, Call]], odd: tuple[int, ...], past: Sequence[_GroupCall]
+) -> Odd:
+    """What `odd` ranks did where calls of several groups are compared. `waiting`: the group and the call of each rank; `past`:
+    what was called before."""
     group_name, mine = waiting[odd[0]]
     theirs = next(call for rank, (_, call) in waiting.items() if rank not in odd)
-    return Odd(0, odd, mine, theirs, skipped=(group_name, signature(mine)) in past, by_past=True)
+    return Odd(0, odd, mine, theirs, skipped=(group_name, _form(mine)) in past, by_past=True)
 
 
 def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
@@ -364,7 +386,7 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
         if len(pending) != 1 or expected is None:
             return ()
         name, call = pending[0]
-        if (name, signature(call)) != expected:
+        if (name, _form(call)) != expected:
             departed.append(rank)
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
 
@@ -437,8 +459,7 @@ def _order_by_kind(
             kind = group.kind
             known = {}
             for key, call in {id(call): call for call in made.calls}.items():  # equal calls of a rank are one object
-                op, _, lines = signature(call)
-                known[key] = forms.setdefault((kind, op, lines), len(forms))
+                known[key] = forms.setdefault((kind, *_form(call)), len(forms))
             begin = bisect_left(made.numbers, oldest[kind])
             columns = zip(made.made_us[begin:], made.numbers[begin:], made.calls[begin:], strict=True)
             timed += [(at, number, known[id(call)]) for at, number, call in columns]
@@ -518,7 +539,7 @@ def _order_calls(groups: Iterable[GroupCalls], rank: int) -> list[_Placed]:
     for group in groups:
         calls = group.ranks[rank]
         by_object = {id(call): call for call in calls.calls}  # equal calls of a rank are one object
-        known = {key: (group.name, signature(call)) for key, call in by_object.items()}
+        known = {key: (group.name, _form(call)) for key, call in by_object.items()}
         columns = zip(calls.numbers, calls.calls, calls.made_us, strict=True)
         made += [(at, (group.name, number), known[id(call)]) for number, call, at in columns]
     return [(place, call) for _, place, call in sorted(made, key=lambda timed: timed[0])]
@@ -540,8 +561,13 @@ def _complete_calls(ledger: Ledger, rank: int) -> list[_GroupCall]:
         pending = {waiting.number for waiting in calls.pending}
         for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True):
             if number not in pending:
-                made.append((at, (group.name, signature(call))))
+                made.append((at, (group.name, _form(call))))
     return [call for _, call in sorted(made, key=lambda timed: timed[0])]
+
+
+def _form(call: Call) -> _Form:
+    op, _, lines = signature(call)
+    return op, lines
 
 
 def _numbered(calls: RankCalls) -> Iterable[tuple[int, Call]]:

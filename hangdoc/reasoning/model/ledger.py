@@ -225,11 +225,12 @@ class Ledger(NamedTuple):
         return bool(groups) and all(theirs is not None and theirs == ours for theirs, ours in groups)
 
     def has_made_before(self, rank: int, waiting: int) -> bool:
-        """Whether a rank has made the call in which another one waits before, at the same lines."""
+        """Whether a rank has made the call in which another one waits before, at the same line: ranks of two roles may come to it
+        on two ways, with other amounts in each step."""
         return any(
-            signature(call) == signature(calls.pending[0].call)
+            call.site == wanted.site and plain_name(call.op) == plain_name(wanted.op)
             for group, calls in self.of_rank(waiting)
-            if calls.pending and calls.pending[0].call.sites and rank in group.ranks
+            if calls.pending and (wanted := calls.pending[0].call).site is not None and rank in group.ranks
             for call in group.ranks[rank].calls
         )
 

@@ -4,8 +4,9 @@ branch, and which sends and receives a rank may have left out."""
 import ast
 import contextlib
 import operator
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from hangdoc.parse import (
@@ -47,6 +48,8 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }  # fmt: skip
+_COMPARED = 64
+"""Of ranks in one place, so many may each have a role of its own."""
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu(_?id)?|device_?id|node(_?id)?|proc(ess)?_?id)")
@@ -79,6 +82,17 @@ def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
     """Whether two ranks are in the two branches of one `if`; without `on_rank`, of one that is not about the rank."""
     tests = (test for test in list_conditions(rank) if on_rank or may_change(test))
     return any(are_opposite(test, theirs) for test in tests for theirs in list_conditions(other))
+
+
+def choose_counterpart(rank: Rank, others: Iterable[Rank]) -> Rank | None:
+    """The first of some ranks in the same branches as `rank`, with whose conditions its own can be compared: those of another
+    role explain nothing. If all are in other ones, the first of all; None for no ranks."""
+    first = None
+    for other in islice(others, _COMPARED):
+        if not in_other_arm(rank, other):
+            return other
+        first = first or other
+    return first
 
 
 def singled_out(rank: Rank, other: Rank) -> bool:

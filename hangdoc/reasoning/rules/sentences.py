@@ -255,11 +255,10 @@ def condition_evidence(
 
 
 def _find_member(run: Run, part: Class, rank: Rank) -> Rank | None:
-    """The first of some ranks that has to make the call in which `rank` waits; None if all of them are outside of its group."""
+    """One of some ranks that has to make the call in which `rank` waits; None if all of them are outside of its group."""
     members = rank.wait.members if rank.wait is not None else None
-    if members is None or part.first.rank in members:
-        return part.first
-    return next((run.ranks[number] for number in part.ranks if number in members and number in run.ranks), None)
+    others = (run.ranks[number] for number in part.ranks if number in run.ranks)
+    return conditions.choose_counterpart(rank, (other for other in others if members is None or other.rank in members))
 
 
 def _describe_folder(rank: Rank, name: str, value: str, ranks: Sequence[Rank]) -> Evidence | None:

@@ -28,6 +28,7 @@ from hangdoc.reasoning.ledger.compare import (
     find_left_out_by_few,
     find_odd,
     find_odd_across,
+    find_odd_by_own_past,
     sizes_before,
 )
 from hangdoc.reasoning.model.agreement import compare_values
@@ -287,7 +288,7 @@ def _blame_by_record(run: Run, parts: Parts) -> KindWithCulprits | None:
         blamed = (
             _find_next_round(run, group, odd, parts)
             or _find_left_out_by_most(run, group, odd, parts)
-            or _blame(odd, parts)
+            or _blame(run, odd, parts)
         )
         if blamed is not None:
             return blamed
@@ -385,13 +386,17 @@ def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
     if len({part.first.where for part in parts}) < len(parts):
         return None
     odd = find_odd_across(run.ledger, numbers_of(parts))
-    return _blame(odd, parts) if odd is not None else None
+    if odd is None and not _opposite_order(parts):
+        odd = find_odd_by_own_past(run.ledger, numbers_of(parts))
+    return _blame(run, odd, parts) if odd is not None else None
 
 
-def _blame(odd: Odd, parts: Parts) -> KindWithCulprits | None:
+def _blame(run: Run, odd: Odd, parts: Parts) -> KindWithCulprits | None:
     mine, theirs = _split_at(odd, parts)
     if mine is None or theirs is None:
         return None
+    counterpart = conditions.choose_counterpart(mine.first, (run.ranks[number] for number in theirs.ranks))
+    theirs = Class(counterpart or theirs.first, theirs.ranks)
     return _explain_odd_side(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
 
 
