@@ -149,6 +149,8 @@ def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> 
          "torchrun: 4 ranks on each of 2 nodes, meeting at 127.0.0.1:29500; not used here: `srun --nodes=2`"),
         ("mpirun -np 4 -H a:2,b:2 -x MASTER_ADDR=a -x MASTER_PORT=1 python t.py", 2, 2, "a:1", (),
          "mpirun: 2 ranks on each of 2 nodes, meeting at a:1"),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0 t.py", 2, 1, "n0:29400", (),
+         "torchrun: 1 rank on each of 2 nodes, meeting at n0:29400"),
         ("mpirun -np 4 -N 2 python t.py", 1, 2, None, (), "mpirun: 2 ranks on one node"),
     ],
 )  # fmt: skip
@@ -260,6 +262,10 @@ def test_a_launch_that_cannot_work_on_any_nodes_fails() -> None:
     checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
     failed = [check.text for check in checks if check.name == "launch" and check.status == "fail"]
     assert failed == ["node rank: 3 of 2 nodes"]
+    line = "torchrun --rdzv-endpoint n0 t.py"
+    checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
+    (failed_check,) = (check for check in checks if check.name == "launch" and check.status == "fail")
+    assert failed_check.text == "rdzv-endpoint: n0"
 
 
 LOCAL = replace(PLAN, master="127.0.0.1:29500", node_rank=1)
