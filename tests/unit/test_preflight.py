@@ -291,6 +291,54 @@ def test_a_loopback_master_fails_unless_the_nodes_are_on_one_host() -> None:
     assert not failing([local(1), local(2)], [], LOCAL)
 
 
+@pytest.mark.parametrize(
+    ("node_rank", "status", "says"),
+    [
+        (0, "unknown", "n1 resolves n1 to itself (127.0.1.1), which only the master may do, and how the other nodes"),
+        (
+            None,
+            "unknown",
+            "n1 resolves n1 to itself (127.0.1.1), which only the master may do, and how the other nodes",
+        ),
+        (1, "fail", "n1 resolves n1 to itself (127.0.1.1), so it connects to itself, unless all nodes are on"),
+    ],
+)
+def test_only_the_master_may_resolve_its_name_to_itself(node_rank: int | None, status: str, says: str) -> None:
+    (check,) = (
+        check
+        for check in all_checks([local(1)], [], replace(PLAN, node_rank=node_rank))
+        if check.name == "master's name"
+    )
+    assert check.status == status
+    assert check.text.startswith(says)
+
+
+def test_a_master_whose_name_is_loopback_on_itself_alone_is_found_by_the_others() -> None:
+    master = node(
+        1, resolved={"n1": ("127.0.1.1",)}, environment={"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+    )
+    other = node(2, environment=master.environment)
+    checks = all_checks([master, other], LINKS, PLAN)
+    assert [(check.status, check.text) for check in checks if check.name == "master's name"] == [
+        ("pass", "n1 is 10.0.0.1")
+    ]
+    other = replace(other, resolved={"n1": ("127.0.1.1",), "n2": ("10.0.0.2",)})
+    found = failing([master, other])["master's name"]
+    assert (found.status, found.nodes) == ("fail", ("n2",))
+
+
+def test_loopback_is_no_link_between_nodes() -> None:
+    lo = Interface(name="lo", up=True, addresses=("127.0.1.1",), networks=("127.0.0.0/8",))
+    card = Card(name="lo", wireless=False, speed_mbit=None, mtu=65536)
+    here = replace(local(1), machine=machine(interfaces=(lo,), memory_available_bytes=10**10), cards=(card,))
+    shown = [check.text for check in all_checks([here], [], replace(LOCAL, nodes=1)) if check.name == "link"]
+    assert shown == ["n1 uses lo: loopback, MTU 65536"]
+    checks = all_checks([here], [], LOCAL)
+    assert "link" not in [check.name for check in checks]
+    (own,) = (check for check in checks if check.name == "own name")
+    assert own.remedy.startswith("Set GLOO_SOCKET_IFNAME on n1 to the interface that the nodes share, or correct")
+
+
 def test_the_conclusion_has_the_condition_of_its_failures() -> None:
     def conclude(reports: list[NodeReport]) -> str:
         console = make_console()
