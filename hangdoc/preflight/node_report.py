@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
 from os.path import basename
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -302,7 +302,8 @@ def _find_launchers(running: Mapping[int, Target], targets: list[Target]) -> lis
 
 
 def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
-    """The pids of those that use almost no CPU for a second, by the CPU clocks of all their threads."""
+    """The pids of those whose main threads do not run for a second, and whose other threads use almost no CPU. A training loop
+    that sleeps between its steps uses as little, but its main thread wakes up."""
     if not targets:
         return frozenset()
     before, start = {target.pid: _read_clock(proc, target) for target in targets}, time.monotonic()
@@ -310,16 +311,32 @@ def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
     # The kernel rounds user and system time down to a tick each, so that a step of both may be less than a tick of CPU.
     most = _MOST_AT_REST * (time.monotonic() - start) * proc.ticks_per_second + 1
     after = ((target.pid, _read_clock(proc, target), before[target.pid]) for target in targets)
-    return frozenset(pid for pid, now, then in after if now is not None and then is not None and now - then <= most)
+    return frozenset(
+        pid for pid, now, then in after if now is not None and then is not None and now.rests_since(then, most)
+    )
 
 
-def _read_clock(proc: ProcFS, target: Target) -> int | None:
-    """The CPU clock of a process in ticks; None if it has ended."""
+class _Clock(NamedTuple):
+    """How much a process has run."""
+
+    ticks: int
+    """Of CPU, of all its threads."""
+    switches: tuple[str | None, ...]
+    """How often its main thread has given up its processor, by itself or not."""
+
+    def rests_since(self, earlier: "_Clock", most: float) -> bool:
+        """Whether the main thread has not run since, and all threads used at most so many ticks."""
+        return self.switches == earlier.switches and self.ticks - earlier.ticks <= most
+
+
+def _read_clock(proc: ProcFS, target: Target) -> _Clock | None:
+    """The clock of a process; None if it has ended."""
     try:
         stat = proc.stat(str(target.pid))
+        switches = proc.fields(str(target.pid), "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
     except ProcError:
         return None
-    return stat.cpu_ticks if stat.start_ticks == target.start_ticks else None
+    return _Clock(stat.cpu_ticks, tuple(switches)) if stat.start_ticks == target.start_ticks else None
 
 
 def _order_by_rank(target: Target) -> tuple[bool, int, int]:

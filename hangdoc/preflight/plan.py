@@ -75,7 +75,7 @@ class Agent(Value, frozen=True, kw_only=True):
 
 
 class RestingRun(Value, frozen=True, kw_only=True):
-    """Ranks of another run that used almost no CPU for a second: they wait, and perhaps for each other."""
+    """Ranks of another run whose main threads did not run for a second: they wait, and perhaps for each other."""
 
     pid: int
     """Of their launcher, or of the first of them if that is not known."""

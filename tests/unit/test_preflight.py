@@ -468,21 +468,22 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
     assert of_run.remedy == "In use: use another port, or end that run if it is no longer needed."
 
 
-def test_a_run_whose_ranks_use_no_cpu_is_not_in_use() -> None:
+def test_a_run_whose_ranks_do_not_run_is_not_in_use() -> None:
     found = failing([node(1, resting=(RestingRun(pid=6, text="ranks 0-1, pids 7, 8"),)), node(2)])["other runs"]
     assert found.text == "n1: ranks 0-1, pids 7, 8"
     assert "`hangdoc diagnose --pid 6`" in (found.remedy or "") and "In use" not in (found.remedy or "")
 
 
-def test_ranks_at_rest_are_those_whose_cpu_clock_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sleeps, one computes: a run of both is in use, one of the first alone is not."""
+@pytest.mark.parametrize("work", ["while True: pass", "import time\nwhile True: time.sleep(0.05)"])
+def test_ranks_at_rest_are_those_that_do_not_run(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    """One sleeps, one works, even if it sleeps between its steps: a run of both is in use, one of the first alone is not."""
     with (
         subprocess.Popen(["sleep", "60"]) as sleeps,
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spins,
+        subprocess.Popen([sys.executable, "-c", work]) as works,
     ):
         try:
             proc, found = ProcFS(), {}
-            for number, (pid, owner) in enumerate(((sleeps.pid, 6), (sleeps.pid, 5), (spins.pid, 5))):
+            for number, (pid, owner) in enumerate(((sleeps.pid, 6), (sleeps.pid, 5), (works.pid, 5))):
                 who = RankIdentity(rank=number, source="environment")
                 ticks = proc.stat(str(pid)).start_ticks
                 found[number] = Target(pid, owner, "rank", "python", ("python", "t.py"), "S", ticks, who, owner=owner)
@@ -490,9 +491,9 @@ def test_ranks_at_rest_are_those_whose_cpu_clock_stands(monkeypatch: pytest.Monk
             report = node_report.gather(Plan())
         finally:
             sleeps.kill()
-            spins.kill()
+            works.kill()
     assert [run.pid for run in report.resting] == [6]
-    assert [f"{sleeps.pid}, {spins.pid}" in text for text in report.running] == [True]
+    assert [f"{sleeps.pid}, {works.pid}" in text for text in report.running] == [True]
 
 
 @pytest.mark.parametrize(
@@ -503,8 +504,9 @@ def test_a_step_of_each_clock_is_rounding(
 ) -> None:
     """User and system time may step by a tick each although a fraction was used; on a loaded host the sleep takes longer."""
     used, now = iter((100, 100 + ticks)), iter((5.0, 5.0 + seconds))
+    clocks = (node_report._Clock(each, ("7", "1")) for each in used)
     target = Target(pid=7, ppid=6, role="rank", name="python", argv=(), state="S", start_ticks=0, owner=6)
-    monkeypatch.setattr(node_report, "_read_clock", lambda proc, target: next(used))
+    monkeypatch.setattr(node_report, "_read_clock", lambda proc, target: next(clocks))
     monkeypatch.setattr(node_report.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(node_report.time, "monotonic", lambda: next(now))
     assert node_report._find_at_rest(ProcFS(), [target]) == (frozenset([7]) if rests else frozenset())
