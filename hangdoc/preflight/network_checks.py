@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from hangdoc.phrases import duration, shorten
+from hangdoc.phrases import duration
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Agent, Check, Link, NodeReport, Plan
 from hangdoc.reasoning.evidence.observed import within
@@ -178,7 +178,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 else ""
             )
             orphan = ", an orphan" if holder.orphan else ""
-            command = shorten(" ".join(holder.argv), 80) or holder.name
+            command = report.holder_command or holder.name
             if holder.pid in [agent.pid for agent in _other_agents(report, reports, plan)]:
                 yield Check(name="master port", status="pass",
                             text=f"{holder.port}{origin} on {report.node} belongs to a node of this launch, pid {holder.pid} "

@@ -111,7 +111,9 @@ class NodeReport(Value, frozen=True, kw_only=True):
     is_master: bool
     """Whether this node has the master's address."""
     holder: Listener | None
-    """The process that listens on the master port; only on the master."""
+    """The process that listens on the master port; only on the master. Without its command line."""
+    holder_command: str = ""
+    """That, without its secrets, and shortened."""
     holder_role: Literal["rank", "launcher"] | None = None
     """What that process is of another run; None if it is neither its rank nor its launcher, or its launcher is gone."""
     port_error: str | None = None

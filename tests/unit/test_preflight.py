@@ -576,6 +576,35 @@ def test_a_command_of_another_run_begins_with_its_program(argv: str, shown: str)
     assert node_report._describe_ranks(ProcFS(), [target], ()).endswith(f" ago: {shown}")
 
 
+def test_the_holder_of_the_port_is_shown_as_another_run_is() -> None:
+    """With its program, its script and the numbers among its options; of a process of no run, no values are shown."""
+    folder = "/root/trial23a"
+    line = f"{folder}/venv/bin/python {folder}/venv/bin/torchrun --nproc_per_node 2 --master_port 29872 train_ok.py"
+    argv = tuple(line.split())
+    launcher = Target(pid=7, ppid=1, role="launcher", name="torchrun", argv=argv, state="S", start_ticks=0)
+    holder = Listener(port=29872, namespace="", pid=7, name="pt_elastic", argv=argv)
+    command = node_report._describe_holder({7: launcher}, holder)
+    assert command == "torchrun --nproc_per_node 2 --master_port 29872 train_ok.py"
+    assert node_report._describe_ranks(ProcFS(), [replace(launcher, pid=2**22 + 1)], ()).endswith(f": {command}")
+    of_run = failing([node(1, holder=holder, holder_command=command, holder_role="launcher"), node(2)])["master port"]
+    assert f"pid 7 ({command}), the launcher" in of_run.text
+    server = replace(holder, argv=(f"{folder}/venv/bin/python", f"{folder}/serve.py", "--token", "x1"))
+    assert node_report._describe_holder({}, server) == f"python {folder}/serve.py --token <str>"
+
+
+def test_a_directory_is_filtered_as_the_paths_of_the_command_in_it(tmp_path: Path) -> None:
+    (folder := tmp_path / "a1b2c3d4").mkdir()
+    argv = ("python", f"{folder}/t.py")
+    with subprocess.Popen(["sleep", "60"], cwd=folder) as process:
+        try:
+            rank = Target(pid=process.pid, ppid=1, role="rank", name="python", argv=argv, state="S", start_ticks=0)
+            text = node_report._describe_ranks(ProcFS(), [rank], ())
+        finally:
+            process.kill()
+    assert "a1b2c3d4" not in text
+    assert text.count("/<redacted>") == 2
+
+
 def test_the_runs_that_are_not_listed_are_counted() -> None:
     runs = tuple(f"rank 0, pid {pid}" for pid in range(6))
     checks = all_checks([node(1, running=runs, left_over=runs[:5]), node(2)], LINKS, PLAN)
