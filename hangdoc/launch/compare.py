@@ -96,7 +96,7 @@ def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
     refused = [launchers.refused(line.launched.tool, line.launched.options, line.environment) for line in lines]
     given = {name for line in lines for name in line.launched.options}
     used = _align_by_name(
-        launchers.as_used(line.launched.tool, line.launched.options, line.environment) for line in lines
+        launchers.with_defaults(line.launched.tool, line.launched.options, line.environment) for line in lines
     )
     return [
         *(_compare_launcher_option(name, values, ignored, refused) for name, values in used if name in given),

@@ -14,6 +14,7 @@ from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
     C10D,
     DEFAULT_ENDPOINTS,
+    DEFAULT_OPTIONS,
     DEFAULT_PORTS,
     FLAGS,
     IN_TORCHRUN,
@@ -203,6 +204,15 @@ def as_used(tool: str, options: dict[str, str], environment: Mapping[str, str]) 
     if port is None or not _WITHOUT_PORT.fullmatch(given):
         return options
     return options | {"rdzv-endpoint": f"{given}:{port}"}
+
+
+def with_defaults(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """As `as_used`, and with torchrun's values of options that are not given. For one node, it takes a free port."""
+    used = as_used(tool, options, environment)
+    if tool not in TAKES_TORCHRUN_OPTIONS:
+        return used
+    several = _default_endpoint(tool, used) is not None
+    return {name: value for name, value in DEFAULT_OPTIONS.items() if several or name != "master-port"} | used
 
 
 def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:

@@ -549,6 +549,19 @@ def test_an_endpoint_without_a_port_is_one_with_the_default_port(host: str) -> N
     assert rows(line.format(f"{host}:29500"), line.format(host))["rdzv-endpoint"].wrong
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["--master-port 29500", "--rdzv-backend static", "--rdzv-id none", "--max-restarts 0", "--nproc-per-node 1"],
+)
+def test_an_option_with_its_default_value_is_none_that_differs(option: str) -> None:
+    line, (name, default) = "torchrun --nnodes 2 --master-addr n0 --node-rank {} t.py", option.split()
+    found = rows(line.format(f"0 {option}"), line.format(1))[name.strip("-")]
+    assert (found.differs, found.wrong) == (False, False)
+    found = rows(line.format(f"0 {name} 7"), line.format(1))[name.strip("-")]
+    assert (found.values, found.differs) == (("7", default), True)
+    assert rows("torchrun --master-port 7 t.py", "torchrun t.py")["master-port"].values == ("7", None)
+
+
 def test_the_static_rendezvous_refuses_an_endpoint_without_a_port() -> None:
     row = rows("torchrun --nnodes 2 --rdzv-endpoint localhost t.py")["rdzv-endpoint"]
     assert (row.values, row.wrong) == (("localhost",), True)

@@ -285,6 +285,18 @@ def test_options_of_torchrun_are_all_there() -> None:
     assert version(metadata.version("torch"))[:2] == launchers.TORCHRUN_READ_IN  # type: ignore[index]
 
 
+def test_defaults_of_options_of_torchrun() -> None:
+    from torch.distributed.run import get_args_parser
+
+    parser = get_args_parser()
+    defaults = {name: parser.get_default(name.replace("-", "_")) for name in launchers.DEFAULT_OPTIONS}
+    source = (_TORCH / "distributed/run.py").read_text()
+    assert defaults.pop("master-port") is None
+    assert f"args.master_port = {launchers.DEFAULT_OPTIONS['master-port']}\n" in source
+    assert defaults.pop("nnodes") == "{0}:{0}".format(launchers.DEFAULT_OPTIONS["nnodes"])
+    assert defaults.items() <= {**launchers.DEFAULT_OPTIONS, "max-restarts": 0}.items()
+
+
 @pytest.mark.parametrize("backend", sorted(launchers.DEFAULT_PORTS))
 def test_an_endpoint_without_a_port_has_the_default_one(backend: str) -> None:
     folder = _TORCH / "distributed/elastic/rendezvous"
