@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from hangdoc import settings
 from hangdoc.launch import launchers, options
 from hangdoc.launch.layers import LaunchLine
@@ -91,9 +93,13 @@ def _strip_folder(program: str | None) -> str:
 
 def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
     ignored = [_list_ignored(line) for line in lines]
-    own = _align_by_name(line.launched.options for line in lines)
+    refused = [launchers.refused(line.launched.tool, line.launched.options, line.environment) for line in lines]
+    given = {name for line in lines for name in line.launched.options}
+    used = _align_by_name(
+        launchers.with_defaults(line.launched.tool, line.launched.options, line.environment) for line in lines
+    )
     return [
-        *(_compare_launcher_option(name, values, ignored) for name, values in own),
+        *(_compare_launcher_option(name, values, ignored, refused) for name, values in used if name in given),
         *(
             _compare_option(name, values, "around", *options.option(name, around=True))
             for name, values in _align_by_name(line.around for line in lines)
@@ -106,12 +112,16 @@ def _list_ignored(line: LaunchLine) -> dict[str, str]:
     return launchers.without_effect(line.launched.tool, line.launched.options, line.environment)
 
 
-def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored: Sequence[dict[str, str]]) -> Row:
-    """`ignored`: the options of each line that have no effect, and why."""
+def _compare_launcher_option(
+    name: str, values: tuple[str | None, ...], ignored: Sequence[dict[str, str]], refused: Sequence[dict[str, str]]
+) -> Row:
+    """`ignored`: the options of each line that have no effect, and why. `refused`: those with which the launcher ends at once."""
     if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)):
         why = next(of_line[name] for of_line in ignored if name in of_line)
         return Row(name=name, origin="launcher", standing="inert", values=values, why=why)
-    return _compare_option(name, values, "launcher", *options.option(name, around=False))
+    row = _compare_option(name, values, "launcher", *options.option(name, around=False))
+    ends = next((of_line[name] for of_line in refused if name in of_line), None)
+    return replace(row, wrong=True, why=ends) if ends is not None else row
 
 
 def _compare_option(
@@ -152,10 +162,10 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
 
 def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:
     """Whether the nodes meet at a loopback address, which only nodes of one host can do."""
-    endpoints = (
-        launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) for line in lines
-    )
-    addresses = tuple((endpoint or "").rpartition(":")[0] or None for endpoint in endpoints)
+    endpoints = [
+        launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) or "" for line in lines
+    ]
+    addresses = tuple(endpoint.rpartition(":")[0] or endpoint or None for endpoint in endpoints)
     masters = [line for line in lines if _is_master(line)]
     reaches_itself = masters[0] if len(masters) == 1 and len(set(addresses) - {None}) > 1 else None
     looped = sorted({

@@ -14,6 +14,8 @@ from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
     C10D,
     DEFAULT_ENDPOINTS,
+    DEFAULT_OPTIONS,
+    DEFAULT_PORTS,
     FLAGS,
     IN_TORCHRUN,
     LONG_NAMES_ONLY,
@@ -42,11 +44,14 @@ _WITH_VALUE = regex(r"-[A-Za-z]*?([mcWX])|--(check-hash-based-pycs)(?==|$)")
 """Options of Python with a value, which may follow without a space or as the next word. Letters may be joined: `-um module`."""
 _SHORT_AND_VALUE = regex(r"-([A-Za-z])(\d[\d:,-]*)$")
 """`-r0:1,1:3`, `-N2-4`."""
+_WITHOUT_PORT = regex(r"[\w.-]+|\[[\da-fA-F:.]+\]")
+"""A name or an address of a host, and nothing that the shell replaces."""
 
 EXPORTED = "x "
 """How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
 STARTED_ONCE = "with --cpu, accelerate starts the script once, in one process that meets no other"
 _NOT_STATIC = "only the static rendezvous uses such options"
+_NEEDS_PORT = "the static rendezvous refuses an endpoint without a port: add it"
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -189,9 +194,25 @@ def starts_fewer(tool: str, options: dict[str, str]) -> bool:
     return starts_once(tool, options) and any((number or 1) > 1 for number in given)
 
 
-def _with_variables(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The options of a launcher, with those that torchrun takes from variables."""
-    return _read_variables(environment) | options if tool in TAKES_TORCHRUN_OPTIONS else options
+def as_used(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options of a launcher, with those that torchrun takes from variables, and with the port of an endpoint that names
+    none."""
+    if tool not in TAKES_TORCHRUN_OPTIONS:
+        return options
+    options = _read_variables(environment) | options
+    given, port = options.get("rdzv-endpoint", ""), DEFAULT_PORTS.get(_rendezvous_backend(tool, options))
+    if port is None or not _WITHOUT_PORT.fullmatch(given):
+        return options
+    return options | {"rdzv-endpoint": f"{given}:{port}"}
+
+
+def with_defaults(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """As `as_used`, and with torchrun's values of options that are not given. For one node, it takes a free port."""
+    used = as_used(tool, options, environment)
+    if tool not in TAKES_TORCHRUN_OPTIONS:
+        return used
+    several = _default_endpoint(tool, used) is not None
+    return {name: value for name, value in DEFAULT_OPTIONS.items() if several or name != "master-port"} | used
 
 
 def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:
@@ -203,8 +224,15 @@ def without_effect(tool: str, options: dict[str, str], environment: Mapping[str,
     """The options that a launcher takes and does not use, and why: a clause."""
     if starts_once(tool, options):
         return dict.fromkeys(ONLY_SEVERAL[tool], STARTED_ONCE)
-    is_static = _rendezvous_backend(tool, _with_variables(tool, options, environment)) == STATIC
+    is_static = _rendezvous_backend(tool, as_used(tool, options, environment)) == STATIC
     return {} if is_static else dict.fromkeys(ONLY_STATIC.get(tool, ()), _NOT_STATIC)
+
+
+def refused(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options with whose values a launcher ends at once, and why: a clause."""
+    used = as_used(tool, options, environment)
+    ends = tool in TAKES_TORCHRUN_OPTIONS and _rendezvous_backend(tool, used) == STATIC
+    return {"rdzv-endpoint": _NEEDS_PORT} if ends and _WITHOUT_PORT.fullmatch(used.get("rdzv-endpoint", "")) else {}
 
 
 def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
@@ -215,7 +243,7 @@ def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
 
 def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:
     """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes."""
-    options = _with_variables(tool, options, environment)
+    options = as_used(tool, options, environment)
     used = {name: value for name, value in options.items() if name not in without_effect(tool, options, {})}
     is_static = _rendezvous_backend(tool, options) == STATIC
     return natural(in_torchrun(tool, used).get("node-rank", "0")) if is_static else None
@@ -251,7 +279,7 @@ def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, 
     """(`host:port` at which the nodes of a launch meet, where that comes from); None if the launcher takes a free port, or if the
     line does not determine it."""
     if tool in TAKES_TORCHRUN_OPTIONS:
-        options = _with_variables(tool, options, environment)
+        options = as_used(tool, options, environment)
         if _is_standalone(tool, options):
             return None
         if (given := given_endpoint(tool, options)) is not None:
@@ -264,14 +292,14 @@ def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, 
 
 def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str, str] | None = None) -> str | None:
     """Where the nodes of a launch meet as `host:port`, from those of its options that have an effect; None if they do not say."""
-    options = _with_variables(tool, options, environment or {})
+    options = as_used(tool, options, environment or {})
     ignored = without_effect(tool, options, {})
     return endpoint(in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
 
 
 def port_option(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> str:
     """The option by which a launcher takes the port at which its nodes meet, as its users write it."""
-    options = _with_variables(tool, options, environment)
+    options = as_used(tool, options, environment)
     in_endpoint = options.get("rdzv-endpoint") or "master-port" in without_effect(tool, options, {})
     name = "rdzv-endpoint" if in_endpoint else "master-port"
     return write_option(tool, next((own for own, its in IN_TORCHRUN.get(tool, {}).items() if its == name), name))
@@ -289,7 +317,7 @@ def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] |
     if tool_and_words is None:
         return None
     tool, words = tool_and_words
-    given = _with_variables(tool, read(tool, words).options, environment or {})
+    given = as_used(tool, read(tool, words).options, environment or {})
     ignored = without_effect(tool, given, {})
     options = in_torchrun(tool, {name: value for name, value in given.items() if name not in ignored})
     chosen = endpoint(options) if not _is_standalone(tool, options) else None

@@ -197,8 +197,9 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             if text in pids:
                 look = f"See whether the run hangs: `hangdoc diagnose --pid {pids[text]}`."
             end = _END_IT if text in pids else _END_THEM
+            seen = "The main threads of these ranks did not run for a second."
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"These ranks used almost no CPU for a second. {look} {end} memory and ports.")  # fmt: skip
+                        remedy=f"{seen} {look} {end} memory and ports.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 

@@ -75,7 +75,7 @@ class Agent(Value, frozen=True, kw_only=True):
 
 
 class RestingRun(Value, frozen=True, kw_only=True):
-    """Ranks of another run that used almost no CPU for a second: they wait, and perhaps for each other."""
+    """Ranks of another run whose main threads did not run for a second: they wait, and perhaps for each other."""
 
     pid: int
     """Of their launcher, or of the first of them if that is not known."""
@@ -111,7 +111,9 @@ class NodeReport(Value, frozen=True, kw_only=True):
     is_master: bool
     """Whether this node has the master's address."""
     holder: Listener | None
-    """The process that listens on the master port; only on the master."""
+    """The process that listens on the master port; only on the master. Without its command line."""
+    holder_command: str = ""
+    """That, without its secrets, and shortened."""
     holder_role: Literal["rank", "launcher"] | None = None
     """What that process is of another run; None if it is neither its rank nor its launcher, or its launcher is gone."""
     port_error: str | None = None

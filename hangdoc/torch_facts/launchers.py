@@ -44,6 +44,13 @@ endpoint of its main process's address (accelerate/utils/launch.py)."""
 DEFAULT_ENDPOINTS = {STATIC: "127.0.0.1:29500", C10D: "localhost:29400"}
 """Where torchrun meets other nodes without `--rdzv-endpoint`, by the backend of its rendezvous
 (torch/distributed/run.py, torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py)."""
+DEFAULT_OPTIONS = {"nnodes": "1", "nproc-per-node": "1", "rdzv-backend": STATIC, "rdzv-id": "none", "master-addr": "127.0.0.1",
+                   "master-port": "29500", "max-restarts": "0"}  # fmt: skip
+"""Values of torchrun's options that are not given (torch/distributed/run.py); of those that should agree between nodes."""
+DEFAULT_PORTS = {C10D: "29400", "etcd": "2379", "etcd-v2": "2379"}
+"""The port of an endpoint that names none, by the same (c10d_rendezvous_backend.py, etcd_rendezvous.py and
+etcd_rendezvous_backend.py there). The static rendezvous refuses such an endpoint (torch/distributed/launcher/api.py,
+`_get_addr_and_port`)."""
 JOIN_SECONDS = 600.0
 """How long torchrun waits for the other nodes if its configuration has no `join_timeout`
 (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py)."""

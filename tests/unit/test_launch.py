@@ -118,6 +118,11 @@ def test_another_program_called_fabric_is_no_launcher() -> None:
         ("tune run --nnodes 2 full --config c.yaml", {}, "localhost:0", True),
         ("tune run --nnodes 2 --master-addr n0 full --config c.yaml", {}, "localhost:0", True),
         ("tune run --nnodes 2 --rdzv-endpoint n0:1 full --config c.yaml", {}, "n0:1", False),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0 t.py", {}, "n0:29400", False),
+        ("torchrun --nnodes 2 t.py", {"PET_RDZV_ENDPOINT": "[::1]", "PET_RDZV_BACKEND": "c10d"}, "[::1]:29400", False),
+        ("torchrun --nnodes 2 --rdzv-backend etcd-v2 --rdzv-endpoint n0 t.py", {}, "n0:2379", False),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint $HEAD t.py", {}, "$HEAD", False),  # may have a port
+        ("torchrun --nnodes 2 --rdzv-endpoint n0 t.py", {}, "n0", False),  # torchrun refuses it
     ],
 )
 def test_where_a_launcher_meets_other_nodes(
@@ -532,6 +537,36 @@ def test_only_a_node_with_a_loopback_master_connects_to_itself(masters: tuple[st
     assert found["master-addr"].wrong
     assert ("rendezvous" in found) == (begins is not None)
     assert begins is None or found["rendezvous"].why.startswith(begins)
+
+
+@pytest.mark.parametrize("host", ["n0", "localhost"])
+def test_an_endpoint_without_a_port_is_one_with_the_default_port(host: str) -> None:
+    line = "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {} t.py"
+    found = rows(line.format(f"{host}:29400"), line.format(host))
+    assert found["rdzv-endpoint"].values == (f"{host}:29400",) * 2
+    assert not found["rdzv-endpoint"].wrong
+    assert "rendezvous" not in found or found["rendezvous"].values == (host, host)
+    assert rows(line.format(f"{host}:29500"), line.format(host))["rdzv-endpoint"].wrong
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--master-port 29500", "--rdzv-backend static", "--rdzv-id none", "--max-restarts 0", "--nproc-per-node 1"],
+)
+def test_an_option_with_its_default_value_is_none_that_differs(option: str) -> None:
+    line, (name, default) = "torchrun --nnodes 2 --master-addr n0 --node-rank {} t.py", option.split()
+    found = rows(line.format(f"0 {option}"), line.format(1))[name.strip("-")]
+    assert (found.differs, found.wrong) == (False, False)
+    found = rows(line.format(f"0 {name} 7"), line.format(1))[name.strip("-")]
+    assert (found.values, found.differs) == (("7", default), True)
+    assert rows("torchrun --master-port 7 t.py", "torchrun t.py")["master-port"].values == ("7", None)
+
+
+def test_the_static_rendezvous_refuses_an_endpoint_without_a_port() -> None:
+    row = rows("torchrun --nnodes 2 --rdzv-endpoint localhost t.py")["rdzv-endpoint"]
+    assert (row.values, row.wrong) == (("localhost",), True)
+    assert "without a port" in row.why
+    assert not rows("torchrun --nnodes 2 --standalone --rdzv-endpoint localhost t.py")["rdzv-endpoint"].wrong
 
 
 def test_on_the_cpu_accelerate_uses_no_option_for_several_ranks() -> None:

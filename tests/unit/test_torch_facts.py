@@ -285,6 +285,37 @@ def test_options_of_torchrun_are_all_there() -> None:
     assert version(metadata.version("torch"))[:2] == launchers.TORCHRUN_READ_IN  # type: ignore[index]
 
 
+def test_defaults_of_options_of_torchrun() -> None:
+    from torch.distributed.run import get_args_parser
+
+    parser = get_args_parser()
+    defaults = {name: parser.get_default(name.replace("-", "_")) for name in launchers.DEFAULT_OPTIONS}
+    source = (_TORCH / "distributed/run.py").read_text()
+    assert defaults.pop("master-port") is None
+    assert f"args.master_port = {launchers.DEFAULT_OPTIONS['master-port']}\n" in source
+    assert defaults.pop("nnodes") == "{0}:{0}".format(launchers.DEFAULT_OPTIONS["nnodes"])
+    assert defaults.items() <= {**launchers.DEFAULT_OPTIONS, "max-restarts": 0}.items()
+
+
+@pytest.mark.parametrize("backend", sorted(launchers.DEFAULT_PORTS))
+def test_an_endpoint_without_a_port_has_the_default_one(backend: str) -> None:
+    folder = _TORCH / "distributed/elastic/rendezvous"
+    file = {"c10d": "c10d_rendezvous_backend.py", "etcd": "etcd_rendezvous.py", "etcd-v2": "etcd_rendezvous_backend.py"}
+    source = (folder / file[backend]).read_text()
+    (port,) = re.findall(r"parse_rendezvous_endpoint\(params\.endpoint, (?:default_port=)?(\w+)\)", source)
+    if not port.isdigit():
+        (port,) = re.findall(rf"^{port} = (\d+)$", source, re.M)
+    assert port == launchers.DEFAULT_PORTS[backend]
+
+
+def test_the_static_rendezvous_needs_a_port() -> None:
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.launcher.api import _get_addr_and_port
+
+    with pytest.raises(ValueError, match="port is missing in endpoint"):
+        _get_addr_and_port(RendezvousParameters(launchers.STATIC, "n0", "job", 2, 2))
+
+
 def test_log_folders_of_torchrun_have_random_ends(tmp_path: Path) -> None:
     source = (_TORCH / "distributed/elastic/multiprocessing/api.py").read_text()
     *_, first, then = re.findall(r'mkdtemp\(prefix=f?"([^"]*)"', source)
