@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from posixpath import basename
 
 import msgspec
+from msgspec.structs import replace
 
 from hangdoc.parse import natural
 from hangdoc.regex import regex
@@ -14,13 +15,14 @@ from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
     C10D,
     DEFAULT_ENDPOINTS,
-    DEFAULT_OPTIONS,
     DEFAULT_PORTS,
+    DEFAULTS,
     FLAGS,
     IN_TORCHRUN,
     LONG_NAMES_ONLY,
     MODULES,
     MPI_PAIRS,
+    NODE_RANK,
     OF_LAUNCH_MODULE,
     ONLY_SEVERAL,
     ONLY_STATIC,
@@ -37,6 +39,7 @@ from hangdoc.torch_facts.launchers import (
     TORCHRUN_OPTIONS,
     WITH_SUBCOMMAND,
     WITH_UNDERSCORES,
+    WITHOUT_VARIABLE,
 )
 
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
@@ -194,6 +197,13 @@ def starts_fewer(tool: str, options: dict[str, str]) -> bool:
     return starts_once(tool, options) and any((number or 1) > 1 for number in given)
 
 
+def with_variables(launched: Launched, environment: Mapping[str, str]) -> Launched:
+    """A launch whose options are also those that torchrun takes from variables."""
+    if launched.tool not in TAKES_TORCHRUN_OPTIONS:
+        return launched
+    return replace(launched, options=_read_variables(environment) | launched.options)
+
+
 def as_used(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The options of a launcher, with those that torchrun takes from variables, and with the port of an endpoint that names
     none."""
@@ -207,12 +217,16 @@ def as_used(tool: str, options: dict[str, str], environment: Mapping[str, str]) 
 
 
 def with_defaults(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """As `as_used`, and with torchrun's values of options that are not given. For one node, it takes a free port."""
-    used = as_used(tool, options, environment)
-    if tool not in TAKES_TORCHRUN_OPTIONS:
-        return used
-    several = _default_endpoint(tool, used) is not None
-    return {name: value for name, value in DEFAULT_OPTIONS.items() if several or name != "master-port"} | used
+    """As `as_used`, and with the launcher's defaults for the options that are not given. For one node, torchrun takes a free
+    port."""
+    used, defaults = as_used(tool, options, environment), dict(DEFAULTS.get(tool, {}))
+    if tool in TAKES_TORCHRUN_OPTIONS:
+        meets = _default_endpoint(tool, used)
+        if meets is None:
+            del defaults["master-port"]
+        elif meets == DEFAULT_ENDPOINTS[C10D]:
+            defaults["rdzv-endpoint"] = meets
+    return defaults | used
 
 
 def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:
@@ -242,19 +256,24 @@ def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
 
 
 def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:
-    """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes."""
+    """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes. Of plain Python,
+    the one that Lightning takes, if it is set."""
+    if tool == "python":
+        return natural(environment.get(NODE_RANK))
     options = as_used(tool, options, environment)
     used = {name: value for name, value in options.items() if name not in without_effect(tool, options, {})}
     is_static = _rendezvous_backend(tool, options) == STATIC
     return natural(in_torchrun(tool, used).get("node-rank", "0")) if is_static else None
 
 
-def endpoint(options: dict[str, str]) -> str | None:
-    """torchrun's rendezvous as `host:port`, from its options; None if they do not give one."""
+def endpoint(tool: str, options: dict[str, str]) -> str | None:
+    """torchrun's rendezvous as `host:port`, from its options; None if they do not give one. Of a launcher that runs torchrun, the
+    options by torchrun's names."""
     if options.get("rdzv-endpoint"):
         return options["rdzv-endpoint"]
     if "master-addr" in options or "master-port" in options:
-        return f"{options.get('master-addr', '127.0.0.1')}:{options.get('master-port', '29500')}"
+        used = DEFAULTS["torchrun"] | in_torchrun(tool, DEFAULTS.get(tool, {})) | options
+        return f"{used['master-addr']}:{used['master-port']}"
     return None
 
 
@@ -262,7 +281,7 @@ def _is_standalone(tool: str, options: dict[str, str]) -> bool:
     """Whether a launcher waits at a free port of its own host, whatever endpoint it is given."""
     if tool not in TAKES_TORCHRUN_OPTIONS:
         return False
-    return options.get("standalone", "0") != "0" or (tool == "tune" and not options.get("rdzv-endpoint"))
+    return "standalone" in options or (tool == "tune" and not options.get("rdzv-endpoint"))
 
 
 def _default_endpoint(tool: str, options: dict[str, str]) -> str | None:
@@ -294,7 +313,7 @@ def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str,
     """Where the nodes of a launch meet as `host:port`, from those of its options that have an effect; None if they do not say."""
     options = as_used(tool, options, environment or {})
     ignored = without_effect(tool, options, {})
-    return endpoint(in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
+    return endpoint(tool, in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
 
 
 def port_option(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> str:
@@ -320,7 +339,7 @@ def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] |
     given = as_used(tool, read(tool, words).options, environment or {})
     ignored = without_effect(tool, given, {})
     options = in_torchrun(tool, {name: value for name, value in given.items() if name not in ignored})
-    chosen = endpoint(options) if not _is_standalone(tool, options) else None
+    chosen = endpoint(tool, options) if not _is_standalone(tool, options) else None
     default = _default_endpoint(tool, options) if environment is not None and chosen is None else None
     return Launch(
         tool=tool,
@@ -339,9 +358,26 @@ def _default_nodes(tool: str, environment: Mapping[str, str] | None) -> str | No
 
 
 def _read_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The options that the environment sets, by their names."""
+    """The options that the environment sets, by their names. A flag is set by a number other than 0
+    (torch/distributed/argparse_util.py, `check_env`)."""
+    given = ((variable_option(name), value) for name, value in environment.items())
+    options = {option: value for option, value in given if option is not None}
     return {
-        name.removeprefix(OPTION_VARIABLE).lower().replace("_", "-"): value
-        for name, value in environment.items()
-        if name.startswith(OPTION_VARIABLE)
+        option: "(set)" if option in FLAGS else value
+        for option, value in options.items()
+        if option not in FLAGS or natural(value) != 0
     }
+
+
+def variable_option(name: str) -> str | None:
+    """The option that torchrun takes from a variable of this name; None if there is none."""
+    option = name.removeprefix(OPTION_VARIABLE).lower().replace("_", "-")
+    known = name.startswith(OPTION_VARIABLE) and option in TORCHRUN_OPTIONS - WITHOUT_VARIABLE
+    return option if known else None
+
+
+def option_variable(tool: str, name: str) -> str | None:
+    """The variable from which a launcher takes an option too; None if there is none."""
+    if tool not in TAKES_TORCHRUN_OPTIONS or name not in TORCHRUN_OPTIONS - WITHOUT_VARIABLE:
+        return None
+    return f"{OPTION_VARIABLE}{name.replace('-', '_').upper()}"

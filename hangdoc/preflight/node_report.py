@@ -102,6 +102,7 @@ def gather(plan: Plan) -> NodeReport:
         machine_id=machine_id(proc),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
         lacks_checkpoints=plan.checkpoints is not None and _is_missing(plan.checkpoints),
+        usable_cores=len(os.sched_getaffinity(0)),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), environment),
         problems=tuple(problems),

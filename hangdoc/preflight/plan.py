@@ -31,15 +31,16 @@ class Plan(Value, frozen=True, kw_only=True):
     nodes: int | None = 1
     """The same."""
     node_rank: int | None = None
-    """Of this node; None if its rendezvous numbers the nodes."""
+    """Of this node; None if its rendezvous numbers the nodes, or if plain Python is started without one."""
     launcher: str | None = None
     """The tool that will start the ranks, if the launch line is known."""
     unknown_options: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """The options of the line that no torchrun known to hangdoc has; for each, those like it that torchrun has."""
     needs_cards: bool = False
     """Whether the launcher starts several ranks only where it finds several cards, as far as the line says."""
-    ends_without_card: bool = False
-    """Whether the launcher ends at once on a node without a card."""
+    counted: str | None = None
+    """`gpu`, `auto` or `cpu` if torchrun counts on each node how many ranks to start there
+    (`hangdoc.torch_facts.launchers.COUNTED`)."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     """The variables that the launch line sets."""
     python: str | None = None
@@ -135,6 +136,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     attach: tuple[Attach, ...]
     free_bytes: int | None
     """Free space for checkpoints."""
+    usable_cores: int | None = None
+    """The cores that a process of this user may use: torchrun counts them (`sched_getaffinity`)."""
     lacks_checkpoints: bool = False
     """Whether the directory for checkpoints is given and does not exist."""
     address: str | None

@@ -134,8 +134,6 @@ def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> 
         ("torchrun --nproc_per_node 2 train.py --lr 1", 1, 2, None, ("--lr", "1"), "torchrun: 2 ranks on one node"),
         ("torchrun --nnodes 2 --nproc-per-node 4 --master-addr n0 --max-restarts 3 t.py", 2, 4, "n0:29500", (),
          "torchrun: 4 ranks on each of 2 nodes, meeting at n0:29500; not used here: --max-restarts"),
-        ("python -um torch.distributed.run --nproc-per-node=auto t.py", 1, None, None, (),
-         "torchrun: an unknown number of ranks"),
         ("accelerate launch --num_processes 4 --num_machines 2 --main_process_ip n0 --main_process_port 1 t.py --x 1", 2, 2,
          "n0:1", ("--x", "1"), "accelerate: 2 ranks on each of 2 nodes, if it finds several cards, meeting at n0:1"),
         ("accelerate launch --multi_gpu --num_processes 2 --mixed_precision no t.py", 1, 2, None, (),
@@ -152,6 +150,8 @@ def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> 
         ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0 t.py", 2, 1, "n0:29400", (),
          "torchrun: 1 rank on each of 2 nodes, meeting at n0:29400"),
         ("mpirun -np 4 -N 2 python t.py", 1, 2, None, (), "mpirun: 2 ranks on one node"),
+        ("env PET_NNODES=2 PET_MASTER_ADDR=n0 torchrun --nproc-per-node 2 t.py", 2, 2, "n0:29500", (),
+         "torchrun: 2 ranks on each of 2 nodes, meeting at n0:29500"),
     ],
 )  # fmt: skip
 def test_a_plan_is_made_of_a_launch_line(
@@ -160,6 +160,72 @@ def test_a_plan_is_made_of_a_launch_line(
     plan, (check, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
     assert (plan.nodes, plan.ranks_per_node, plan.master, plan.arguments) == (nodes, ranks, master, script)
     assert (check.name, check.text, check.status) == ("launch", launch, "pass" if ranks is not None else "unknown")
+
+
+def test_variables_of_the_shell_are_options_of_torchrun() -> None:
+    environment = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "n0"}
+    plan, _ = planned(Plan(), ("torchrun", "t.py"), environment, master=None, ranks_per_node=None)
+    assert (plan.nodes, plan.node_rank, plan.master) == (2, 1, "n0:29500")
+    plan, _ = planned(Plan(), ("ssh", "n1", "torchrun t.py"), environment, master=None, ranks_per_node=None)
+    assert plan.nodes == 1  # in another shell
+
+
+CPU, ROCM = ({"hangdoc": "1", "Python": "3.11", "torch": torch} for torch in ("2.13.0+cpu", "2.13.0+rocm7"))
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "found"),
+    [
+        ("auto", {"versions": CPU}, "n1: 3 ranks, one for each core that it may use, because torch 2.13.0+cpu sees no card"),
+        ("auto", {"versions": CPU, "other_python": "/p"},
+         "n1: 3 ranks, one for each core that it may use, if torch sees no card: none was found"),
+        ("auto", {"versions": ROCM}, "n1: 3 ranks, one for each core that it may use, if torch sees no card: none was found"),
+        ("cpu", {}, "n1: 3 ranks, one for each core that it may use"),
+        ("auto", {"machine": machine(gpus=4)}, "n1: 4 ranks, one for each NVIDIA card"),
+        ("gpu", {"machine": machine(gpus=4)}, "n1: 4 ranks, one for each NVIDIA card"),
+        ("auto", {"machine": machine(gpus=4), "environment": {"CUDA_VISIBLE_DEVICES": "0"}}, None),
+        ("gpu", {"versions": CPU}, None),
+    ],
+)  # fmt: skip
+def test_a_node_tells_how_many_ranks_torchrun_counts(value: str, more: dict[str, object], found: str | None) -> None:
+    line = f"python -um torch.distributed.run --nproc-per-node={value} t.py"
+    plan, (launch, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    assert (plan.nodes, plan.ranks_per_node, plan.counted) == (1, None, value)
+    assert (launch.status, launch.text) == (
+        "pass",
+        "torchrun: on one node, a rank for each card or core that it counts",
+    )
+    checks = all_checks([node(1, usable_cores=3, **more)], [], plan)
+    assert [check.text for check in checks if (check.name, check.status) == ("launch", "pass")] == [found] * bool(found)
+    assert ("cores" in [check.name for check in checks]) == bool(found)
+    given, _ = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=5)
+    assert not [
+        c for c in all_checks([node(1, usable_cores=3)], [], given) if c.name == "launch" and c.status == "pass"
+    ]
+
+
+def test_a_node_reports_the_cores_that_its_processes_may_use() -> None:
+    assert node_report.gather(Plan()).usable_cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("line", "environment", "origin", "text"),
+    [
+        ("MASTER_ADDR=n0 python", {}, None, "not checked: MASTER_ADDR is set in the launch line and MASTER_PORT is not"),
+        ("RANK=0 python", {"MASTER_PORT": "1"}, None,
+         "not checked: MASTER_PORT is set in the environment and MASTER_ADDR is not"),
+        ("MASTER_ADDR=n0 MASTER_PORT=1 python", {"MASTER_PORT": "2"}, "MASTER_ADDR and MASTER_PORT of the launch line", None),
+        ("RANK=0 python", {"MASTER_PORT": "1", "MASTER_ADDR": "n0"}, "MASTER_ADDR and MASTER_PORT of the environment", None),
+        ("MASTER_ADDR=n0 python", {"MASTER_PORT": "1"},
+         "MASTER_ADDR of the launch line and MASTER_PORT of the environment", None),
+    ],
+)  # fmt: skip
+def test_a_master_has_the_place_where_it_is_set(
+    line: str, environment: dict[str, str], origin: str | None, text: str | None
+) -> None:
+    plan, checks = planned(Plan(), ("env", *line.split(), "t.py"), environment, master=None, ranks_per_node=None)
+    assert plan.master_origin == origin
+    assert [check.text for check in checks if check.name == "master port"] == [text] * bool(text)
 
 
 def test_words_without_a_launcher_are_arguments_of_the_script_or_refused() -> None:

@@ -3,6 +3,7 @@ else. So a name that a new version changes makes a test fail, and not a diagnosi
 
 import ast
 import importlib.util
+import inspect
 import mmap
 import re
 import tempfile
@@ -285,18 +286,6 @@ def test_options_of_torchrun_are_all_there() -> None:
     assert version(metadata.version("torch"))[:2] == launchers.TORCHRUN_READ_IN  # type: ignore[index]
 
 
-def test_defaults_of_options_of_torchrun() -> None:
-    from torch.distributed.run import get_args_parser
-
-    parser = get_args_parser()
-    defaults = {name: parser.get_default(name.replace("-", "_")) for name in launchers.DEFAULT_OPTIONS}
-    source = (_TORCH / "distributed/run.py").read_text()
-    assert defaults.pop("master-port") is None
-    assert f"args.master_port = {launchers.DEFAULT_OPTIONS['master-port']}\n" in source
-    assert defaults.pop("nnodes") == "{0}:{0}".format(launchers.DEFAULT_OPTIONS["nnodes"])
-    assert defaults.items() <= {**launchers.DEFAULT_OPTIONS, "max-restarts": 0}.items()
-
-
 @pytest.mark.parametrize("backend", sorted(launchers.DEFAULT_PORTS))
 def test_an_endpoint_without_a_port_has_the_default_one(backend: str) -> None:
     folder = _TORCH / "distributed/elastic/rendezvous"
@@ -314,6 +303,41 @@ def test_the_static_rendezvous_needs_a_port() -> None:
 
     with pytest.raises(ValueError, match="port is missing in endpoint"):
         _get_addr_and_port(RendezvousParameters(launchers.STATIC, "n0", "job", 2, 2))
+
+
+def test_torchrun_has_these_defaults_flags_and_variables() -> None:
+    from torch.distributed import run as torch_run
+    from torch.distributed.argparse_util import check_env, env
+
+    actions = {max(each.option_strings, key=len).lstrip("-").replace("_", "-"): each
+               for each in torch_run.get_args_parser()._actions if each.option_strings}  # fmt: skip
+    texts = {name: str(each.default) for name, each in actions.items()
+             if isinstance(each, env) and each.default not in (None, "", [])}  # fmt: skip
+    assert re.search(r"if args\.master_port is None:\n\s+args\.master_port = 29500\n", inspect.getsource(torch_run.run))
+    assert {**texts, "master-port": "29500"} == launchers.DEFAULTS["torchrun"]
+    assert {name for name, each in actions.items() if isinstance(each, check_env)} == launchers.FLAGS & actions.keys()
+    without = {name for name, each in actions.items() if not isinstance(each, env | check_env)}
+    assert without == launchers.WITHOUT_VARIABLE
+    counting = inspect.getsource(torch_run.determine_local_world_size)
+    assert all(f'nproc_per_node == "{value}"' in counting for value in launchers.COUNTED)
+    assert launchers.COUNTED.keys() == launchers.RANK_PER_CARD | launchers.RANK_PER_CORE
+
+
+def test_fabric_has_these_defaults() -> None:
+    file = _class_file("lightning_fabric.cli")
+    source = file.read_text() if file is not None else ""
+    found = {}
+    for name in launchers.DEFAULTS["fabric"]:
+        found[name] = re.findall(rf'"--{name}",(?:\s+"[^"]*",)?\s+type=\w+,\s+default="?([^",]+)', source)
+    assert found == {name: [value] for name, value in launchers.DEFAULTS["fabric"].items()}
+
+
+def test_lightning_takes_the_rank_of_its_node_from_a_variable() -> None:
+    file = _class_file("lightning_fabric.plugins.environments.lightning")
+    source = file.read_text() if file is not None else ""
+    assert f'os.environ.get("{launchers.NODE_RANK}", group_rank)' in source
+    assert f'os.environ.get("GROUP_RANK", {launchers.DEFAULT_NODE_RANK})' in source
+    assert 'return "LOCAL_RANK" in os.environ' in source
 
 
 def test_log_folders_of_torchrun_have_random_ends(tmp_path: Path) -> None:
