@@ -95,8 +95,8 @@ def _name_condition(unless: str) -> str:
 
 
 def _count_nodes(reports: Sequence[NodeReport], plan: Plan) -> int:
-    """The nodes of the launch; not all of them need be checked."""
-    return max(len(reports), plan.nodes or 1)
+    """The nodes of the launch, or at least so many; not all of them need be checked."""
+    return max(len(reports), plan.nodes or (plan.node_rank or 0) + 1)
 
 
 def _may_be_apart(reports: Sequence[NodeReport], plan: Plan) -> bool:
@@ -135,6 +135,13 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
         if isinstance(own, tuple) and not all(is_loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
+        elif _names_unusable(report):
+            continue  # the check of interfaces fails
+        elif not named and alone and plan.nodes is None and len(reports) == 1:
+            yield Check(name="own name", status="unknown", nodes=(report.node,),
+                        text=f"{report.node}: {report.name} is {what}, which other nodes can't use. The line does not say "
+                        "whether there are others",
+                        remedy="With several nodes, set GLOO_SOCKET_IFNAME to the interface that they share.")  # fmt: skip
         elif named or alone:
             reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this host"
             yield Check(
@@ -231,7 +238,7 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
         interfaces = report.machine.interfaces
         for variable in (GLOO_INTERFACE, NCCL_INTERFACE):
             name = report.environment.get(variable)
-            if name and not any(c in name for c in ",^="):
+            if name and not _is_list(name):
                 yield _check_named_interface(report, variable, name, interfaces, shared)
         used = next((i for i in interfaces if report.address in i.addresses), None)
         if used is None:
@@ -272,18 +279,8 @@ def _check_named_interface(
     report: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]
 ) -> Check:
     interface = next((i for i in interfaces if i.name == name), None)
-    have = ", ".join(i.name for i in interfaces)
     remedy = f"Set {variable} on {report.node} to the interface that the nodes share."
-    why = None
-    if interface is None:
-        why = f"does not exist there (it has {have})"
-    elif not interface.up:
-        why = "is down"
-    elif not any(":" not in a for a in interface.addresses):
-        why = "has no address"
-    elif all(is_loopback(a) for a in interface.addresses):
-        why = "is loopback"
-    if why is not None:
+    if (why := _find_fault(name, interfaces)) is not None:
         return Check(name="interface", status="fail", nodes=(report.node,), remedy=remedy,
                      text=f"{report.node}: {variable}={name}, but {name} {why} (HD404)")  # fmt: skip
     assert interface is not None  # noqa: S101
@@ -292,6 +289,30 @@ def _check_named_interface(
                      text=f"{report.node}: {variable}={name} ({interface.addresses[0]}) is in no network that all nodes "
                      f"share ({', '.join(sorted(shared))}) (HD404)")  # fmt: skip
     return Check(name="interface", status="pass", text=f"{report.node}: {name} is up, {interface.addresses[0]}")
+
+
+def _is_list(name: str) -> bool:
+    """Whether the value of a variable names several interfaces, or others than those."""
+    return any(c in name for c in ",^=")
+
+
+def _find_fault(name: str, interfaces: tuple[Interface, ...]) -> str | None:
+    """Why no peer can reach an interface of the node; None if one may."""
+    interface = next((i for i in interfaces if i.name == name), None)
+    if interface is None:
+        return f"does not exist there (it has {', '.join(i.name for i in interfaces)})"
+    if not interface.up:
+        return "is down"
+    if not any(":" not in a for a in interface.addresses):
+        return "has no address"
+    return "is loopback" if all(is_loopback(a) for a in interface.addresses) else None
+
+
+def _names_unusable(report: NodeReport) -> bool:
+    """Whether a variable names an interface that Gloo cannot use, so that the own name is not looked at."""
+    name = report.environment.get(GLOO_INTERFACE)
+    seen = report.machine.interfaces if isinstance(report.machine, Machine) else ()
+    return bool(name and seen and not _is_list(name) and _find_fault(name, seen))
 
 
 def pairs(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -29,7 +29,7 @@ from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingPath, NodeRe
 from hangdoc.procfs import ProcFS
 from hangdoc.render.console import make_console
 from hangdoc.render.preflight import report as report_checks
-from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
+from hangdoc.snapshot import DataSource, Interface, Listener, Machine, RankIdentity, Unavailable
 from tests.rules.shapes import machine
 
 
@@ -206,6 +206,39 @@ def test_a_node_tells_how_many_ranks_torchrun_counts(value: str, more: dict[str,
 
 def test_a_node_reports_the_cores_that_its_processes_may_use() -> None:
     assert node_report.gather(Plan()).usable_cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("env MASTER_ADDR=n0 NODE_RANK=1 python t.py", "fail"),
+        ("env MASTER_ADDR=n0 NODE_RANK=0 python t.py", "unknown"),
+        ("srun -n 8 python t.py", "unknown"),
+        ("env MASTER_ADDR=n0 RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 python t.py", "pass"),
+        ("torchrun --nproc-per-node 2 t.py", "pass"),
+    ],
+)
+def test_all_ranks_are_here_only_if_the_line_says_so(line: str, status: str) -> None:
+    plan, (launch, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    checks = {check.name: check for check in all_checks([local(1)], [], plan)}
+    assert checks["own name"].status == status
+    assert ("all ranks are on this host" in checks["own name"].text) == (status == "pass")
+    decider = "the script" if "NODE_RANK" in line else None
+    assert (
+        decider is None or launch.remedy == f"Give --ranks-per-node: the line leaves the number of ranks to {decider}."
+    )
+
+
+@pytest.mark.parametrize(("value", "passes"), [("eth9", False), ("lo", False), ("eth0", True), ("eth0,eth1", True)])
+def test_an_interface_that_does_not_exist_is_no_reason_to_pass(value: str, passes: bool) -> None:
+    here = node(1, environment={"GLOO_SOCKET_IFNAME": value}, resolved={"n1": ("127.0.1.1",)})
+    loopback = Interface(name="lo", up=True, addresses=("127.0.0.1",), networks=())
+    seen = here.machine.interfaces if isinstance(here.machine, Machine) else ()
+    here = replace(here, machine=machine(interfaces=(*seen, loopback)))
+    checks = {check.name: check for check in all_checks([here], [], Plan())}
+    assert ("own name" in checks) == passes
+    assert not passes or checks["own name"].text.endswith(f"but GLOO_SOCKET_IFNAME={value} is used")
+    assert checks["interface"].status == "fail" if not passes else True
 
 
 @pytest.mark.parametrize(
