@@ -120,15 +120,18 @@ def planned(
         plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words,
                        port_setting=_PORT_VARIABLE if origin is not None else plan.port_setting)  # fmt: skip
         return plan, [*_describe_no_launch(words, ranks_per_node), *more]
-    if line.host is None:
-        line = dataclasses.replace(line, launched=launchers.with_variables(line.launched, environment))
-    size, tool, merged = size_of(line), line.launched.tool, {**environment, **line.environment}
+    here = environment if line.host is None else {}  # ssh starts another shell
+    in_line = launchers.meeting_point(line.launched.tool, line.launched.options, line.environment)
+    line = dataclasses.replace(line, launched=launchers.with_variables(line.launched, here))
+    size, tool, merged = size_of(line), line.launched.tool, {**here, **line.environment}
     meets = launchers.meeting_point(tool, line.launched.options, merged)
+    if meets is not None and meets[1] == launchers.IN_LINE and in_line != meets:
+        meets = meets[0], "PET_ variables of the environment"
     _refuse_contradiction("--ranks-per-node", ranks_per_node, size.ranks_per_node)
     _refuse_contradiction("--master", master, meets and meets[0])
     more = []
     if master is not None or tool not in AGENTS:
-        address, origin, more = master_of(master, environment, line.environment)
+        address, origin, more = master_of(master, here, line.environment)
     elif meets is not None and _is_port(meets[0].rpartition(":")[2]):
         address, origin = meets
     else:

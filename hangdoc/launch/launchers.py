@@ -53,6 +53,8 @@ _WITHOUT_PORT = regex(r"[\w.-]+|\[[\da-fA-F:.]+\]")
 EXPORTED = "x "
 """How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
 STARTED_ONCE = "with --cpu, accelerate starts the script once, in one process that meets no other"
+IN_LINE = "the launch line"
+"""Where an endpoint comes from that the options of a launch name."""
 _NOT_STATIC = "only the static rendezvous uses such options"
 _NEEDS_PORT = "the static rendezvous refuses an endpoint without a port: add it"
 
@@ -302,11 +304,11 @@ def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, 
         if _is_standalone(tool, options):
             return None
         if (given := given_endpoint(tool, options)) is not None:
-            return given, "the launch line"
+            return given, IN_LINE
         default = _default_endpoint(tool, options)  # with one node, torch 2.13 takes a free port
         return (default, f"{tool}'s default") if default is not None else None
     given = given_endpoint(tool, options)
-    return (given, "the launch line") if given is not None else None
+    return (given, IN_LINE) if given is not None else None
 
 
 def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str, str] | None = None) -> str | None:

@@ -166,8 +166,14 @@ def test_variables_of_the_shell_are_options_of_torchrun() -> None:
     environment = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "n0"}
     plan, _ = planned(Plan(), ("torchrun", "t.py"), environment, master=None, ranks_per_node=None)
     assert (plan.nodes, plan.node_rank, plan.master) == (2, 1, "n0:29500")
+    assert plan.master_origin == "PET_ variables of the environment"
+    words = ("torchrun", "--nnodes", "2", "--master-addr", "n0", "t.py")
+    plan, _ = planned(Plan(), words, environment, master=None, ranks_per_node=None)
+    assert plan.master_origin == "the launch line"
+    plan, _ = planned(Plan(), ("torchrun", "t.py"), {"PET_NNODES": "2"}, master=None, ranks_per_node=None)
+    assert plan.master_origin == "torchrun's default"
     plan, _ = planned(Plan(), ("ssh", "n1", "torchrun t.py"), environment, master=None, ranks_per_node=None)
-    assert plan.nodes == 1  # in another shell
+    assert (plan.nodes, plan.master) == (1, None)  # in another shell
 
 
 CPU, ROCM = ({"hangdoc": "1", "Python": "3.11", "torch": torch} for torch in ("2.13.0+cpu", "2.13.0+rocm7"))
