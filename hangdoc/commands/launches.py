@@ -12,7 +12,7 @@ from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.launch import launchers
 from hangdoc.launch.compare import compare
 from hangdoc.launch.derived import derived
-from hangdoc.launch.layers import LaunchLine, launches
+from hangdoc.launch.layers import ACCEPTED, LaunchLine, launches
 from hangdoc.launch.shell import ShellError
 from hangdoc.phrases import shorten
 
@@ -47,9 +47,7 @@ def parsed(content: str, name: str = "") -> list[Named]:
         raise CommandError(f"{name or 'the command'} cannot be read: {error}.", USAGE) from None
     if not lines:
         what = name or shorten(content.strip(), 60)
-        raise CommandError(
-            f"{what!r} contains no launch line (torchrun, accelerate, srun, mpirun, or python with RANK).", USAGE
-        )
+        raise CommandError(f"{what!r} contains no launch line ({ACCEPTED}).", USAGE)
     return [(_name_column(name, line, number if len(lines) > 1 else 0), line) for number, line in enumerate(lines, 1)]
 
 

@@ -1,10 +1,12 @@
 """A preflight: the master address of the run, the session with all nodes, and the result."""
 
+import dataclasses
 import os
 import secrets
 import shlex
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +19,7 @@ from hangdoc.commands.hosts import Hosts
 from hangdoc.launch import launchers, layers
 from hangdoc.launch.compare import RENDEZVOUS, compare
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.sizes import Size, ends_without_card, needs_cards, size_of
+from hangdoc.launch.sizes import Size, find_decider, name_counted, needs_cards, size_of
 from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
@@ -25,7 +27,6 @@ from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
 from hangdoc.torch_facts.launchers import AGENTS, FLAGS, MPI_AS_ROOT, NAME_HOW, OPEN_MPI, PROGRAMS, TORCHRUN_OPTIONS
 
-_LAUNCHERS = "torchrun, accelerate, deepspeed, fabric, tune, srun or mpirun"
 _USED = frozenset({
     "nnodes", "node-rank", "nproc-per-node", "ranks", "standalone", "rdzv-backend", "rdzv-endpoint", "master-addr", "master-port",
     "main-process-ip", "main-process-port", "main-address", "main-port", "machine-rank", "host",
@@ -63,29 +64,39 @@ def data_type(text: str | None) -> str | None:
     return name
 
 
-def master_of(master: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None, list[Check]]:
-    """(master address and port of the run, their origin if it is not the option, additional checks to report)."""
+def master_of(
+    master: str | None, environment: Mapping[str, str], in_line: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str | None, str | None, list[Check]]:
+    """(master address and port of the run, their origin if it is not the option, additional checks to report). `in_line`: the
+    variables that the launch line sets."""
     if master is not None:
         address, _, port = master.rpartition(":")
         if not address or not _is_port(port):
             raise CommandError(f"--master {master!r} is not ADDR:PORT. Example: --master node0:29500.", USAGE)
         return master, None, []
-    address, port = environment.get("MASTER_ADDR", ""), environment.get(_PORT_VARIABLE, "")
+    address, port = (in_line.get(name, environment.get(name, "")) for name in ("MASTER_ADDR", _PORT_VARIABLE))
+    places = {name: "launch line" if name in in_line else "environment" for name in ("MASTER_ADDR", _PORT_VARIABLE)}
     if address and port:
         if not _is_port(port):
-            raise CommandError(
-                f"MASTER_PORT is {port!r} in the environment. Set it to 1-65535, or give --master.", USAGE
-            )
-        return f"{address}:{port}", "MASTER_ADDR and MASTER_PORT of the environment", []
+            where = places[_PORT_VARIABLE]
+            raise CommandError(f"MASTER_PORT is {port!r} in the {where}. Set it to 1-65535, or give --master.", USAGE)
+        return f"{address}:{port}", _name_origin(places), []
     if not address and not port:
         return None, None, []
     is_set, missing = ("MASTER_ADDR", "MASTER_PORT") if address else ("MASTER_PORT", "MASTER_ADDR")
-    text = f"not checked: {is_set} is set in the environment and {missing} is not"
+    text = f"not checked: {is_set} is set in the {places[is_set]} and {missing} is not"
     return (
         None,
         None,
         [Check(name="master port", status="unknown", text=text, remedy="Set both, or give --master ADDR:PORT.")],
     )
+
+
+def _name_origin(places: Mapping[str, str]) -> str:
+    """`MASTER_ADDR and MASTER_PORT of the environment`."""
+    if len(set(places.values())) == 1:
+        return f"{' and '.join(places)} of the {places[_PORT_VARIABLE]}"
+    return " and ".join(f"{name} of the {place}" for name, place in places.items())
 
 
 def _is_port(text: str) -> bool:
@@ -109,13 +120,18 @@ def planned(
         plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words,
                        port_setting=_PORT_VARIABLE if origin is not None else plan.port_setting)  # fmt: skip
         return plan, [*_describe_no_launch(words, ranks_per_node), *more]
-    size, tool, merged = size_of(line), line.launched.tool, {**environment, **line.environment}
+    here = environment if line.host is None else {}  # ssh starts another shell
+    in_line = launchers.meeting_point(line.launched.tool, line.launched.options, line.environment)
+    line = dataclasses.replace(line, launched=launchers.with_variables(line.launched, here))
+    size, tool, merged = size_of(line), line.launched.tool, {**here, **line.environment}
     meets = launchers.meeting_point(tool, line.launched.options, merged)
+    if meets is not None and meets[1] == launchers.IN_LINE and in_line != meets:
+        meets = meets[0], "PET_ variables of the environment"
     _refuse_contradiction("--ranks-per-node", ranks_per_node, size.ranks_per_node)
     _refuse_contradiction("--master", master, meets and meets[0])
     more = []
     if master is not None or tool not in AGENTS:
-        address, origin, more = master_of(master, merged)
+        address, origin, more = master_of(master, here, line.environment)
     elif meets is not None and _is_port(meets[0].rpartition(":")[2]):
         address, origin = meets
     else:
@@ -126,7 +142,7 @@ def planned(
         port_setting=launchers.port_option(tool, line.launched.options, merged) if tool in AGENTS else _PORT_VARIABLE,
         node_rank=launchers.node_rank(tool, line.launched.options, merged),
         environment=line.environment, python=_find_python(words), needs_cards=needs_cards(line),
-        ends_without_card=ends_without_card(line),
+        counted=name_counted(line),
         unknown_options={f"--{name}": [f"--{known}" for known in find_similar(name, TORCHRUN_OPTIONS)]
                          for name in launchers.unknown_options(tool, line.launched.options)},
     )  # fmt: skip
@@ -171,8 +187,8 @@ def _read_launch(words: Sequence[str], ranks_per_node: int | None) -> LaunchLine
     if lines or meant or (words and shutil.which(words[0]) is not None):
         what = f"{len(lines)} launches" if lines else "no launch"
         raise CommandError(
-            f"preflight finds {what} in `{shorten(' '.join(words), 60)}`.{meant} After `--`, write one command of {_LAUNCHERS}; "
-            "or give --ranks-per-node and --master, and after `--` only the arguments of the script.",
+            f"preflight finds {what} in `{shorten(' '.join(words), 60)}`.{meant} After `--`, write one command of "
+            f"{layers.ACCEPTED}; or give --ranks-per-node and --master, and after `--` only the arguments of the script.",
             USAGE,
         )
     return None
@@ -213,9 +229,13 @@ def _describe_launch(plan: Plan, line: LaunchLine, size: Size, environment: Mapp
     """What was taken from the launch line, and what preflight or the launcher does not use of it."""
     where = "one node" if plan.nodes == 1 else f"each of {amount(plan.nodes, 'node')}" if plan.nodes else "each node"
     ranks, remedy = f"{amount(plan.ranks_per_node or 0, 'rank')} on {where}", ""
-    if plan.ranks_per_node is None:
+    if plan.ranks_per_node is None and plan.counted is not None:
+        ranks = f"on {where}, a rank for each card or core that it counts"
+    elif plan.ranks_per_node is None:
         ranks = f"{amount(size.ranks, 'rank')} on all nodes together" if size.ranks else "an unknown number of ranks"
-        remedy = "Give --ranks-per-node: the line leaves the ranks of each node to the number of cards, to Slurm or to a file."
+        decider = find_decider(line)
+        why = f"leaves the number of ranks to {decider}" if decider else "does not say how many of them each node has"
+        remedy = f"Give --ranks-per-node: the line {why}."
     tool, given = line.launched.tool, line.launched.options
     options = launchers.sizes_in_torchrun(tool, given)
     used = _USED | (NAME_HOW.get(tool, frozenset()) & FLAGS)

@@ -1,78 +1,43 @@
-"""Compares launch lines: what must agree, what must differ, what is suspicious, and why. Pure.
-
-The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.settings`)."""
+"""Compares launch lines: what must agree, what must differ, what is suspicious, and why. Pure."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
-from hangdoc import settings
+from msgspec.structs import replace
+
 from hangdoc.launch import launchers, options
+from hangdoc.launch.arguments import compare_arguments, compare_variables
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.rows import ORDER, Row, Standing
-from hangdoc.launch.sizes import are_separate, counts_cards, size_of
+from hangdoc.launch.rows import ORDER, Row, Standing, align_by_name, are_different, is_repeated
+from hangdoc.launch.sizes import are_separate, size_of
+from hangdoc.launch.spelling import spell_option, spell_program
 from hangdoc.parse import natural
-from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
-from hangdoc.torch_facts.launchers import TAKES_TORCHRUN_OPTIONS
+from hangdoc.torch_facts.launchers import DEFAULTS
 
-_STANDINGS: dict[str, Standing] = {
-    "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
-    "differs": "cosmetic", "tuning": "tuning",
-}  # fmt: skip
 RENDEZVOUS = "rendezvous"
 """The name of the row about where the nodes meet."""
-_CARDS = "CUDA_VISIBLE_DEVICES"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ONE_HOST = re.compile(r"[\w.-]+")
 """A name or an address, and no list of hosts and no variable."""
-_WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
 
 
 def compare(lines: list[LaunchLine]) -> list[Row]:
     """A row for each option, argument and variable of the lines, the most severe first."""
-    backend = "gloo" if _on_cpu(lines) else None
-    tools = {line.launched.tool for line in lines}
-    per_card = any(counts_cards(line) for line in lines)
     rows = [
         *_compare_places(lines),
         *_compare_launcher_options(lines),
-        *_compare_arguments(lines),
-        *(
-            _compare_variable(name, values, backend, tools, per_card)
-            for name, values in _align_by_name(line.environment for line in lines)
-        ),
+        *compare_arguments(lines),
+        *compare_variables(lines),
     ]
     return sorted(
         rows, key=lambda row: (not row.wrong, not row.differs, ORDER.index(row.standing), row.origin, row.name)
     )
 
 
-def _align_by_name(lines: Iterable[dict[str, str]]) -> list[tuple[str, tuple[str | None, ...]]]:
-    values_by_line = list(lines)
-    names = sorted({name for values in values_by_line for name in values})
-    return [(name, tuple(values.get(name) for values in values_by_line)) for name in names]
-
-
-def _compare_arguments(lines: list[LaunchLine]) -> Iterator[Row]:
-    given = [("", *(word for word in line.launched.arguments if word != "--")) for line in lines]
-    written = {name: shown for words in reversed(given) for name, shown in settings.names_as_written(words).items()}
-    for name, values in _align_by_name(settings.options(words) for words in given):
-        yield _compare_argument(name, written[name], values)
-
-
-def _on_cpu(lines: list[LaunchLine]) -> bool:
-    """Whether the lines show that they train without GPUs: only then NCCL's variables have no effect."""
-    words = {word for line in lines for word in line.launched.arguments}
-    variables = [line.environment.get(_CARDS) for line in lines]
-    return bool({"cpu", "--device=cpu", "--device-type=cpu", "gloo", "--backend=gloo"} & words) or all(
-        value in ("", "-1") for value in variables
-    )
-
-
 def _compare_places(lines: list[LaunchLine]) -> list[Row]:
     hosts = tuple(line.host for line in lines)
     folders = tuple(line.folder or None for line in lines)
-    programs = tuple(line.launched.program or None for line in lines)
     tools = tuple(line.launched.tool for line in lines)
     return [
         Row(name="host", origin="where", standing="cosmetic", values=hosts, why="the host on which the line starts the node"),
@@ -80,53 +45,119 @@ def _compare_places(lines: list[LaunchLine]) -> list[Row]:
             why="another directory may contain another version of the code, or other data at a relative path"),
         Row(name="launcher", origin="launcher", standing="must agree", values=tools,
             why="different launchers use different rendezvous", wrong=len(set(tools)) > 1),
-        Row(name="program", origin="program", standing="must agree", values=programs,
-            why="different programs call different collectives", wrong=len({_strip_folder(p) for p in programs}) > 1),
+        _compare_programs(tuple(line.launched.program or None for line in lines)),
     ]  # fmt: skip
 
 
-def _strip_folder(program: str | None) -> str:
-    return (program or "").rpartition("/")[2]
+def _compare_programs(programs: tuple[str | None, ...]) -> Row:
+    used = tuple(spell_program(program or "") or None for program in programs)
+    names = tuple((program or "").rpartition("/")[2] for program in used)
+    standing: Standing = "must agree"
+    why = "different programs call different collectives"
+    if are_different(used) and not are_different(names):
+        standing, why = "should agree", "programs of one name in different directories may be different versions"
+    return Row(name="program", origin="program", standing=standing, values=programs, used=used, why=why,
+               wrong=are_different(names))  # fmt: skip
 
 
 def _compare_launcher_options(lines: list[LaunchLine]) -> list[Row]:
     ignored = [_list_ignored(line) for line in lines]
-    own = _align_by_name(line.launched.options for line in lines)
+    refused = [launchers.refused(line.launched.tool, line.launched.options, line.environment) for line in lines]
+    given = [launchers.as_used(line.launched.tool, line.launched.options, line.environment) for line in lines]
+    used = dict(align_by_name(map(_list_used, lines)))
+    names = {name for line in lines for name in line.launched.options} | _find_needed(lines)
     return [
-        *(_compare_launcher_option(name, values, ignored) for name, values in own),
         *(
-            _compare_option(name, values, "around", *options.option(name, around=True))
-            for name, values in _align_by_name(line.around for line in lines)
+            _compare_launcher_option(
+                Option(
+                    name,
+                    "launcher",
+                    tuple(options.get(name) for options in given),
+                    used[name],
+                    _name_default(name, lines),
+                ),
+                ignored,
+                refused,
+            )
+            for name in sorted(names)
+        ),
+        *(
+            _compare_option(Option(name, "around", values, values), *options.option(name, around=True))
+            for name, values in align_by_name(line.around for line in lines)
         ),
         *_check_rendezvous(lines),
     ]
+
+
+def _list_used(line: LaunchLine) -> dict[str, str]:
+    """The options as the launcher of a line uses them, each in one spelling."""
+    used = launchers.with_defaults(line.launched.tool, line.launched.options, line.environment)
+    return {name: spell_option(name, value) for name, value in used.items()}
+
+
+def _find_needed(lines: list[LaunchLine]) -> set[str]:
+    """The options that each node needs, and that no line need give: without one, all of them are node 0."""
+    numbered = all(
+        "node-rank" in DEFAULTS.get(line.launched.tool, {}) and _is_numbered(line) and (size_of(line).nodes or 1) > 1
+        for line in lines
+    )
+    return {"node-rank"} if numbered and len(lines) > 1 else set()
+
+
+def _is_numbered(line: LaunchLine) -> bool:
+    return launchers.node_rank(line.launched.tool, line.launched.options, line.environment) is not None
+
+
+def _name_default(name: str, lines: list[LaunchLine]) -> str:
+    """`; without it or PET_NODE_RANK, torchrun takes 0` of an option that a line leaves out; empty if there is no default."""
+    without = (line.launched for line in lines if name not in line.launched.options)
+    defaults = ((each.tool, launchers.with_defaults(each.tool, each.options, {}).get(name)) for each in without)
+    tool, default = next(((tool, default) for tool, default in defaults if default is not None), ("", ""))
+    variable = launchers.option_variable(tool, name)
+    return f"; without it{f' or {variable}' if variable else ''}, {tool} takes {default}" if tool else ""
 
 
 def _list_ignored(line: LaunchLine) -> dict[str, str]:
     return launchers.without_effect(line.launched.tool, line.launched.options, line.environment)
 
 
-def _compare_launcher_option(name: str, values: tuple[str | None, ...], ignored: Sequence[dict[str, str]]) -> Row:
-    """`ignored`: the options of each line that have no effect, and why."""
-    if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)):
-        why = next(of_line[name] for of_line in ignored if name in of_line)
-        return Row(name=name, origin="launcher", standing="inert", values=values, why=why)
-    return _compare_option(name, values, "launcher", *options.option(name, around=False))
+class Option(NamedTuple):
+    """An option in all lines."""
+
+    name: str
+    origin: Literal["launcher", "around"]
+    values: tuple[str | None, ...]
+    used: tuple[str | None, ...]
+    default: str = ""
+    """A clause about it, if a line leaves the option out."""
 
 
-def _compare_option(
-    name: str, values: tuple[str | None, ...], origin: Literal["launcher", "around"], standing: Standing, why: str
+def _compare_launcher_option(
+    option: Option, ignored: Sequence[dict[str, str]], refused: Sequence[dict[str, str]]
 ) -> Row:
-    differs, wrong = len(set(values)) > 1, False
+    """`ignored`: the options of each line that have no effect, and why. `refused`: those with which the launcher ends at once."""
+    name, values = option.name, option.values
+    if all(value is None or name in of_line for value, of_line in zip(values, ignored, strict=True)) and set(
+        values
+    ) != {None}:
+        why = next(of_line[name] for of_line in ignored if name in of_line)
+        return Row(name=name, origin="launcher", standing="inert", values=values, used=option.used, why=why)
+    row = _compare_option(option, *options.option(name, around=False))
+    ends = next((of_line[name] for of_line in refused if name in of_line), None)
+    return replace(row, wrong=True, why=ends) if ends is not None else row
+
+
+def _compare_option(option: Option, standing: Standing, why: str) -> Row:
+    differs, wrong = are_different(option.used), False
     if standing == "must differ":
-        set_values = [value for value in values if value is not None]
-        wrong = len(set(set_values)) < len(set_values)
+        wrong = is_repeated(option.used)
         why = f"two nodes have the same value: {why}" if wrong else why
     elif standing == "must agree":
         wrong = differs
     elif standing == "unknown" and differs:
         why = why or "hangdoc does not know this option"
-    return Row(name=name, origin=origin, standing=standing, values=values, why=why, wrong=wrong)
+    return Row(name=option.name, origin=option.origin, standing=standing, values=option.values, used=option.used,
+               why=f"{why}{option.default}" if differs or wrong else why, wrong=wrong)  # fmt: skip
 
 
 def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
@@ -152,10 +183,10 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
 
 def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:
     """Whether the nodes meet at a loopback address, which only nodes of one host can do."""
-    endpoints = (
-        launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) for line in lines
-    )
-    addresses = tuple((endpoint or "").rpartition(":")[0] or None for endpoint in endpoints)
+    endpoints = [
+        launchers.given_endpoint(line.launched.tool, line.launched.options, line.environment) or "" for line in lines
+    ]
+    addresses = tuple(endpoint.rpartition(":")[0] or endpoint or None for endpoint in endpoints)
     masters = [line for line in lines if _is_master(line)]
     reaches_itself = masters[0] if len(masters) == 1 and len(set(addresses) - {None}) > 1 else None
     looped = sorted({
@@ -194,98 +225,3 @@ def _explain_separate(lines: list[LaunchLine]) -> str:
     if all(launchers.starts_once(line.launched.tool, line.launched.options) for line in lines):
         return f": {launchers.STARTED_ONCE}"
     return ". For one run, give each node the number of nodes and its own rank (torchrun: --nnodes, --node-rank)"
-
-
-def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -> Row:
-    setting = settings.argument(name)
-    standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
-    differs = len(set(values)) > 1
-    why = setting.why if setting is not None else ("hangdoc does not know this argument" if differs else "")
-    wrong = differs and standing == "must agree"
-    if differs and standing in ("unknown", "should agree"):
-        standing, why = "suspicious", f"training arguments differ: {why}"
-    elif standing == "suspicious" and differs:
-        why = f"{why}: ranks with different amounts of data hang (HD101)"
-    elif standing == "suspicious":
-        standing = "unknown"
-    return Row(name=written, origin="argument", standing=standing, values=values, why=why, wrong=wrong)
-
-
-_RANK = "RANK"
-_TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
-    "OMP_NUM_THREADS": lambda values: (
-        "all ranks wait for the rank with the fewest threads"
-        if len(set(values)) > 1
-        else "threads per rank; ranks × threads should not exceed the cores"
-    ),
-}
-
-
-def _compare_meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str]) -> Row:
-    """A variable of the rendezvous. A node that does not set it in its line may have it from elsewhere."""
-    # torchrun sets them for its ranks (torch/distributed/elastic/agent/server/local_elastic_agent.py)
-    if tools <= TAKES_TORCHRUN_OPTIONS:
-        return Row(name=name, origin="variable", standing="inert", values=values, why="torchrun does not read it")
-    wrong = len({value for value in values if value is not None}) > 1
-    return Row(name=name, origin="variable", standing="must agree", values=values, why=why, wrong=wrong)
-
-
-def _compare_variable(
-    name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str], per_card: bool
-) -> Row:
-    """`per_card`: the launcher starts one rank for each card that it sees."""
-    setting = settings.variable(name)
-    differs = len(set(values)) > 1
-    if name == _CARDS and per_card:
-        return Row(name=name, origin="variable", standing="should agree", values=values,
-                   why="sets how many ranks the node has: one for each of its cards")  # fmt: skip
-    if setting is not None and setting.kind == "meeting":
-        return _compare_meeting(name, values, setting.why, tools)
-    if name == _RANK and tools == {"python"}:
-        return _compare_ranks(name, values)
-    if name.endswith(INTERFACE_ENDING):
-        return _compare_interface(name, values, backend)
-    if settings.inert(name, backend):
-        return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
-    standing: Standing = _STANDINGS[setting.kind] if setting is not None else "unknown"
-    why = setting.why if setting is not None else ("hangdoc does not know this variable" if differs else "")
-    wrong = differs and standing == "must agree"
-    if name in _TUNING:
-        why = _TUNING[name](values)
-    elif standing == "suspicious" and differs and None in values:
-        why = "only some nodes set the data directory, and the others use their default: ranks with different amounts of data " \
-              "hang (HD101)"  # fmt: skip
-    elif standing == "suspicious" and differs:
-        why = f"{why}: compare the number of files there (HD101)"
-    elif standing == "suspicious":
-        standing = "unknown"
-    return Row(name=name, origin="variable", standing=standing, values=values, why=why, wrong=wrong)
-
-
-def _compare_ranks(name: str, values: tuple[str | None, ...]) -> Row:
-    """Where each line starts one rank without a launcher."""
-    ranks = [value for value in values if natural(value or "") is not None]  # in a loop of the shell, it is $i
-    wrong = len(set(ranks)) < len(ranks)
-    why = (
-        "two lines start the same rank, so another one is missing" if wrong else "numbers the rank that the line starts"
-    )
-    return Row(name=name, origin="variable", standing="must differ", values=values, why=why, wrong=wrong)
-
-
-def _compare_interface(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:
-    if settings.inert(name, backend):
-        return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
-    interfaces = [value or "" for value in values]
-    wireless = [bool(_WIRELESS.match(value)) for value in interfaces if value]
-    if any(wireless) and not all(wireless):
-        why = "some links are wireless: every step waits for the slowest link"
-    elif any(wireless):
-        why = "a wireless link: every step waits for it"
-    elif any(value in ("lo", "docker0") or value.startswith(("br-", "virbr", "tun", "wg")) for value in interfaces):
-        why = "other hosts can rarely reach such an interface (HD404)"
-    elif "" in interfaces and any(interfaces):
-        why = "nodes without it use the interface of the address that their host name resolves to (HD405)"
-    else:
-        why = "the network interface of the node; it may differ if the interfaces have different names"
-        return Row(name=name, origin="variable", standing="cosmetic", values=values, why=why)
-    return Row(name=name, origin="variable", standing="suspicious", values=values, why=why)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hangdoc import settings
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.sizes import are_separate, contradict, needs_cards, size_of, world_size
+from hangdoc.launch.sizes import are_separate, contradict, find_decider, needs_cards, size_of, world_size
 from hangdoc.parse import natural
 from hangdoc.phrases import amount
 from hangdoc.regex import regex
@@ -54,7 +54,9 @@ def _explain_undetermined(lines: list[LaunchLine]) -> str:
     if contradict(lines):
         sizes = dict.fromkeys(amount(size_of(line).ranks or 0, "rank") for line in lines)
         return f"the lines contradict each other: {' and '.join(sizes)}"
-    return "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"
+    deciders = dict.fromkeys(decider for line in lines if (decider := find_decider(line)) is not None)
+    why = f"they leave it to {', and to '.join(deciders)}" if deciders else "the nodes differ, and some have no line"
+    return f"the lines do not determine it: {why}"
 
 
 def _read_number(lines: list[LaunchLine], *names: str) -> int | None:

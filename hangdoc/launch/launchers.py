@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from posixpath import basename
 
 import msgspec
+from msgspec.structs import replace
 
 from hangdoc.parse import natural
 from hangdoc.regex import regex
@@ -14,11 +15,14 @@ from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
     C10D,
     DEFAULT_ENDPOINTS,
+    DEFAULT_PORTS,
+    DEFAULTS,
     FLAGS,
     IN_TORCHRUN,
     LONG_NAMES_ONLY,
     MODULES,
     MPI_PAIRS,
+    NODE_RANK,
     OF_LAUNCH_MODULE,
     ONLY_SEVERAL,
     ONLY_STATIC,
@@ -35,6 +39,7 @@ from hangdoc.torch_facts.launchers import (
     TORCHRUN_OPTIONS,
     WITH_SUBCOMMAND,
     WITH_UNDERSCORES,
+    WITHOUT_VARIABLE,
 )
 
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
@@ -42,11 +47,16 @@ _WITH_VALUE = regex(r"-[A-Za-z]*?([mcWX])|--(check-hash-based-pycs)(?==|$)")
 """Options of Python with a value, which may follow without a space or as the next word. Letters may be joined: `-um module`."""
 _SHORT_AND_VALUE = regex(r"-([A-Za-z])(\d[\d:,-]*)$")
 """`-r0:1,1:3`, `-N2-4`."""
+_WITHOUT_PORT = regex(r"[\w.-]+|\[[\da-fA-F:.]+\]")
+"""A name or an address of a host, and nothing that the shell replaces."""
 
 EXPORTED = "x "
 """How the name of an option begins that has a variable: `mpirun -x NAME=value` is `x NAME`."""
 STARTED_ONCE = "with --cpu, accelerate starts the script once, in one process that meets no other"
+IN_LINE = "the launch line"
+"""Where an endpoint comes from that the options of a launch name."""
 _NOT_STATIC = "only the static rendezvous uses such options"
+_NEEDS_PORT = "the static rendezvous refuses an endpoint without a port: add it"
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -189,9 +199,36 @@ def starts_fewer(tool: str, options: dict[str, str]) -> bool:
     return starts_once(tool, options) and any((number or 1) > 1 for number in given)
 
 
-def _with_variables(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The options of a launcher, with those that torchrun takes from variables."""
-    return _read_variables(environment) | options if tool in TAKES_TORCHRUN_OPTIONS else options
+def with_variables(launched: Launched, environment: Mapping[str, str]) -> Launched:
+    """A launch whose options are also those that torchrun takes from variables."""
+    if launched.tool not in TAKES_TORCHRUN_OPTIONS:
+        return launched
+    return replace(launched, options=_read_variables(environment) | launched.options)
+
+
+def as_used(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options of a launcher, with those that torchrun takes from variables, and with the port of an endpoint that names
+    none."""
+    if tool not in TAKES_TORCHRUN_OPTIONS:
+        return options
+    options = _read_variables(environment) | options
+    given, port = options.get("rdzv-endpoint", ""), DEFAULT_PORTS.get(_rendezvous_backend(tool, options))
+    if port is None or not _WITHOUT_PORT.fullmatch(given):
+        return options
+    return options | {"rdzv-endpoint": f"{given}:{port}"}
+
+
+def with_defaults(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """As `as_used`, and with the launcher's defaults for the options that are not given. For one node, torchrun takes a free
+    port."""
+    used, defaults = as_used(tool, options, environment), dict(DEFAULTS.get(tool, {}))
+    if tool in TAKES_TORCHRUN_OPTIONS:
+        meets = _default_endpoint(tool, used)
+        if meets is None:
+            del defaults["master-port"]
+        elif meets == DEFAULT_ENDPOINTS[C10D]:
+            defaults["rdzv-endpoint"] = meets
+    return defaults | used
 
 
 def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:
@@ -203,8 +240,15 @@ def without_effect(tool: str, options: dict[str, str], environment: Mapping[str,
     """The options that a launcher takes and does not use, and why: a clause."""
     if starts_once(tool, options):
         return dict.fromkeys(ONLY_SEVERAL[tool], STARTED_ONCE)
-    is_static = _rendezvous_backend(tool, _with_variables(tool, options, environment)) == STATIC
+    is_static = _rendezvous_backend(tool, as_used(tool, options, environment)) == STATIC
     return {} if is_static else dict.fromkeys(ONLY_STATIC.get(tool, ()), _NOT_STATIC)
+
+
+def refused(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The options with whose values a launcher ends at once, and why: a clause."""
+    used = as_used(tool, options, environment)
+    ends = tool in TAKES_TORCHRUN_OPTIONS and _rendezvous_backend(tool, used) == STATIC
+    return {"rdzv-endpoint": _NEEDS_PORT} if ends and _WITHOUT_PORT.fullmatch(used.get("rdzv-endpoint", "")) else {}
 
 
 def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
@@ -214,19 +258,24 @@ def unknown_options(tool: str, options: dict[str, str]) -> list[str]:
 
 
 def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> int | None:
-    """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes."""
-    options = _with_variables(tool, options, environment)
+    """The node rank that torchrun uses, which is 0 without the option; None if its rendezvous numbers the nodes. Of plain Python,
+    the one that Lightning takes, if it is set."""
+    if tool == "python":
+        return natural(environment.get(NODE_RANK))
+    options = as_used(tool, options, environment)
     used = {name: value for name, value in options.items() if name not in without_effect(tool, options, {})}
     is_static = _rendezvous_backend(tool, options) == STATIC
     return natural(in_torchrun(tool, used).get("node-rank", "0")) if is_static else None
 
 
-def endpoint(options: dict[str, str]) -> str | None:
-    """torchrun's rendezvous as `host:port`, from its options; None if they do not give one."""
+def endpoint(tool: str, options: dict[str, str]) -> str | None:
+    """torchrun's rendezvous as `host:port`, from its options; None if they do not give one. Of a launcher that runs torchrun, the
+    options by torchrun's names."""
     if options.get("rdzv-endpoint"):
         return options["rdzv-endpoint"]
     if "master-addr" in options or "master-port" in options:
-        return f"{options.get('master-addr', '127.0.0.1')}:{options.get('master-port', '29500')}"
+        used = DEFAULTS["torchrun"] | in_torchrun(tool, DEFAULTS.get(tool, {})) | options
+        return f"{used['master-addr']}:{used['master-port']}"
     return None
 
 
@@ -234,7 +283,7 @@ def _is_standalone(tool: str, options: dict[str, str]) -> bool:
     """Whether a launcher waits at a free port of its own host, whatever endpoint it is given."""
     if tool not in TAKES_TORCHRUN_OPTIONS:
         return False
-    return options.get("standalone", "0") != "0" or (tool == "tune" and not options.get("rdzv-endpoint"))
+    return "standalone" in options or (tool == "tune" and not options.get("rdzv-endpoint"))
 
 
 def _default_endpoint(tool: str, options: dict[str, str]) -> str | None:
@@ -251,27 +300,27 @@ def meeting_point(tool: str, options: dict[str, str], environment: Mapping[str, 
     """(`host:port` at which the nodes of a launch meet, where that comes from); None if the launcher takes a free port, or if the
     line does not determine it."""
     if tool in TAKES_TORCHRUN_OPTIONS:
-        options = _with_variables(tool, options, environment)
+        options = as_used(tool, options, environment)
         if _is_standalone(tool, options):
             return None
         if (given := given_endpoint(tool, options)) is not None:
-            return given, "the launch line"
+            return given, IN_LINE
         default = _default_endpoint(tool, options)  # with one node, torch 2.13 takes a free port
         return (default, f"{tool}'s default") if default is not None else None
     given = given_endpoint(tool, options)
-    return (given, "the launch line") if given is not None else None
+    return (given, IN_LINE) if given is not None else None
 
 
 def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str, str] | None = None) -> str | None:
     """Where the nodes of a launch meet as `host:port`, from those of its options that have an effect; None if they do not say."""
-    options = _with_variables(tool, options, environment or {})
+    options = as_used(tool, options, environment or {})
     ignored = without_effect(tool, options, {})
-    return endpoint(in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
+    return endpoint(tool, in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
 
 
 def port_option(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> str:
     """The option by which a launcher takes the port at which its nodes meet, as its users write it."""
-    options = _with_variables(tool, options, environment)
+    options = as_used(tool, options, environment)
     in_endpoint = options.get("rdzv-endpoint") or "master-port" in without_effect(tool, options, {})
     name = "rdzv-endpoint" if in_endpoint else "master-port"
     return write_option(tool, next((own for own, its in IN_TORCHRUN.get(tool, {}).items() if its == name), name))
@@ -289,10 +338,10 @@ def launch_of(name: str, argv: tuple[str, ...], environment: Mapping[str, str] |
     if tool_and_words is None:
         return None
     tool, words = tool_and_words
-    given = _with_variables(tool, read(tool, words).options, environment or {})
+    given = as_used(tool, read(tool, words).options, environment or {})
     ignored = without_effect(tool, given, {})
     options = in_torchrun(tool, {name: value for name, value in given.items() if name not in ignored})
-    chosen = endpoint(options) if not _is_standalone(tool, options) else None
+    chosen = endpoint(tool, options) if not _is_standalone(tool, options) else None
     default = _default_endpoint(tool, options) if environment is not None and chosen is None else None
     return Launch(
         tool=tool,
@@ -311,9 +360,26 @@ def _default_nodes(tool: str, environment: Mapping[str, str] | None) -> str | No
 
 
 def _read_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The options that the environment sets, by their names."""
+    """The options that the environment sets, by their names. A flag is set by a number other than 0
+    (torch/distributed/argparse_util.py, `check_env`)."""
+    given = ((variable_option(name), value) for name, value in environment.items())
+    options = {option: value for option, value in given if option is not None}
     return {
-        name.removeprefix(OPTION_VARIABLE).lower().replace("_", "-"): value
-        for name, value in environment.items()
-        if name.startswith(OPTION_VARIABLE)
+        option: "(set)" if option in FLAGS else value
+        for option, value in options.items()
+        if option not in FLAGS or natural(value) != 0
     }
+
+
+def variable_option(name: str) -> str | None:
+    """The option that torchrun takes from a variable of this name; None if there is none."""
+    option = name.removeprefix(OPTION_VARIABLE).lower().replace("_", "-")
+    known = name.startswith(OPTION_VARIABLE) and option in TORCHRUN_OPTIONS - WITHOUT_VARIABLE
+    return option if known else None
+
+
+def option_variable(tool: str, name: str) -> str | None:
+    """The variable from which a launcher takes an option too; None if there is none."""
+    if tool not in TAKES_TORCHRUN_OPTIONS or name not in TORCHRUN_OPTIONS - WITHOUT_VARIABLE:
+        return None
+    return f"{OPTION_VARIABLE}{name.replace('-', '_').upper()}"

@@ -11,9 +11,12 @@ from hangdoc.launch import containers, launchers
 from hangdoc.launch.launchers import Launched
 from hangdoc.launch.options import CONTAINER_IMAGE
 from hangdoc.launch.shell import Scope, Simple, commands
-from hangdoc.torch_facts.launchers import STARTS_ANYTHING
+from hangdoc.torch_facts.launchers import MEETING_VARIABLES, PROGRAMS, STARTS_ANYTHING
 
 _MAX_LAYERS = 40
+_LAUNCHERS, *_MOST, _LAST = ", ".join(dict.fromkeys(PROGRAMS.values())), *MEETING_VARIABLES
+ACCEPTED = f"{_LAUNCHERS}, or python with {', '.join(_MOST)} or {_LAST} in its line"
+"""What is a launch, for messages."""
 _VARIABLES = "environment variables"
 _SETS_VARIABLES = "sets variables for the command"
 _CHANGES_SHELL = "changes this shell; the variables that it sets are unknown"
@@ -140,6 +143,7 @@ def _line(launched: Launched, cursor: _Cursor) -> LaunchLine:
     around: dict[str, str] = {}
     for options in cursor.around:
         around |= options if options is not launched.options else {}
+    launched = launchers.with_variables(launched, cursor.environment)
     return LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers), around)
 
 
@@ -162,7 +166,7 @@ def _plain_python(cursor: _Cursor) -> Iterator[LaunchLine]:
     """The launch of `python train.py`, if srun or mpirun starts it (`srun apptainer exec IMAGE python train.py`), or if the
     environment has torch's rendezvous variables."""
     name, starter = PurePath(cursor.words[0]).name, cursor.starter
-    by_hand = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(cursor.environment)
+    by_hand = cursor.environment.keys() & set(MEETING_VARIABLES)
     if not name.startswith("python") or not (starter is not None or by_hand):
         return
     launched = launchers.read("python", launchers.after_python(tuple(cursor.words)))

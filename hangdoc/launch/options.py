@@ -38,7 +38,7 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "node-rank": ("must differ", "identifies the node; the master is 0"),
     "master-addr": _ADDRESS,
     "master-port": _PORT,
-    "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint"),
+    "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint; c10d takes port 29400 if it names none"),
     "rdzv-id": ("must agree", "nodes with another id belong to another run"),
     "rdzv-backend": ("must agree", "nodes with different backends never find each other"),
     "nproc-per-node": (
@@ -57,6 +57,9 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
     "machine-rank": ("must differ", "identifies the node"),
     "main-process-ip": _ADDRESS,
     "main-process-port": _PORT,
+    "main-address": _ADDRESS,
+    "main-port": _PORT,
+    "devices": _RANKS_PER_NODE,
     "num-nodes": _NODES,
     "nodes": ("should agree", "the number of nodes"),
     "ntasks-per-node": ("should agree", "processes that it starts on each node"),

@@ -6,12 +6,14 @@ from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
 from hangdoc.torch_facts.launchers import (
+    COUNTED,
     DEFAULT_RANKS_PER_NODE,
-    ENDS_WITHOUT_CARD,
     HOSTS_IN_FILE,
     NAME_HOW,
     RANK_PER_CARD,
+    SIZE_FROM,
     STARTS_ANYTHING,
+    TAKES_TORCHRUN_OPTIONS,
 )
 
 
@@ -27,9 +29,8 @@ def size_of(line: LaunchLine) -> Size:
     """The size of the run that a line starts, or of which it starts one node."""
     tool, options = line.launched.tool, launchers.sizes_in_torchrun(line.launched.tool, line.launched.options)
     if tool == "python":
-        return Size(
-            None, natural(line.environment.get("LOCAL_WORLD_SIZE")), natural(line.environment.get("WORLD_SIZE"))
-        )
+        on_node, all_ranks = (natural(line.environment.get(name)) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+        return Size(1 if all_ranks is not None and all_ranks in (1, on_node) else None, on_node, all_ranks)
     in_file = HOSTS_IN_FILE & line.launched.options.keys()
     nodes = natural(options.get("nnodes", "" if in_file or tool == "srun" else "1").rpartition(":")[2])
     if tool == "mpirun" and "host" in options:
@@ -49,9 +50,24 @@ def counts_cards(line: LaunchLine) -> bool:
     return line.launched.options.get("nproc-per-node") in RANK_PER_CARD
 
 
-def ends_without_card(line: LaunchLine) -> bool:
-    """Whether torchrun ends at once on a node without a card."""
-    return line.launched.options.get("nproc-per-node") in ENDS_WITHOUT_CARD
+def name_counted(line: LaunchLine) -> str | None:
+    """The value of `--nproc-per-node` with which torchrun counts what the node has; None if it does not count."""
+    given = line.launched.options.get("nproc-per-node")
+    return given if given in COUNTED and line.launched.tool in TAKES_TORCHRUN_OPTIONS else None
+
+
+def find_decider(line: LaunchLine) -> str | None:
+    """What decides how many ranks a launch has, if its line does not: `the script`; None if the line does."""
+    if size_of(line).ranks is not None:
+        return None
+    if (counted := name_counted(line)) is not None:
+        return COUNTED[counted]
+    tool, given = line.launched.tool, launchers.sizes_in_torchrun(line.launched.tool, line.launched.options)
+    sizes = (given.get(name, "").rpartition(":")[2] for name in ("nnodes", "nproc-per-node", "ranks"))
+    unread = next((size for size in sizes if size and natural(size) is None), None)
+    if HOSTS_IN_FILE & line.launched.options.keys():
+        return "the file that it names"
+    return f"`{unread}`" if unread is not None else SIZE_FROM.get(tool)
 
 
 def needs_cards(line: LaunchLine) -> bool:

@@ -9,7 +9,7 @@ from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 # A new check is one function and one word here. The checks are in the order in which their problems should be fixed.
 _CHECKS: tuple[Callable[[Sequence[NodeReport], Sequence[Link], Plan], Iterator[Check]], ...] = (
     network.names, network.own_names, network.port, network.interfaces, network.pairs, network.speed,
-    node.options, node.cards, node.counted_cards, node.versions, node.data, node.arguments, node.left_over,
+    node.options, node.cards, node.counted_cards, node.counted_ranks, node.versions, node.data, node.arguments, node.left_over,
     node.room, node.attach,
 )  # fmt: skip
 

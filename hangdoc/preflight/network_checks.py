@@ -3,12 +3,12 @@
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from hangdoc.phrases import duration, shorten
+from hangdoc.phrases import duration
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Agent, Check, Link, NodeReport, Plan
 from hangdoc.reasoning.evidence.observed import within
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Interface, Machine
+from hangdoc.snapshot import Interface, Machine, Unavailable
 from hangdoc.torch_facts.environment_names import GLOO_INTERFACE, NCCL_INTERFACE
 
 _LOW_BANDWIDTH = 200.0
@@ -35,22 +35,19 @@ _VIRTUAL = (
 def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The master's name resolves on all nodes, to the same address."""
     master = (plan.master or "").rpartition(":")[0]
-    unless, passes = _TOGETHER if len(reports) == 1 else "", True
-    for report in reports:
+    passes, judged = True, [report for report in reports if not _reaches_itself(master, report, reports)]
+    for report in judged:
         addresses = report.resolved.get(master)
         if master and not isinstance(addresses, tuple):
             why = addresses.reason if addresses is not None else "not resolved"
             yield Check(name="master's name", status="fail", nodes=(report.node,), text=f"{report.node}: {why}",
-                        remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
-        elif isinstance(addresses, tuple) and all(is_loopback(a) for a in addresses) and _may_be_apart(reports, plan):
+                        remedy=f"Add {master} to DNS or to /etc/hosts on {report.node}, or use its address.")  # fmt: skip
+        elif _is_loopback(addresses) and _may_be_apart(reports, plan):
             passes = False
-            yield Check(name="master's name", status="fail", nodes=(report.node,), unless=unless,
-                        text=f"{report.node} resolves {master} to itself ({', '.join(addresses)}), so each node connects to "
-                        f"itself{_name_condition(unless)}",
-                        remedy="On several hosts, use the master's address in their network.")  # fmt: skip
+            yield _judge_loopback(master, report, plan, alone=len(reports) == 1)
     answers = {
         report.node: ", ".join(answer) if isinstance(answer := report.resolved.get(master), tuple) else None
-        for report in reports
+        for report in judged
     }
     if master and None not in answers.values():
         remedy = "Nodes that resolve it differently connect to different machines. Use an address."
@@ -59,13 +56,47 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
             yield same
 
 
+def _is_loopback(addresses: tuple[str, ...] | Unavailable | None) -> bool:
+    return isinstance(addresses, tuple) and all(map(is_loopback, addresses))
+
+
+def _reaches_itself(master: str, report: NodeReport, reports: Sequence[NodeReport]) -> bool:
+    """Whether a node is the master, whose name it resolves to loopback and another node to an address of it. Debian gives each
+    host's own name such an address."""
+    mine = (
+        {a for each in report.machine.interfaces for a in each.addresses}
+        if isinstance(report.machine, Machine)
+        else set()
+    )
+    others = [other.resolved.get(master) for other in reports if other is not report]
+    named = {
+        address for answer in others if isinstance(answer, tuple) for address in answer if not is_loopback(address)
+    }
+    return _is_loopback(report.resolved.get(master)) and not named.isdisjoint(mine)
+
+
+def _judge_loopback(master: str, report: NodeReport, plan: Plan, *, alone: bool) -> Check:
+    """A master that a node resolves to itself. All nodes do so with a loopback address. Of a name, the master itself may do so;
+    `alone`, it is not known what the others make of it."""
+    addresses = report.resolved.get(master)
+    shown = ", ".join(addresses) if isinstance(addresses, tuple) else ""
+    itself = f"{report.node} resolves {master} to itself ({shown})"
+    remedy = "On several hosts, use the master's address in their network."
+    if alone and not is_loopback(master) and not plan.node_rank:
+        text = f"{itself}, which only the master may do, and how the other nodes resolve it was not checked"
+        return Check(name="master's name", status="unknown", text=text, remedy=remedy)
+    who, unless = "each node" if is_loopback(master) else "it", _TOGETHER if alone else ""
+    text = f"{itself}, so {who} connects to itself{_name_condition(unless)}"
+    return Check(name="master's name", status="fail", nodes=(report.node,), unless=unless, text=text, remedy=remedy)
+
+
 def _name_condition(unless: str) -> str:
     return f", unless {unless}" if unless else ""
 
 
 def _count_nodes(reports: Sequence[NodeReport], plan: Plan) -> int:
-    """The nodes of the launch; not all of them need be checked."""
-    return max(len(reports), plan.nodes or 1)
+    """The nodes of the launch, or at least so many; not all of them need be checked."""
+    return max(len(reports), plan.nodes or (plan.node_rank or 0) + 1)
 
 
 def _may_be_apart(reports: Sequence[NodeReport], plan: Plan) -> bool:
@@ -104,6 +135,13 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
         if isinstance(own, tuple) and not all(is_loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{report.node}: {report.name} is {', '.join(own)}")
+        elif _names_unusable(report):
+            continue  # the check of interfaces fails
+        elif not named and alone and plan.nodes is None and len(reports) == 1:
+            yield Check(name="own name", status="unknown", nodes=(report.node,),
+                        text=f"{report.node}: {report.name} is {what}, which other nodes can't use. The line does not say "
+                        "whether there are others",
+                        remedy="With several nodes, set GLOO_SOCKET_IFNAME to the interface that they share.")  # fmt: skip
         elif named or alone:
             reason = f"{GLOO_INTERFACE}={named} is used" if named else "all ranks are on this host"
             yield Check(
@@ -120,7 +158,8 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             )
             yield Check(name="own name", status="warn" if harmless else "fail", nodes=(report.node,), unless=unless,
                         text=text + (". This is harmless while this node only connects to others" if harmless else ""),
-                        remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
+                        remedy=f"Set GLOO_SOCKET_IFNAME on {report.node} to the interface that the nodes share, or correct the "
+                        f"address of {report.name} in its /etc/hosts.")  # fmt: skip
 
 
 def _all_lower(report: NodeReport, reports: Sequence[NodeReport]) -> bool:
@@ -146,7 +185,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 else ""
             )
             orphan = ", an orphan" if holder.orphan else ""
-            command = shorten(" ".join(holder.argv), 80) or holder.name
+            command = report.holder_command or holder.name
             if holder.pid in [agent.pid for agent in _other_agents(report, reports, plan)]:
                 yield Check(name="master port", status="pass",
                             text=f"{holder.port}{origin} on {report.node} belongs to a node of this launch, pid {holder.pid} "
@@ -199,15 +238,18 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
         interfaces = report.machine.interfaces
         for variable in (GLOO_INTERFACE, NCCL_INTERFACE):
             name = report.environment.get(variable)
-            if name and not any(c in name for c in ",^="):
+            if name and not _is_list(name):
                 yield _check_named_interface(report, variable, name, interfaces, shared)
         used = next((i for i in interfaces if report.address in i.addresses), None)
         if used is None:
             continue
         card = next((card for card in report.cards if card.name == used.name), None)
-        if card is not None:
+        loopback = is_loopback(report.address or "")
+        if card is not None and not (
+            loopback and _may_be_apart(reports, plan)
+        ):  # which `own_names` and HD404 are about
             speed = f", {card.speed_mbit:,} Mbit/s" if card.speed_mbit is not None else ""
-            kind = "loopback" if is_loopback(report.address or "") else "wireless" if card.wireless else "wired"
+            kind = "loopback" if loopback else "wireless" if card.wireless else "wired"
             text = f"{report.node} uses {used.name}: {kind}{speed}, MTU {card.mtu or 'unknown'}"
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
                         nodes=(report.node,) if card.wireless else (),
@@ -237,18 +279,8 @@ def _check_named_interface(
     report: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]
 ) -> Check:
     interface = next((i for i in interfaces if i.name == name), None)
-    have = ", ".join(i.name for i in interfaces)
     remedy = f"Set {variable} on {report.node} to the interface that the nodes share."
-    why = None
-    if interface is None:
-        why = f"does not exist there (it has {have})"
-    elif not interface.up:
-        why = "is down"
-    elif not any(":" not in a for a in interface.addresses):
-        why = "has no address"
-    elif all(is_loopback(a) for a in interface.addresses):
-        why = "is loopback"
-    if why is not None:
+    if (why := _find_fault(name, interfaces)) is not None:
         return Check(name="interface", status="fail", nodes=(report.node,), remedy=remedy,
                      text=f"{report.node}: {variable}={name}, but {name} {why} (HD404)")  # fmt: skip
     assert interface is not None  # noqa: S101
@@ -257,6 +289,30 @@ def _check_named_interface(
                      text=f"{report.node}: {variable}={name} ({interface.addresses[0]}) is in no network that all nodes "
                      f"share ({', '.join(sorted(shared))}) (HD404)")  # fmt: skip
     return Check(name="interface", status="pass", text=f"{report.node}: {name} is up, {interface.addresses[0]}")
+
+
+def _is_list(name: str) -> bool:
+    """Whether the value of a variable names several interfaces, or others than those."""
+    return any(c in name for c in ",^=")
+
+
+def _find_fault(name: str, interfaces: tuple[Interface, ...]) -> str | None:
+    """Why no peer can reach an interface of the node; None if one may."""
+    interface = next((i for i in interfaces if i.name == name), None)
+    if interface is None:
+        return f"does not exist there (it has {', '.join(i.name for i in interfaces)})"
+    if not interface.up:
+        return "is down"
+    if not any(":" not in a for a in interface.addresses):
+        return "has no address"
+    return "is loopback" if all(is_loopback(a) for a in interface.addresses) else None
+
+
+def _names_unusable(report: NodeReport) -> bool:
+    """Whether a variable names an interface that Gloo cannot use, so that the own name is not looked at."""
+    name = report.environment.get(GLOO_INTERFACE)
+    seen = report.machine.interfaces if isinstance(report.machine, Machine) else ()
+    return bool(name and seen and not _is_list(name) and _find_fault(name, seen))
 
 
 def pairs(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

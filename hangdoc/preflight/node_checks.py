@@ -10,7 +10,14 @@ from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, Plan
 from hangdoc.snapshot import Machine
-from hangdoc.torch_facts.launchers import AGENTS, BUILD_WITHOUT_CARDS, TORCHRUN_READ_IN
+from hangdoc.torch_facts.launchers import (
+    AGENTS,
+    BUILD_WITHOUT_CARDS,
+    ENDS_WITHOUT_CARD,
+    RANK_PER_CARD,
+    RANK_PER_CORE,
+    TORCHRUN_READ_IN,
+)
 
 _BYTES_PER_PARAMETER = 16
 """Weights, gradients and Adam's two moments in fp32."""
@@ -18,6 +25,7 @@ _BYTES_KEPT = 12
 """Size of a checkpoint per parameter: weights and moments."""
 _SHOWN = 4
 _END_IT, _END_THEM = "End it if it is no longer needed: it uses", "End those that are no longer needed: they use"
+_CARDS = "CUDA_VISIBLE_DEVICES"
 _SEVERAL = 2
 """Cards."""
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
@@ -38,14 +46,57 @@ def cards(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
         yield Check(name="launch", status="warn", nodes=tuple(without), text=text, remedy=remedy)
 
 
+def counted_ranks(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """How many ranks a launcher starts that counts the cards or the cores of each node. Only NVIDIA's cards are seen."""
+    for report in reports if plan.counted is not None and plan.ranks_per_node is None else ():
+        number = count_ranks(report, plan)
+        if number is None:
+            continue
+        by_core = plan.counted in RANK_PER_CORE and not _count_cards(report)
+        of = "core that it may use" if by_core else "NVIDIA card"
+        torch = report.versions.get("torch")
+        lacks = (
+            f", because torch {torch} sees no card"
+            if _sees_no_card(report)
+            else ", if torch sees no card: none was found"
+        )
+        why = lacks if by_core and plan.counted in RANK_PER_CARD else ""
+        text = f"{report.node}: {amount(number, 'rank')}, one for each {of}{why}"
+        yield Check(name="launch", status="pass", text=text)
+
+
+def count_ranks(report: NodeReport, plan: Plan) -> int | None:
+    """How many ranks the launch starts on a node; None if neither the line nor what the node has determines it."""
+    if plan.ranks_per_node is not None or plan.counted is None:
+        return plan.ranks_per_node
+    cards = _count_cards(report)
+    if plan.counted in RANK_PER_CARD and cards != 0:
+        return cards
+    return report.usable_cores if plan.counted in RANK_PER_CORE else None
+
+
+def _sees_no_card(report: NodeReport) -> bool:
+    """Whether the torch of the launch can see no card."""
+    return BUILD_WITHOUT_CARDS in (report.versions.get("torch") or "") and report.other_python is None
+
+
+def _count_cards(report: NodeReport) -> int | None:
+    """The cards that torch counts; None if that is not known."""
+    if _sees_no_card(report):
+        return 0
+    if not isinstance(report.machine, Machine) or (report.machine.gpus and _CARDS in report.environment):
+        return None
+    return report.machine.gpus
+
+
 def counted_cards(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """A launcher that ends at once where it counts no card finds one. Only NVIDIA's are seen."""
     remedy = (
         "Give the number of ranks as a number, or as `auto`: that takes the number of cores where there is no card."
     )
-    for report in reports if plan.ends_without_card else ():
+    for report in reports if plan.counted in ENDS_WITHOUT_CARD else ():
         torch, ends = report.versions.get("torch") or "", f"{plan.launcher} ends at once"
-        if BUILD_WITHOUT_CARDS in torch and report.other_python is None:
+        if _sees_no_card(report):
             text = f"torch {torch} on {report.node} sees no card, and --nproc-per-node gpu counts the cards: {ends}"
             yield Check(name="launch", status="fail", nodes=(report.node,), text=text, remedy=remedy)
         elif isinstance(report.machine, Machine) and not report.machine.gpus:
@@ -197,8 +248,9 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             if text in pids:
                 look = f"See whether the run hangs: `hangdoc diagnose --pid {pids[text]}`."
             end = _END_IT if text in pids else _END_THEM
+            seen = "The main threads of these ranks did not run for a second."
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"These ranks used almost no CPU for a second. {look} {end} memory and ports.")  # fmt: skip
+                        remedy=f"{seen} {look} {end} memory and ports.")  # fmt: skip
     if not any(report.left_over for report in reports):
         yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
 
@@ -216,8 +268,9 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         machine = report.machine
         if not isinstance(machine, Machine):
             continue
-        if plan.ranks_per_node is not None:
-            yield _cores(report, machine, plan, plan.ranks_per_node)
+        number = count_ranks(report, plan)
+        if number is not None:
+            yield _cores(report, machine, plan, number)
         for missing in report.missing_checkpoints:
             yield Check(name="checkpoints", status="warn", nodes=(report.node,),
                         text=f"{report.node}: the checkpoint {missing.path} ({missing.origin}) does not exist",
@@ -226,11 +279,11 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             yield Check(name="checkpoints", status="warn", nodes=(report.node,),
                         text=f"{report.node}: directory {plan.checkpoints} (--checkpoints) does not exist",
                         remedy="Create it, unless the script does so: torch.save does not.")  # fmt: skip
-        if plan.parameters and plan.ranks_per_node is not None:
-            need = plan.parameters * _BYTES_PER_PARAMETER * plan.ranks_per_node
+        if plan.parameters and number is not None:
+            need = plan.parameters * _BYTES_PER_PARAMETER * number
             enough = need < machine.memory_available_bytes
             yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,),
-                        text=f"{report.node}: weights, gradients and Adam of {amount(plan.ranks_per_node, 'rank')} "
+                        text=f"{report.node}: weights, gradients and Adam of {amount(number, 'rank')} "
                         f"take {need / 1e9:.1f} GB, {machine.memory_available_bytes / 1e9:.1f} GB are available",
                         remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
             if report.free_bytes is not None:

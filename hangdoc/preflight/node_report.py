@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
 from os.path import basename
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -82,7 +82,8 @@ def gather(plan: Plan) -> NodeReport:
         launcher_python=find_launcher_python(plan.launcher or "torchrun") if running_from() is not None else None,
         resolved=resolved,
         is_master=is_master,
-        holder=holder,
+        holder=replace(holder, argv=()) if holder is not None else None,
+        holder_command=_describe_holder(running, holder) if holder is not None else "",
         holder_role=_find_role(running, holder.pid) if holder is not None else None,
         port_error=_find_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
@@ -101,6 +102,7 @@ def gather(plan: Plan) -> NodeReport:
         machine_id=machine_id(proc),
         attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
         lacks_checkpoints=plan.checkpoints is not None and _is_missing(plan.checkpoints),
+        usable_cores=len(os.sched_getaffinity(0)),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), environment),
         problems=tuple(problems),
@@ -181,9 +183,15 @@ def _find_port_holder(plan: Plan) -> Listener | None:
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
             # psutil names any of the processes that hold a socket.
             pid = find_first_holder(ProcFS(), c.pid, c.fd) if c.pid is not None else None
-            listener = describe_listener(ProcFS(), port, "", pid)
-            return replace(listener, argv=redact.command(listener.argv))
+            return describe_listener(ProcFS(), port, "", pid)
     return None
+
+
+def _describe_holder(running: Mapping[int, Target], holder: Listener) -> str:
+    """The command of the process that listens on the master port, without its secrets."""
+    target = running.get(holder.pid or 0)
+    of_run = target is not None and target.role in ("rank", "launcher")
+    return _describe_command(redact.argv(holder.argv) if of_run else redact.command(holder.argv))
 
 
 def _find_role(running: Mapping[int, Target], pid: int | None) -> Literal["rank", "launcher"] | None:
@@ -302,7 +310,8 @@ def _find_launchers(running: Mapping[int, Target], targets: list[Target]) -> lis
 
 
 def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
-    """The pids of those that use almost no CPU for a second, by the CPU clocks of all their threads."""
+    """The pids of those whose main threads do not run for a second, and whose other threads use almost no CPU. A training loop
+    that sleeps between its steps uses as little, but its main thread wakes up."""
     if not targets:
         return frozenset()
     before, start = {target.pid: _read_clock(proc, target) for target in targets}, time.monotonic()
@@ -310,16 +319,32 @@ def _find_at_rest(proc: ProcFS, targets: list[Target]) -> frozenset[int]:
     # The kernel rounds user and system time down to a tick each, so that a step of both may be less than a tick of CPU.
     most = _MOST_AT_REST * (time.monotonic() - start) * proc.ticks_per_second + 1
     after = ((target.pid, _read_clock(proc, target), before[target.pid]) for target in targets)
-    return frozenset(pid for pid, now, then in after if now is not None and then is not None and now - then <= most)
+    return frozenset(
+        pid for pid, now, then in after if now is not None and then is not None and now.rests_since(then, most)
+    )
 
 
-def _read_clock(proc: ProcFS, target: Target) -> int | None:
-    """The CPU clock of a process in ticks; None if it has ended."""
+class _Clock(NamedTuple):
+    """How much a process has run."""
+
+    ticks: int
+    """Of CPU, of all its threads."""
+    switches: tuple[str | None, ...]
+    """How often its main thread has given up its processor, by itself or not."""
+
+    def rests_since(self, earlier: "_Clock", most: float) -> bool:
+        """Whether the main thread has not run since, and all threads used at most so many ticks."""
+        return self.switches == earlier.switches and self.ticks - earlier.ticks <= most
+
+
+def _read_clock(proc: ProcFS, target: Target) -> _Clock | None:
+    """The clock of a process; None if it has ended."""
     try:
         stat = proc.stat(str(target.pid))
+        switches = proc.fields(str(target.pid), "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
     except ProcError:
         return None
-    return stat.cpu_ticks if stat.start_ticks == target.start_ticks else None
+    return _Clock(stat.cpu_ticks, tuple(switches)) if stat.start_ticks == target.start_ticks else None
 
 
 def _order_by_rank(target: Target) -> tuple[bool, int, int]:
@@ -336,18 +361,18 @@ def _describe_ranks(proc: ProcFS, targets: Sequence[Target], launchers: Sequence
     state = ", an orphan" if first.launcher_gone else ""
     by = f" by {_list_pids(launchers)}" if launchers else ""
     top = launchers[0] if launchers else first
-    argv = redact.argv(top.argv)
-    command = shorten_before(" ".join(_shorten_program(argv)), program(argv), 80)
+    command = _describe_command(redact.argv(top.argv))
     who = ranks(numbers) if numbers else "a rank"
     started = duration(age(proc, first.start_ticks))
     return f"{who}, {_list_pids(targets)}{state}, started {started} ago{by}{_describe_directory(proc, top)}: {command}"
 
 
-def _shorten_program(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """`torchrun --standalone train.py` of `/env/bin/python -u /env/bin/torchrun --standalone train.py`."""
+def _describe_command(argv: tuple[str, ...]) -> str:
+    """`torchrun --standalone train.py` of `/env/bin/python -u /env/bin/torchrun --standalone train.py`. A long one is not cut in
+    its script."""
     words = after_python(argv)
     words = words if words and basename(words[0]) in PROGRAMS else argv
-    return (basename(words[0]), *words[1:]) if words else ()
+    return shorten_before(" ".join((basename(words[0]), *words[1:])), program(argv), 80) if words else ""
 
 
 def _list_pids(targets: Sequence[Target]) -> str:
@@ -358,9 +383,9 @@ def _list_pids(targets: Sequence[Target]) -> str:
 
 
 def _describe_directory(proc: ProcFS, target: Target) -> str:
-    """` in /home/me`, filtered as in a snapshot; empty if it can't be read."""
+    """` in /home/me`, filtered as the paths of its command; empty if it can't be read."""
     try:
-        return f" in {shorten(redact.file_name(proc.link(f'{target.pid}/cwd')), 100)}"
+        return f" in {shorten(redact.path(proc.link(f'{target.pid}/cwd')), 100)}"
     except ProcError:
         return ""
 

@@ -31,15 +31,16 @@ class Plan(Value, frozen=True, kw_only=True):
     nodes: int | None = 1
     """The same."""
     node_rank: int | None = None
-    """Of this node; None if its rendezvous numbers the nodes."""
+    """Of this node; None if its rendezvous numbers the nodes, or if plain Python is started without one."""
     launcher: str | None = None
     """The tool that will start the ranks, if the launch line is known."""
     unknown_options: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """The options of the line that no torchrun known to hangdoc has; for each, those like it that torchrun has."""
     needs_cards: bool = False
     """Whether the launcher starts several ranks only where it finds several cards, as far as the line says."""
-    ends_without_card: bool = False
-    """Whether the launcher ends at once on a node without a card."""
+    counted: str | None = None
+    """`gpu`, `auto` or `cpu` if torchrun counts on each node how many ranks to start there
+    (`hangdoc.torch_facts.launchers.COUNTED`)."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     """The variables that the launch line sets."""
     python: str | None = None
@@ -75,7 +76,7 @@ class Agent(Value, frozen=True, kw_only=True):
 
 
 class RestingRun(Value, frozen=True, kw_only=True):
-    """Ranks of another run that used almost no CPU for a second: they wait, and perhaps for each other."""
+    """Ranks of another run whose main threads did not run for a second: they wait, and perhaps for each other."""
 
     pid: int
     """Of their launcher, or of the first of them if that is not known."""
@@ -111,7 +112,9 @@ class NodeReport(Value, frozen=True, kw_only=True):
     is_master: bool
     """Whether this node has the master's address."""
     holder: Listener | None
-    """The process that listens on the master port; only on the master."""
+    """The process that listens on the master port; only on the master. Without its command line."""
+    holder_command: str = ""
+    """That, without its secrets, and shortened."""
     holder_role: Literal["rank", "launcher"] | None = None
     """What that process is of another run; None if it is neither its rank nor its launcher, or its launcher is gone."""
     port_error: str | None = None
@@ -133,6 +136,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     attach: tuple[Attach, ...]
     free_bytes: int | None
     """Free space for checkpoints."""
+    usable_cores: int | None = None
+    """The cores that a process of this user may use: torchrun counts them (`sched_getaffinity`)."""
     lacks_checkpoints: bool = False
     """Whether the directory for checkpoints is given and does not exist."""
     address: str | None

@@ -12,7 +12,7 @@ docs/privacy.md says what is removed and what is kept.
 from hangdoc.redact.evidence import LOCALS, Locals, node_report, snapshot
 from hangdoc.redact.names import names_a_secret
 from hangdoc.redact.patterns import REDACTED, text
-from hangdoc.redact.shapes import NOT_STORED, file_name
+from hangdoc.redact.shapes import NOT_STORED, file_name, path
 from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, command, environment, setting_without_secrets, variable, without_secrets
@@ -29,6 +29,7 @@ __all__ = [
     "local",
     "names_a_secret",
     "node_report",
+    "path",
     "setting_without_secrets",
     "snapshot",
     "source",

@@ -203,12 +203,18 @@ def path(value: str) -> str:
 def _path_part(part: str) -> str:
     if len(part) < 3 or part in (NOT_STORED, REDACTED):
         return part
-    if any(random_looking(run) for run in _RUN.findall(part)) or (_SAYS_SECRET.search(part) and "=" in part):
+    if any(map(_is_random_name, _RUN.findall(part))) or (_SAYS_SECRET.search(part) and "=" in part):
         return REDACTED
     name, equals, _ = part.partition("=")
     if equals and secrecy(name) != NONE:
         return f"{name}={REDACTED}"
     return REDACTED if " " in part and not all(map(is_plain, part.split())) else text(part)
+
+
+def _is_random_name(run: str) -> bool:
+    """Whether letters and digits alternate more than in a word with a number and perhaps a letter, as `trial23a`."""
+    numbered = _WITH_NUMBER.fullmatch(run)
+    return random_looking(run) and not (numbered is not None and _looks_like_a_word(numbered["word"]))
 
 
 def file_name(value: str) -> str:

@@ -17,6 +17,7 @@ from hangdoc.launch.derived import derived
 from hangdoc.launch.layers import LaunchLine, launches
 from hangdoc.launch.rows import Row
 from hangdoc.launch.shell import ShellError
+from hangdoc.torch_facts.launchers import PROGRAMS
 
 WIRED = (
     'tmux new-session -d -s train "cd ~/nanochat && export NANOCHAT_DATA_DIR=/data/fineweb OMP_NUM_THREADS=8 '
@@ -86,7 +87,7 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
          "n0:29501"),
         ("accelerate launch --num_processes 2 t.py", None, "2", None),
         ("python -m accelerate.commands.accelerate_cli launch --num_machines 2 --num_processes 4 t.py", "2", "2", None),
-        ("python -m lightning.fabric.cli --devices 4 --num-nodes 2 --main-address n0 t.py", "2", "4", "n0:29500"),
+        ("python -m lightning.fabric.cli --devices 4 --num-nodes 2 --main-address n0 t.py", "2", "4", "n0:29400"),
         ("fabric run --devices=2 t.py", None, "2", None),
         ("torchrun --nnodes 2 --nproc-per-node 4 --master-addr n0 t.py", "2", "4", "n0:29500"),
     ],
@@ -118,6 +119,11 @@ def test_another_program_called_fabric_is_no_launcher() -> None:
         ("tune run --nnodes 2 full --config c.yaml", {}, "localhost:0", True),
         ("tune run --nnodes 2 --master-addr n0 full --config c.yaml", {}, "localhost:0", True),
         ("tune run --nnodes 2 --rdzv-endpoint n0:1 full --config c.yaml", {}, "n0:1", False),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0 t.py", {}, "n0:29400", False),
+        ("torchrun --nnodes 2 t.py", {"PET_RDZV_ENDPOINT": "[::1]", "PET_RDZV_BACKEND": "c10d"}, "[::1]:29400", False),
+        ("torchrun --nnodes 2 --rdzv-backend etcd-v2 --rdzv-endpoint n0 t.py", {}, "n0:2379", False),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint $HEAD t.py", {}, "$HEAD", False),  # may have a port
+        ("torchrun --nnodes 2 --rdzv-endpoint n0 t.py", {}, "n0", False),  # torchrun refuses it
     ],
 )
 def test_where_a_launcher_meets_other_nodes(
@@ -257,7 +263,24 @@ def test_an_uneven_accumulation_is_said() -> None:
         (("mpirun -np 4 -H a:2,b:2 python t.py",), {"world size": "4 ranks"}),
         (("deepspeed --num_gpus 4 --num_nodes 2 t.py",), {"world size": "8 ranks"}),
         (("deepspeed t.py",),
-         {"world size": "the lines do not determine it: they leave it to a host file, Slurm, or the number of cards"}),
+         {"world size": "the lines do not determine it: they leave it to a host file, or the number of cards"}),
+        (("MASTER_ADDR=n0 NODE_RANK=0 python t.py", "MASTER_ADDR=n0 NODE_RANK=1 python t.py"),
+         {"world size": "the lines do not determine it: they leave it to the script"}),
+        (("srun python t.py",), {"world size": "the lines do not determine it: they leave it to Slurm"}),
+        (("deepspeed --hostfile h t.py",),
+         {"world size": "the lines do not determine it: they leave it to the file that it names"}),
+        (("torchrun --nproc_per_node auto t.py",),
+         {"world size": "the lines do not determine it: they leave it to the number of cards of a node, or of its cores where "
+          "torch sees no card"}),
+        (("PET_NPROC_PER_NODE=cpu torchrun t.py",),
+         {"world size": "the lines do not determine it: they leave it to the number of cores of a node"}),
+        (("torchrun --nnodes 2 --node_rank 0 --nproc_per_node $N t.py", "torchrun --nnodes 2 --node_rank 1 t.py"),
+         {"world size": "the lines do not determine it: they leave it to `$N`"}),
+        (("torchrun --nnodes 3 --nproc_per_node 2 t.py", "torchrun --nnodes 3 t.py"),
+         {"world size": "the lines do not determine it: the nodes differ, and some have no line"}),
+        (("PET_NNODES=2 PET_NODE_RANK=0 torchrun --nproc-per-node 2 t.py",
+          "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 2 t.py"),
+         {"world size": "4 ranks (2 + 2)"}),
         (("RANK=0 WORLD_SIZE=2 python t.py", "RANK=1 WORLD_SIZE=2 python t.py"), {"world size": "2 ranks"}),
         (("RANK=0 WORLD_SIZE=2 python t.py", "RANK=1 WORLD_SIZE=4 python t.py"),
          {"world size": "the lines contradict each other: 2 ranks and 4 ranks"}),
@@ -534,6 +557,23 @@ def test_only_a_node_with_a_loopback_master_connects_to_itself(masters: tuple[st
     assert begins is None or found["rendezvous"].why.startswith(begins)
 
 
+@pytest.mark.parametrize("host", ["n0", "localhost"])
+def test_an_endpoint_without_a_port_is_one_with_the_default_port(host: str) -> None:
+    line = "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {} t.py"
+    found = rows(line.format(f"{host}:29400"), line.format(host))
+    assert found["rdzv-endpoint"].values == (f"{host}:29400",) * 2
+    assert not found["rdzv-endpoint"].wrong
+    assert "rendezvous" not in found or found["rendezvous"].values == (host, host)
+    assert rows(line.format(f"{host}:29500"), line.format(host))["rdzv-endpoint"].wrong
+
+
+def test_the_static_rendezvous_refuses_an_endpoint_without_a_port() -> None:
+    row = rows("torchrun --nnodes 2 --rdzv-endpoint localhost t.py")["rdzv-endpoint"]
+    assert (row.values, row.wrong) == (("localhost",), True)
+    assert "without a port" in row.why
+    assert not rows("torchrun --nnodes 2 --standalone --rdzv-endpoint localhost t.py")["rdzv-endpoint"].wrong
+
+
 def test_on_the_cpu_accelerate_uses_no_option_for_several_ranks() -> None:
     line = (
         "accelerate launch --cpu --num_machines 2 --machine_rank 0 --num_processes {} --main_process_ip localhost t.py"
@@ -594,3 +634,151 @@ def test_arguments_are_shown_as_they_are_written(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out.replace("  ", "\n").splitlines()
     assert {"trainer.num_nodes=4", "+data.path=/d", "--lr 1", "-b 8", "--warm", "A=1"} <= set(shown)
     assert rows("torchrun t.py x.dim=4", "torchrun t.py x.dim=8")["x.dim"].wrong
+
+
+STATIC = "torchrun --nnodes 2 --node-rank {} --master-addr n0 {} t.py --lr 0.01"
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--master-port 29500", "--rdzv-id none", "--rdzv-backend static", "--max-restarts 0", "--nproc-per-node 1", "-t 0",
+     "--monitor-interval .1", "--start-method spawn"],
+)  # fmt: skip
+def test_an_option_that_is_left_out_is_its_default(option: str) -> None:
+    found = rows(STATIC.format(0, option), STATIC.format(1, "")).values()
+    assert [row.name for row in found if row.differs or row.wrong] == ["node-rank"]
+
+
+def test_a_value_that_differs_from_the_default_names_it() -> None:
+    row = rows(STATIC.format(0, "--master-port 29501"), STATIC.format(1, ""))["master-port"]
+    assert (row.wrong, row.values, row.used) == (True, ("29501", None), ("29501", "29500"))
+    assert row.why == "all nodes connect to this port; without it or PET_MASTER_PORT, torchrun takes 29500"
+    line = "fabric run --devices 2 --num-nodes 2 --node-rank {} --main-address n0 {} t.py"
+    assert rows(line.format(0, "--main-port 29500"), line.format(1, ""))["main-port"].wrong
+    assert not rows(line.format(0, "--main-port 29400"), line.format(1, ""))["main-port"].wrong
+    one = rows("torchrun --master-port 7 t.py", "torchrun t.py")["master-port"]  # for one node, it takes a free port
+    assert (one.used, "torchrun takes" in one.why) == (("7", None), False)
+    # accelerate's configuration file may have another one than its default.
+    line = "accelerate launch --num_machines 2 --machine_rank {} --main_process_ip n0 {} t.py"
+    assert rows(line.format(0, "--main_process_port 29500"), line.format(1, ""))["main-process-port"].wrong
+
+
+def test_without_an_endpoint_the_dynamic_rendezvous_has_one() -> None:
+    line = "torchrun --nnodes 2 --rdzv-backend c10d {} t.py"
+    assert not rows(line.format("--rdzv-endpoint localhost"), line.format(""))["rdzv-endpoint"].wrong
+    assert rows(line.format("--rdzv-endpoint n0"), line.format(""))["rdzv-endpoint"].wrong
+
+
+@pytest.mark.parametrize(
+    ("values", "same"),
+    [
+        (("--nnodes 2", "--nnodes 2:2"), True),
+        (("--nnodes 2", "--nnodes 1:2"), False),
+        (("--lr 0.01", "--lr 1e-2"), True),
+        (("--lr 0.01", "--lr 0.0100"), True),
+        (("--lr 0.01", "--lr 1e-3"), False),
+        (("--depth 4", "--depth 4.0"), True),
+        (("--data 1", "--data 1.0"), False),  # names
+        (("--frobnicate 7", "--frobnicate 007"), False),
+        (("--frobnicate 1e999", "--frobnicate 1e998"), False),
+    ],
+)
+def test_two_spellings_of_one_number_are_equal(values: tuple[str, str], same: bool) -> None:
+    nodes = values[0].startswith("--nnodes")
+    lines = [f"torchrun {value} t.py" if nodes else f"torchrun t.py {value}" for value in values]
+    row = rows(*lines)[values[0].split()[0].lstrip("-") if nodes else values[0].split()[0]]
+    assert row.differs != same
+
+
+@pytest.mark.parametrize(
+    ("programs", "standing", "differs", "wrong"),
+    [
+        (("./t.py", "t.py"), "must agree", False, False),
+        (("a/../t.py", "t.py"), "must agree", False, False),
+        (("/a/t.py", "/b/t.py"), "should agree", True, False),
+        (("t.py", "-m t"), "must agree", True, True),
+    ],
+)
+def test_a_program_may_be_spelled_differently(
+    programs: tuple[str, str], standing: str, differs: bool, wrong: bool
+) -> None:
+    row = rows(*(f"torchrun --nnodes 2 --node-rank {at} {program}" for at, program in enumerate(programs)))["program"]
+    assert (row.standing, row.differs, row.wrong) == (standing, differs, wrong)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wrong"),
+    [
+        ("--node-rank 0", "", True),
+        ("--node-rank 1", "", False),
+        ("", "", True),
+        ("--node-rank $N", "--node-rank $N", False),
+        ("--rdzv-backend c10d --node-rank 0", "--rdzv-backend c10d", False),
+    ],
+)
+def test_without_a_node_rank_a_line_starts_node_0(first: str, second: str, wrong: bool) -> None:
+    line = "torchrun --nnodes 2 --master-addr n0 {} t.py"
+    row = rows(line.format(first), line.format(second))["node-rank"]
+    assert row.wrong == wrong
+    assert ("without it or PET_NODE_RANK, torchrun takes 0" in row.why) == ("$N" not in first and "c10d" not in first)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nnodes 1 t.py",
+        "torchrun --nnodes 2 --rdzv-backend c10d t.py",
+        "srun -N2 python t.py",
+        "accelerate launch --num_machines 2 t.py",
+    ],
+)
+def test_lines_that_need_no_node_rank(line: str) -> None:
+    assert "node-rank" not in rows(line, line)
+
+
+def test_variables_with_options_of_torchrun_are_these_options(capsys: pytest.CaptureFixture[str]) -> None:
+    variables = "PET_NNODES=2 PET_NODE_RANK=0 PET_MASTER_ADDR=node0 torchrun --nproc-per-node 2 t.py"
+    options = "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 2 --master-addr node0 t.py"
+    found = rows(variables, options)
+    assert [row.name for row in found.values() if row.differs or row.wrong] == ["node-rank"]
+    assert found["nnodes"].values == ("2", "2")
+    assert not [name for name in found if name.startswith("PET_")]
+    assert run(["launch-diff", variables, options.replace("node0", "node1")]) == 1
+    assert "master-addr" in capsys.readouterr().out
+    overridden = rows(f"PET_NNODES=3 {options}", options.replace("-rank 1", "-rank 0"))["PET_NNODES"]
+    assert (overridden.standing, overridden.why) == ("inert", "the option --nnodes is used instead")
+    assert rows("PET_LOGS_SPECS=x torchrun t.py")["PET_LOGS_SPECS"].standing == "unknown"
+    assert "PET_NNODES" in rows("PET_NNODES=2 srun -n 2 python t.py")
+
+
+def test_a_variable_may_set_a_flag() -> None:
+    (line,) = launches("PET_STANDALONE=1 PET_NO_PYTHON=0 torchrun t")
+    assert line.launched.options == {"standalone": "(set)"}
+    (line,) = launches("torchrun --virtual-local-rank t.py")
+    assert line.launched.program == "t.py"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "standing", "wrong"),
+    [
+        ("NODE_RANK=0", "NODE_RANK=0", "must differ", True),
+        ("NODE_RANK=0", "NODE_RANK=1", "must differ", False),
+        ("NODE_RANK=0", "", "must differ", True),
+        ("NODE_RANK=$i", "NODE_RANK=$i", "must differ", False),
+        ("NODE_RANK=0 RANK=0", "NODE_RANK=0 RANK=1", "cosmetic", False),
+        ("NODE_RANK=0 LOCAL_RANK=0", "NODE_RANK=0 LOCAL_RANK=1", "cosmetic", False),
+    ],
+)
+def test_two_lines_of_lightning_start_two_nodes(first: str, second: str, standing: str, wrong: bool) -> None:
+    row = rows(*(f"MASTER_ADDR=n0 {variables} python t.py" for variables in (first, second)))["NODE_RANK"]
+    assert (row.standing, row.wrong) == (standing, wrong)
+    assert "Lightning" in row.why or standing == "cosmetic"
+
+
+def test_all_launches_that_are_read_are_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["launch-diff", "echo hello", WIRED]) == 2
+    assert run(["preflight", "--", "echo", "hello"]) == 2
+    messages = capfd.readouterr().err.splitlines()
+    for message in messages:
+        assert all(tool in message for tool in {*PROGRAMS.values(), "python with RANK, WORLD_SIZE or MASTER_ADDR"})
+    assert len(messages) == 2

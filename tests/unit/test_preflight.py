@@ -29,7 +29,7 @@ from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingPath, NodeRe
 from hangdoc.procfs import ProcFS
 from hangdoc.render.console import make_console
 from hangdoc.render.preflight import report as report_checks
-from hangdoc.snapshot import DataSource, Interface, Listener, RankIdentity, Unavailable
+from hangdoc.snapshot import DataSource, Interface, Listener, Machine, RankIdentity, Unavailable
 from tests.rules.shapes import machine
 
 
@@ -134,8 +134,6 @@ def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> 
         ("torchrun --nproc_per_node 2 train.py --lr 1", 1, 2, None, ("--lr", "1"), "torchrun: 2 ranks on one node"),
         ("torchrun --nnodes 2 --nproc-per-node 4 --master-addr n0 --max-restarts 3 t.py", 2, 4, "n0:29500", (),
          "torchrun: 4 ranks on each of 2 nodes, meeting at n0:29500; not used here: --max-restarts"),
-        ("python -um torch.distributed.run --nproc-per-node=auto t.py", 1, None, None, (),
-         "torchrun: an unknown number of ranks"),
         ("accelerate launch --num_processes 4 --num_machines 2 --main_process_ip n0 --main_process_port 1 t.py --x 1", 2, 2,
          "n0:1", ("--x", "1"), "accelerate: 2 ranks on each of 2 nodes, if it finds several cards, meeting at n0:1"),
         ("accelerate launch --multi_gpu --num_processes 2 --mixed_precision no t.py", 1, 2, None, (),
@@ -149,7 +147,11 @@ def test_torch_is_looked_up_in_the_environment_of_the_launch(tmp_path: Path) -> 
          "torchrun: 4 ranks on each of 2 nodes, meeting at 127.0.0.1:29500; not used here: `srun --nodes=2`"),
         ("mpirun -np 4 -H a:2,b:2 -x MASTER_ADDR=a -x MASTER_PORT=1 python t.py", 2, 2, "a:1", (),
          "mpirun: 2 ranks on each of 2 nodes, meeting at a:1"),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n0 t.py", 2, 1, "n0:29400", (),
+         "torchrun: 1 rank on each of 2 nodes, meeting at n0:29400"),
         ("mpirun -np 4 -N 2 python t.py", 1, 2, None, (), "mpirun: 2 ranks on one node"),
+        ("env PET_NNODES=2 PET_MASTER_ADDR=n0 torchrun --nproc-per-node 2 t.py", 2, 2, "n0:29500", (),
+         "torchrun: 2 ranks on each of 2 nodes, meeting at n0:29500"),
     ],
 )  # fmt: skip
 def test_a_plan_is_made_of_a_launch_line(
@@ -158,6 +160,111 @@ def test_a_plan_is_made_of_a_launch_line(
     plan, (check, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
     assert (plan.nodes, plan.ranks_per_node, plan.master, plan.arguments) == (nodes, ranks, master, script)
     assert (check.name, check.text, check.status) == ("launch", launch, "pass" if ranks is not None else "unknown")
+
+
+def test_variables_of_the_shell_are_options_of_torchrun() -> None:
+    environment = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "n0"}
+    plan, _ = planned(Plan(), ("torchrun", "t.py"), environment, master=None, ranks_per_node=None)
+    assert (plan.nodes, plan.node_rank, plan.master) == (2, 1, "n0:29500")
+    assert plan.master_origin == "PET_ variables of the environment"
+    words = ("torchrun", "--nnodes", "2", "--master-addr", "n0", "t.py")
+    plan, _ = planned(Plan(), words, environment, master=None, ranks_per_node=None)
+    assert plan.master_origin == "the launch line"
+    plan, _ = planned(Plan(), ("torchrun", "t.py"), {"PET_NNODES": "2"}, master=None, ranks_per_node=None)
+    assert plan.master_origin == "torchrun's default"
+    plan, _ = planned(Plan(), ("ssh", "n1", "torchrun t.py"), environment, master=None, ranks_per_node=None)
+    assert (plan.nodes, plan.master) == (1, None)  # in another shell
+
+
+CPU, ROCM = ({"hangdoc": "1", "Python": "3.11", "torch": torch} for torch in ("2.13.0+cpu", "2.13.0+rocm7"))
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "found"),
+    [
+        ("auto", {"versions": CPU}, "n1: 3 ranks, one for each core that it may use, because torch 2.13.0+cpu sees no card"),
+        ("auto", {"versions": CPU, "other_python": "/p"},
+         "n1: 3 ranks, one for each core that it may use, if torch sees no card: none was found"),
+        ("auto", {"versions": ROCM}, "n1: 3 ranks, one for each core that it may use, if torch sees no card: none was found"),
+        ("cpu", {}, "n1: 3 ranks, one for each core that it may use"),
+        ("auto", {"machine": machine(gpus=4)}, "n1: 4 ranks, one for each NVIDIA card"),
+        ("gpu", {"machine": machine(gpus=4)}, "n1: 4 ranks, one for each NVIDIA card"),
+        ("auto", {"machine": machine(gpus=4), "environment": {"CUDA_VISIBLE_DEVICES": "0"}}, None),
+        ("gpu", {"versions": CPU}, None),
+    ],
+)  # fmt: skip
+def test_a_node_tells_how_many_ranks_torchrun_counts(value: str, more: dict[str, object], found: str | None) -> None:
+    line = f"python -um torch.distributed.run --nproc-per-node={value} t.py"
+    plan, (launch, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    assert (plan.nodes, plan.ranks_per_node, plan.counted) == (1, None, value)
+    assert (launch.status, launch.text) == (
+        "pass",
+        "torchrun: on one node, a rank for each card or core that it counts",
+    )
+    checks = all_checks([node(1, usable_cores=3, **more)], [], plan)
+    assert [check.text for check in checks if (check.name, check.status) == ("launch", "pass")] == [found] * bool(found)
+    assert ("cores" in [check.name for check in checks]) == bool(found)
+    given, _ = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=5)
+    assert not [
+        c for c in all_checks([node(1, usable_cores=3)], [], given) if c.name == "launch" and c.status == "pass"
+    ]
+
+
+def test_a_node_reports_the_cores_that_its_processes_may_use() -> None:
+    assert node_report.gather(Plan()).usable_cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("env MASTER_ADDR=n0 NODE_RANK=1 python t.py", "fail"),
+        ("env MASTER_ADDR=n0 NODE_RANK=0 python t.py", "unknown"),
+        ("srun -n 8 python t.py", "unknown"),
+        ("env MASTER_ADDR=n0 RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 python t.py", "pass"),
+        ("torchrun --nproc-per-node 2 t.py", "pass"),
+    ],
+)
+def test_all_ranks_are_here_only_if_the_line_says_so(line: str, status: str) -> None:
+    plan, (launch, *_) = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
+    checks = {check.name: check for check in all_checks([local(1)], [], plan)}
+    assert checks["own name"].status == status
+    assert ("all ranks are on this host" in checks["own name"].text) == (status == "pass")
+    decider = "the script" if "NODE_RANK" in line else None
+    assert (
+        decider is None or launch.remedy == f"Give --ranks-per-node: the line leaves the number of ranks to {decider}."
+    )
+
+
+@pytest.mark.parametrize(("value", "passes"), [("eth9", False), ("lo", False), ("eth0", True), ("eth0,eth1", True)])
+def test_an_interface_that_does_not_exist_is_no_reason_to_pass(value: str, passes: bool) -> None:
+    here = node(1, environment={"GLOO_SOCKET_IFNAME": value}, resolved={"n1": ("127.0.1.1",)})
+    loopback = Interface(name="lo", up=True, addresses=("127.0.0.1",), networks=())
+    seen = here.machine.interfaces if isinstance(here.machine, Machine) else ()
+    here = replace(here, machine=machine(interfaces=(*seen, loopback)))
+    checks = {check.name: check for check in all_checks([here], [], Plan())}
+    assert ("own name" in checks) == passes
+    assert not passes or checks["own name"].text.endswith(f"but GLOO_SOCKET_IFNAME={value} is used")
+    assert checks["interface"].status == "fail" if not passes else True
+
+
+@pytest.mark.parametrize(
+    ("line", "environment", "origin", "text"),
+    [
+        ("MASTER_ADDR=n0 python", {}, None, "not checked: MASTER_ADDR is set in the launch line and MASTER_PORT is not"),
+        ("RANK=0 python", {"MASTER_PORT": "1"}, None,
+         "not checked: MASTER_PORT is set in the environment and MASTER_ADDR is not"),
+        ("MASTER_ADDR=n0 MASTER_PORT=1 python", {"MASTER_PORT": "2"}, "MASTER_ADDR and MASTER_PORT of the launch line", None),
+        ("RANK=0 python", {"MASTER_PORT": "1", "MASTER_ADDR": "n0"}, "MASTER_ADDR and MASTER_PORT of the environment", None),
+        ("MASTER_ADDR=n0 python", {"MASTER_PORT": "1"},
+         "MASTER_ADDR of the launch line and MASTER_PORT of the environment", None),
+    ],
+)  # fmt: skip
+def test_a_master_has_the_place_where_it_is_set(
+    line: str, environment: dict[str, str], origin: str | None, text: str | None
+) -> None:
+    plan, checks = planned(Plan(), ("env", *line.split(), "t.py"), environment, master=None, ranks_per_node=None)
+    assert plan.master_origin == origin
+    assert [check.text for check in checks if check.name == "master port"] == [text] * bool(text)
 
 
 def test_words_without_a_launcher_are_arguments_of_the_script_or_refused() -> None:
@@ -260,6 +367,10 @@ def test_a_launch_that_cannot_work_on_any_nodes_fails() -> None:
     checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
     failed = [check.text for check in checks if check.name == "launch" and check.status == "fail"]
     assert failed == ["node rank: 3 of 2 nodes"]
+    line = "torchrun --rdzv-endpoint n0 t.py"
+    checks = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)[1]
+    (failed_check,) = (check for check in checks if check.name == "launch" and check.status == "fail")
+    assert failed_check.text == "rdzv-endpoint: n0"
 
 
 LOCAL = replace(PLAN, master="127.0.0.1:29500", node_rank=1)
@@ -283,6 +394,54 @@ def test_a_loopback_master_fails_unless_the_nodes_are_on_one_host() -> None:
     assert "unless" not in apart["master's name"].text + apart["own name"].text
     assert failing([local(1, machine_id=None), local(2, machine_id=None)], [], LOCAL)
     assert not failing([local(1), local(2)], [], LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("node_rank", "status", "says"),
+    [
+        (0, "unknown", "n1 resolves n1 to itself (127.0.1.1), which only the master may do, and how the other nodes"),
+        (
+            None,
+            "unknown",
+            "n1 resolves n1 to itself (127.0.1.1), which only the master may do, and how the other nodes",
+        ),
+        (1, "fail", "n1 resolves n1 to itself (127.0.1.1), so it connects to itself, unless all nodes are on"),
+    ],
+)
+def test_only_the_master_may_resolve_its_name_to_itself(node_rank: int | None, status: str, says: str) -> None:
+    (check,) = (
+        check
+        for check in all_checks([local(1)], [], replace(PLAN, node_rank=node_rank))
+        if check.name == "master's name"
+    )
+    assert check.status == status
+    assert check.text.startswith(says)
+
+
+def test_a_master_whose_name_is_loopback_on_itself_alone_is_found_by_the_others() -> None:
+    master = node(
+        1, resolved={"n1": ("127.0.1.1",)}, environment={"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+    )
+    other = node(2, environment=master.environment)
+    checks = all_checks([master, other], LINKS, PLAN)
+    assert [(check.status, check.text) for check in checks if check.name == "master's name"] == [
+        ("pass", "n1 is 10.0.0.1")
+    ]
+    other = replace(other, resolved={"n1": ("127.0.1.1",), "n2": ("10.0.0.2",)})
+    found = failing([master, other])["master's name"]
+    assert (found.status, found.nodes) == ("fail", ("n2",))
+
+
+def test_loopback_is_no_link_between_nodes() -> None:
+    lo = Interface(name="lo", up=True, addresses=("127.0.1.1",), networks=("127.0.0.0/8",))
+    card = Card(name="lo", wireless=False, speed_mbit=None, mtu=65536)
+    here = replace(local(1), machine=machine(interfaces=(lo,), memory_available_bytes=10**10), cards=(card,))
+    shown = [check.text for check in all_checks([here], [], replace(LOCAL, nodes=1)) if check.name == "link"]
+    assert shown == ["n1 uses lo: loopback, MTU 65536"]
+    checks = all_checks([here], [], LOCAL)
+    assert "link" not in [check.name for check in checks]
+    (own,) = (check for check in checks if check.name == "own name")
+    assert own.remedy.startswith("Set GLOO_SOCKET_IFNAME on n1 to the interface that the nodes share, or correct")
 
 
 def test_the_conclusion_has_the_condition_of_its_failures() -> None:
@@ -414,21 +573,22 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
     assert of_run.remedy == "In use: use another port, or end that run if it is no longer needed."
 
 
-def test_a_run_whose_ranks_use_no_cpu_is_not_in_use() -> None:
+def test_a_run_whose_ranks_do_not_run_is_not_in_use() -> None:
     found = failing([node(1, resting=(RestingRun(pid=6, text="ranks 0-1, pids 7, 8"),)), node(2)])["other runs"]
     assert found.text == "n1: ranks 0-1, pids 7, 8"
     assert "`hangdoc diagnose --pid 6`" in (found.remedy or "") and "In use" not in (found.remedy or "")
 
 
-def test_ranks_at_rest_are_those_whose_cpu_clock_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sleeps, one computes: a run of both is in use, one of the first alone is not."""
+@pytest.mark.parametrize("work", ["while True: pass", "import time\nwhile True: time.sleep(0.05)"])
+def test_ranks_at_rest_are_those_that_do_not_run(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    """One sleeps, one works, even if it sleeps between its steps: a run of both is in use, one of the first alone is not."""
     with (
         subprocess.Popen(["sleep", "60"]) as sleeps,
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spins,
+        subprocess.Popen([sys.executable, "-c", work]) as works,
     ):
         try:
             proc, found = ProcFS(), {}
-            for number, (pid, owner) in enumerate(((sleeps.pid, 6), (sleeps.pid, 5), (spins.pid, 5))):
+            for number, (pid, owner) in enumerate(((sleeps.pid, 6), (sleeps.pid, 5), (works.pid, 5))):
                 who = RankIdentity(rank=number, source="environment")
                 ticks = proc.stat(str(pid)).start_ticks
                 found[number] = Target(pid, owner, "rank", "python", ("python", "t.py"), "S", ticks, who, owner=owner)
@@ -436,9 +596,9 @@ def test_ranks_at_rest_are_those_whose_cpu_clock_stands(monkeypatch: pytest.Monk
             report = node_report.gather(Plan())
         finally:
             sleeps.kill()
-            spins.kill()
+            works.kill()
     assert [run.pid for run in report.resting] == [6]
-    assert [f"{sleeps.pid}, {spins.pid}" in text for text in report.running] == [True]
+    assert [f"{sleeps.pid}, {works.pid}" in text for text in report.running] == [True]
 
 
 @pytest.mark.parametrize(
@@ -449,8 +609,9 @@ def test_a_step_of_each_clock_is_rounding(
 ) -> None:
     """User and system time may step by a tick each although a fraction was used; on a loaded host the sleep takes longer."""
     used, now = iter((100, 100 + ticks)), iter((5.0, 5.0 + seconds))
+    clocks = (node_report._Clock(each, ("7", "1")) for each in used)
     target = Target(pid=7, ppid=6, role="rank", name="python", argv=(), state="S", start_ticks=0, owner=6)
-    monkeypatch.setattr(node_report, "_read_clock", lambda proc, target: next(used))
+    monkeypatch.setattr(node_report, "_read_clock", lambda proc, target: next(clocks))
     monkeypatch.setattr(node_report.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(node_report.time, "monotonic", lambda: next(now))
     assert node_report._find_at_rest(ProcFS(), [target]) == (frozenset([7]) if rests else frozenset())
@@ -518,6 +679,35 @@ def test_a_command_of_another_run_begins_with_its_program(argv: str, shown: str)
         pid=2**22 + 1, ppid=1, role="rank", name="python", argv=tuple(argv.split()), state="S", start_ticks=0
     )
     assert node_report._describe_ranks(ProcFS(), [target], ()).endswith(f" ago: {shown}")
+
+
+def test_the_holder_of_the_port_is_shown_as_another_run_is() -> None:
+    """With its program, its script and the numbers among its options; of a process of no run, no values are shown."""
+    folder = "/root/trial23a"
+    line = f"{folder}/venv/bin/python {folder}/venv/bin/torchrun --nproc_per_node 2 --master_port 29872 train_ok.py"
+    argv = tuple(line.split())
+    launcher = Target(pid=7, ppid=1, role="launcher", name="torchrun", argv=argv, state="S", start_ticks=0)
+    holder = Listener(port=29872, namespace="", pid=7, name="pt_elastic", argv=argv)
+    command = node_report._describe_holder({7: launcher}, holder)
+    assert command == "torchrun --nproc_per_node 2 --master_port 29872 train_ok.py"
+    assert node_report._describe_ranks(ProcFS(), [replace(launcher, pid=2**22 + 1)], ()).endswith(f": {command}")
+    of_run = failing([node(1, holder=holder, holder_command=command, holder_role="launcher"), node(2)])["master port"]
+    assert f"pid 7 ({command}), the launcher" in of_run.text
+    server = replace(holder, argv=(f"{folder}/venv/bin/python", f"{folder}/serve.py", "--token", "x1"))
+    assert node_report._describe_holder({}, server) == f"python {folder}/serve.py --token <str>"
+
+
+def test_a_directory_is_filtered_as_the_paths_of_the_command_in_it(tmp_path: Path) -> None:
+    (folder := tmp_path / "a1b2c3d4").mkdir()
+    argv = ("python", f"{folder}/t.py")
+    with subprocess.Popen(["sleep", "60"], cwd=folder) as process:
+        try:
+            rank = Target(pid=process.pid, ppid=1, role="rank", name="python", argv=argv, state="S", start_ticks=0)
+            text = node_report._describe_ranks(ProcFS(), [rank], ())
+        finally:
+            process.kill()
+    assert "a1b2c3d4" not in text
+    assert text.count("/<redacted>") == 2
 
 
 def test_the_runs_that_are_not_listed_are_counted() -> None:

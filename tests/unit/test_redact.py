@@ -421,6 +421,16 @@ def test_filters_are_idempotent(value: object, secret: str, place: int, cut: int
             assert filtered(once) == once, (number, printed)
 
 
+@pytest.mark.parametrize(
+    ("folder", "kept"),
+    [("trial23a", "trial23a"), ("model2024", "model2024"), ("trial2b3c", "<redacted>"), ("xkqzw23a", "<redacted>"),
+     ("a1b2c3d4", "<redacted>")],
+)  # fmt: skip
+def test_a_word_with_a_number_in_a_path_is_not_random(folder: str, kept: str) -> None:
+    for word in (f"/root/{folder}/bin/python", f"/root/{folder}/t.py", f"/root/{folder}/data"):
+        assert redact.path(word) == word.replace(folder, kept)
+
+
 def test_what_looks_random() -> None:
     for name in ("ProcessGroupGloo", "TransformerDecoderLayer", "float16", "20241122T101500", "llama2"):
         assert not random_looking(name)

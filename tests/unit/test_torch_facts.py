@@ -3,6 +3,7 @@ else. So a name that a new version changes makes a test fail, and not a diagnosi
 
 import ast
 import importlib.util
+import inspect
 import mmap
 import re
 import tempfile
@@ -283,6 +284,60 @@ def test_options_of_torchrun_are_all_there() -> None:
     words = [word for action in get_args_parser()._actions for word in action.option_strings if word.startswith("--")]
     assert {word.lstrip("-").replace("_", "-") for word in words} == launchers.TORCHRUN_OPTIONS
     assert version(metadata.version("torch"))[:2] == launchers.TORCHRUN_READ_IN  # type: ignore[index]
+
+
+@pytest.mark.parametrize("backend", sorted(launchers.DEFAULT_PORTS))
+def test_an_endpoint_without_a_port_has_the_default_one(backend: str) -> None:
+    folder = _TORCH / "distributed/elastic/rendezvous"
+    file = {"c10d": "c10d_rendezvous_backend.py", "etcd": "etcd_rendezvous.py", "etcd-v2": "etcd_rendezvous_backend.py"}
+    source = (folder / file[backend]).read_text()
+    (port,) = re.findall(r"parse_rendezvous_endpoint\(params\.endpoint, (?:default_port=)?(\w+)\)", source)
+    if not port.isdigit():
+        (port,) = re.findall(rf"^{port} = (\d+)$", source, re.M)
+    assert port == launchers.DEFAULT_PORTS[backend]
+
+
+def test_the_static_rendezvous_needs_a_port() -> None:
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.launcher.api import _get_addr_and_port
+
+    with pytest.raises(ValueError, match="port is missing in endpoint"):
+        _get_addr_and_port(RendezvousParameters(launchers.STATIC, "n0", "job", 2, 2))
+
+
+def test_torchrun_has_these_defaults_flags_and_variables() -> None:
+    from torch.distributed import run as torch_run
+    from torch.distributed.argparse_util import check_env, env
+
+    actions = {max(each.option_strings, key=len).lstrip("-").replace("_", "-"): each
+               for each in torch_run.get_args_parser()._actions if each.option_strings}  # fmt: skip
+    texts = {name: str(each.default) for name, each in actions.items()
+             if isinstance(each, env) and each.default not in (None, "", [])}  # fmt: skip
+    assert re.search(r"if args\.master_port is None:\n\s+args\.master_port = 29500\n", inspect.getsource(torch_run.run))
+    assert {**texts, "master-port": "29500"} == launchers.DEFAULTS["torchrun"]
+    assert {name for name, each in actions.items() if isinstance(each, check_env)} == launchers.FLAGS & actions.keys()
+    without = {name for name, each in actions.items() if not isinstance(each, env | check_env)}
+    assert without == launchers.WITHOUT_VARIABLE
+    counting = inspect.getsource(torch_run.determine_local_world_size)
+    assert all(f'nproc_per_node == "{value}"' in counting for value in launchers.COUNTED)
+    assert launchers.COUNTED.keys() == launchers.RANK_PER_CARD | launchers.RANK_PER_CORE
+
+
+def test_fabric_has_these_defaults() -> None:
+    file = _class_file("lightning_fabric.cli")
+    source = file.read_text() if file is not None else ""
+    found = {}
+    for name in launchers.DEFAULTS["fabric"]:
+        found[name] = re.findall(rf'"--{name}",(?:\s+"[^"]*",)?\s+type=\w+,\s+default="?([^",]+)', source)
+    assert found == {name: [value] for name, value in launchers.DEFAULTS["fabric"].items()}
+
+
+def test_lightning_takes_the_rank_of_its_node_from_a_variable() -> None:
+    file = _class_file("lightning_fabric.plugins.environments.lightning")
+    source = file.read_text() if file is not None else ""
+    assert f'os.environ.get("{launchers.NODE_RANK}", group_rank)' in source
+    assert f'os.environ.get("GROUP_RANK", {launchers.DEFAULT_NODE_RANK})' in source
+    assert 'return "LOCAL_RANK" in os.environ' in source
 
 
 def test_log_folders_of_torchrun_have_random_ends(tmp_path: Path) -> None:
