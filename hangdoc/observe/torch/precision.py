@@ -27,8 +27,8 @@ def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iter
     """The floating-point types of an object and, up to `depth`, of its attributes.
 
     A torch.nn.Module gives `name.parameters()` as `bfloat16[65792], float32[128]`: how many elements of its parameters have which
-    dtype, most first. Of a large model it is `bfloat16`: the dtype of most of its first parameters. A torch.autocast that is
-    entered and enabled gives `autocast(cpu, bfloat16)`.
+    dtype, most first. Of a large model these are only the first ones: `bfloat16[65792], ...`. A torch.autocast that is entered
+    and enabled gives `autocast(cpu, bfloat16)`.
     """
     try:
         named = islice(memory.attributes(instance), 256)
@@ -54,8 +54,8 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
 
 
 def _floats(memory: Memory, module: int) -> str | None:
-    """The dtypes of a model's parameters with their numbers of elements; only the first dtype if the model has more parameters
-    than are read; None for a model without floating-point parameters, or if any that should be read can't be."""
+    """The dtypes of a model's parameters with their numbers of elements, and `...` if the model has more parameters than are
+    read; None for a model without floating-point parameters, or if any that should be read can't be."""
     elements = Counter[str]()
     seen, todo, read = {module}, [module], set[int]()
     try:
@@ -76,7 +76,7 @@ def _floats(memory: Memory, module: int) -> str | None:
     by_count = sorted(elements.items(), key=lambda item: (not item[0].startswith(_FLOATS), -item[1]))
     if not by_count or not by_count[0][0].startswith(_FLOATS):
         return None
-    return by_count[0][0] if todo else ", ".join(f"{dtype}[{count}]" for dtype, count in by_count)
+    return ", ".join([*(f"{dtype}[{count}]" for dtype, count in by_count), *(["..."] if todo else [])])
 
 
 def _list_present(memory: Memory, entries: int) -> list[int]:

@@ -14,8 +14,8 @@ from hangdoc.snapshot import Frame
 from hangdoc.torch_facts import file_names
 
 _HALF = ("bfloat16", "float16")
-_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)(\[(?P<count>\d{1,18})\](, \w+\[\d+\])*)?")
-"""Without `count`, it has more parameters than were read."""
+_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)(\[(?P<count>\d{1,18})\](, \w+\[\d+\])*(?P<more>, \.\.\.)?)?")
+"""With `more` it has more parameters than were read, as without `count`, which hangdoc wrote before."""
 _TENSOR = regex(r"(bfloat16|float16)\[[\d, ]*\]")
 _AUTOCAST = regex(r"autocast\(cpu, (bfloat16|float16)\)")
 _DEFAULT = "bfloat16"
@@ -34,7 +34,7 @@ def _list_uses(rank: Rank) -> Iterator[tuple[str, str]]:
     # the whole model) the trained one is unknown, so 32 bit comes first and nothing is reported.
     for match, local in sorted(models, key=lambda model: (-_count(model[0]), model[0]["dtype"] in _HALF))[:1]:
         if match["dtype"] in _HALF:
-            most = f"{int(match['count']):,}" if match["count"] is not None else "most of the first"
+            most = f"{int(match['count']):,}" if _count(match) < math.inf else "most of the first"
             yield match["dtype"], f"{most} elements of {local.name} are {match['dtype']}"
     for local in variables:
         if (match := _AUTOCAST.fullmatch(local.text)) is not None:
@@ -50,7 +50,7 @@ def _list_uses(rank: Rank) -> Iterator[tuple[str, str]]:
 
 
 def _count(parameters: re.Match[str]) -> float:
-    return math.inf if parameters["count"] is None else int(parameters["count"])
+    return math.inf if parameters["count"] is None or parameters["more"] is not None else int(parameters["count"])
 
 
 def _list_half_tensors(layer: Frame) -> Iterator[tuple[str, str]]:
