@@ -97,6 +97,13 @@ class _Poll(NamedTuple):
     """Whether it is a cell of the time before the first poll."""
 
 
+class _Progress(NamedTuple):
+    seen: float
+    """The time of the poll that saw it."""
+    least: float
+    """It was not before that."""
+
+
 class Recorder:
     """Records what the ranks of one job did in the last `polls` polls: one byte per rank and poll."""
 
@@ -107,7 +114,10 @@ class Recorder:
         self._read: dict[int, dict[object, tuple[object, int]]] = {}
         """What the last polls read of each rank: (value, number of the poll)."""
         self._count = 0
-        self._last_progress: float | None = None
+        self._progressed: dict[int, _Progress] = {}
+        """The last progress of each rank, by its position."""
+        self._called: dict[int, float] = {}
+        """Since when each rank stands in a call, as the newest poll tells, by its position."""
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -123,8 +133,17 @@ class Recorder:
     @property
     def polls_since_progress(self) -> int | None:
         """The number of polls since any rank last made progress; None if no recorded poll has progress."""
-        ago = (at for at, poll in enumerate(reversed(self._polls)) if poll.seconds == self._last_progress)
-        return next(ago, None)
+        last = max((progress.seen for progress in self._progressed.values()), default=None)
+        return next((at for at, poll in enumerate(reversed(self._polls)) if poll.seconds == last), None)
+
+    @property
+    def seconds_since_progress(self) -> float | None:
+        """For how many seconds no rank has made progress. Of a rank that stands in a call, its record or the kernel tells when it
+        made that, more exactly than the poll that saw it there; None if no recorded poll has progress."""
+        if not self._progressed:
+            return None
+        times = (self._called.get(at, progress.seen) for at, progress in self._progressed.items())
+        return self._polls[-1].seconds - max(times)
 
     @property
     def used(self) -> frozenset[Cell]:
@@ -147,18 +166,17 @@ class Recorder:
                 cell, share = cells[at]
                 codes[self._position[rank]] = _CODE[cell]
                 shares[self._position[rank]] = _in_255ths(share)
-            self._polls.append(_Poll(seconds + end, bytes(codes), bytes(shares), past=True))
-            if any(shares):
-                self._last_progress = seconds + end
+            self._append(_Poll(seconds + end, bytes(codes), bytes(shares), past=True))
 
     def add(self, seconds: float, job: Job) -> None:
         """Record a poll. `seconds` is its time, on the same clock for all polls. A poll that is not later than the previous one
         (a recording was rewound) replaces all polls from that time on."""
         if self._polls and self._polls[-1].seconds >= seconds:
             earlier = [poll for poll in self._polls if poll.seconds < seconds]
-            self._polls = deque(earlier, self._polls.maxlen)
-            self._read = {}
-            self._last_progress = next((poll.seconds for poll in reversed(earlier) if _progresses(poll)), None)
+            self._polls = deque(maxlen=self._polls.maxlen)
+            self._read, self._progressed = {}, {}
+            for poll in earlier:
+                self._append(poll)
         since = seconds - self._polls[-1].seconds if self._polls else _FIRST_POLL_SECONDS
         for rank in (*(view.rank for view in job.ranks), *(unseen.rank for unseen in job.unseen)):
             self._position.setdefault(rank, len(self._position))
@@ -167,9 +185,21 @@ class Recorder:
         self._count += 1
         for view in job.ranks:
             codes[self._position[view.rank]] = _CODE[_cell(view, since, self._has_moved(view))]
-        self._polls.append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
-        if _progresses(self._polls[-1]):
-            self._last_progress = seconds
+        self._append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
+        self._called = {}
+        for view in job.ranks:
+            at = self._position[view.rank]
+            called = _find_call(view, seconds, self._progressed[at]) if at in self._progressed else None
+            if called is not None:
+                self._called[at] = called
+
+    def _append(self, poll: _Poll) -> None:
+        """Keep a poll, and when each rank made progress last."""
+        self._polls.append(poll)
+        recent = self._polls[max(0, len(self._polls) - 1 - _COMPARED_POLLS)].seconds
+        for at, code in enumerate(poll.codes):
+            if poll.shares[at] if poll.shares is not None else CELLS[code] in PROGRESS:
+                self._progressed[at] = _Progress(poll.seconds, recent)
 
     def _has_moved(self, view: RankView) -> bool:
         """Whether a poll read something else of a rank than one of the last polls. A poll of a busy host reads less."""
@@ -245,10 +275,16 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
     return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
 
 
-def _progresses(poll: _Poll) -> bool:
-    if poll.shares is not None:
-        return any(poll.shares)
-    return any(_CODE[cell] in poll.codes for cell in PROGRESS)
+def _find_call(view: RankView, seconds: float, progress: _Progress) -> float | None:
+    """The time at which a rank made the call that it stands in, or exchanged data since: by its record, or else by the kernel if
+    the poll that saw its last progress was right after that. None if neither tells. `seconds` is the time of this poll."""
+    if view.state not in _OPERATIONS or view.progress is not None:
+        return None
+    recorded = [calls for calls in view.calls if calls.source == "recorder"]
+    ages = [calls.age_seconds for calls in recorded] + [view.silent_seconds]
+    at = max((seconds - age for age in ages if age is not None), default=None)
+    waits = any(calls.pending is not None and calls.age_seconds is not None for calls in recorded)
+    return at if waits or (at is not None and progress.least <= at) else None
 
 
 def _in_255ths(share: float) -> int:

@@ -119,6 +119,11 @@ def test_the_axis_says_when_and_marks_the_last_progress(polls: int, still: int |
     assert cells.axis(seconds, still, width).plain == text
 
 
+def test_the_axis_has_the_time_of_the_call_not_of_the_poll_that_saw_it() -> None:
+    seconds = tuple(float(at - 39) for at in range(40))
+    assert cells.axis(seconds, 3, 30, still_seconds=3.9).plain == "  last progress 3.9 s ago ▼   "
+
+
 @pytest.mark.parametrize(
     ("width", "text"),
     [

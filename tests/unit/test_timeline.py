@@ -175,6 +175,45 @@ def test_how_long_no_rank_has_made_progress() -> None:
     assert recorder.polls_since_progress is None
 
 
+def calls(made: int, age: float, *, waits_in: bool = True) -> tuple[Calls, ...]:
+    return (
+        Calls(group=None, made=made, pending=made if waits_in else None, last=None, age_seconds=age, source="recorder"),
+    )
+
+
+def test_the_last_progress_is_as_old_as_the_call_or_byte_that_was_read() -> None:
+    """Polls of a busy host come seconds apart, and one of them saw that a rank stands elsewhere: `silent` and the verdict said
+    3.9 s, the mark 3.0 s."""
+    after = [2.0, 4.0, 6.0, 8.0]  # the run froze 1.5 s before the second poll, which has not read the stacks
+    for known in ({}, {"calls": True}):
+        recorder = Recorder()
+        recorder.add(100.0, job(view(0), view(1)))
+        recorder.add(102.0, job(view(0), view(1)))
+        for at in after:
+            age = at + 1.5
+            more = {"calls": calls(7, age)} if known else {}
+            stand = [msgspec.structs.replace(waits(rank, silent=age), **more) for rank in (0, 1)]  # type: ignore[arg-type]
+            recorder.add(102.0 + at, job(*stand))
+        assert recorder.polls_since_progress == 3  # that saw them elsewhere
+        assert recorder.seconds_since_progress == pytest.approx(9.5)
+    assert Recorder().seconds_since_progress is None
+
+
+def test_a_call_long_before_the_last_progress_says_nothing_of_it() -> None:
+    """A rank computed after its call, or data from others is older than what its stack shows."""
+    polls = [job(view(0), waits(1))] * 9
+    still = [waits(0, silent=20.0), waits(1, silent=90.0)]
+    for shown in (
+        still,
+        [msgspec.structs.replace(still[0], calls=calls(7, 20.0, waits_in=False)), still[1]],
+        [view(0, "blocked", "stopped", silent_seconds=20.0, calls=calls(7, 20.0)), still[1]],
+    ):
+        recorder = recorded(*polls, job(*shown), job(*shown))
+        assert recorder.seconds_since_progress == -recorder.seconds[-1 - (recorder.polls_since_progress or 0)]
+    pending = msgspec.structs.replace(still[0], calls=calls(7, 7.5))
+    assert recorded(*polls, job(pending, still[1]), job(pending, still[1])).seconds_since_progress == 7.5
+
+
 def test_the_newest_poll() -> None:
     assert Recorder().newest() == {}
     assert recorded(job(view(0)), job(waits(0), view(1), unseen=(2,))).newest() == {

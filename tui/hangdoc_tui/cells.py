@@ -78,14 +78,23 @@ def _draw_cell(cell: Cell, share: float) -> tuple[str, str]:
     return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
 
 
-def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls: int = 1, recorded: int = 0) -> Text:
-    """The time axis above `width` cells of polls `seconds` ago, with a mark at the last progress of any rank, which was
-    `since_progress` polls ago, and one where the first `recorded` polls end, which come from torch's record of calls."""
+def axis(
+    seconds: Sequence[float],
+    since_progress: int | None,
+    width: int,
+    polls: int = 1,
+    recorded: int = 0,
+    *,
+    still_seconds: float | None = None,
+) -> Text:
+    """The time axis above `width` cells of polls `seconds` ago. One mark is at the last progress of any rank, which the poll
+    `since_progress` polls ago saw; another is where the first `recorded` polls end, which come from torch's record of calls.
+    `still_seconds`: how long ago that progress was, if that is known better than by the time of the poll."""
     line = [" "] * width
     newest = len(seconds) - 1
     divided = _divide(len(seconds), polls, recorded)[:width]
     if since_progress:
-        since = duration(-seconds[newest - since_progress])
+        since = duration(still_seconds if still_seconds is not None else -seconds[newest - since_progress])
         back = next((cell for cell, (start, _) in enumerate(divided) if start <= newest - since_progress), width)
         at = width - 1 - back
         right = [(at, f"▼ {text}") for text in (f"last progress {since} ago", f"{since} ago")]

@@ -226,8 +226,9 @@ class _TimelineColumn:
 
     def axis(self, width: int) -> Text:
         """The time axis above it."""
-        since, recorded = self._recorder.polls_since_progress, self._recorder.recorded
-        return cells.axis(self._recorder.seconds, since, width, cells.polls_per_cell(since, width), recorded)
+        recorder, since = self._recorder, self._recorder.polls_since_progress
+        polls, still = cells.polls_per_cell(since, width), recorder.seconds_since_progress
+        return cells.axis(recorder.seconds, since, width, polls, recorder.recorded, still_seconds=still)
 
     def row(self, ranks: Sequence[int], width: int) -> Text:
         """The cells of some ranks."""
