@@ -314,12 +314,14 @@ def has_gpus(job: Job) -> bool:
 
 THIS_LOOK = 1.0
 """Seconds. What is older is not of this look, or poll."""
+_NOW = 0.5
+"""Seconds. A poll reads the batches of all ranks within less, and the poll before was no later."""
 
 
 def batches_age(rank: RankView) -> float | None:
     """How old a rank's number of batches is, in seconds, if it is not of this look: then it can't be compared with others."""
     age = rank.batches_seconds_ago
-    return age if rank.batches_done is not None and age is not None and age >= THIS_LOOK else None
+    return age if rank.batches_done is not None and age is not None and age >= _NOW else None
 
 
 def batches(rank: RankView, *, of_pass: bool = False) -> str:

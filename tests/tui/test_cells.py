@@ -295,6 +295,17 @@ def test_a_rank_that_was_not_read_keeps_its_older_number() -> None:
         assert history.fill_counts(job(other)).ranks == (other,)
 
 
+def test_a_number_of_the_poll_before_has_its_age() -> None:
+    """After the end of a run one rank had `10/20 1s ago`, and two of the same poll `10/20`: the poll before was 0.95 s ago."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    history.add(began, job(view(0, batches_done=10, batches_total=20, batches_seconds_ago=0.002)))
+    unread = job(view(0))
+    history.add(began + datetime.timedelta(seconds=0.95), unread)
+    (filled,) = history.fill_counts(unread).ranks
+    shown = ranks._show_batches([filled], None, lambda _: None, of_pass=False)
+    assert (shown.plain, str(shown.style)) == ("10/20 1s ago", "dim")
+
+
 def test_a_rank_that_goes_from_call_to_call_has_no_events_until_it_stops() -> None:
     """Each poll in which it waited for most of the time, and each other one, gave one: they pushed out all others."""
     history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
