@@ -78,7 +78,7 @@ def command(
         source,
         rate=interval if rate is None else rate,
         budget=budget,
-        run_option="--pid" if fleet.hosts is None else "--slurm-job",  # --pid names processes of this host
+        run_option="--pid PID" if fleet.hosts is None else "--slurm-job JOBID",  # --pid names processes of this host
         allow_signals=allow_signals,
     )
     asyncio.run(_run(top))

@@ -103,7 +103,7 @@ class Top(Actions):
         *,
         rate: float = 1.0,
         budget: float = BUDGET,
-        run_option: str = "--pid",
+        run_option: str = "--pid PID",
         allow_signals: bool = False,
         folder: Path | None = None,
     ) -> None:
@@ -387,10 +387,9 @@ class Top(Actions):
         every = f"every {self._every():.1f} s"
         if self._every() <= self.rate:
             return every
-        if self._checks_between:
-            every += ", short checks between"
-        remedy = f"; {self._run_option}: one run" if len(poll.diagnosis.jobs) > 1 else ""
-        return f"{every} (requested: {self.rate:g} s{remedy})"
+        between = ", with short checks between" if self._checks_between else ""
+        remedy = f"; {self._run_option} polls only one run" if len(poll.diagnosis.jobs) > 1 else ""
+        return f"{every}, not {self.rate:g} s{between}{remedy}"
 
     def paint(self) -> None:
         """Draw the visible view. Others are drawn when they become visible."""

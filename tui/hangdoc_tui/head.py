@@ -1,6 +1,6 @@
 """The lines at the top: the job and its verdict, and the first finding in one sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -19,31 +19,46 @@ _SEPARATOR = " · "
 
 
 def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int, *, observed: float | None = None) -> Text:
-    """The verdict and for how long, how many of its ranks have each label, and the name of the job. What `width` has no room for
-    is left out from the end of the name; only its first part is cut within a word. `observed`: how many seconds ago, if that is
-    not the present."""
+    """The verdict and for how long, the name of the job, and how many of its ranks have each label. What `width` has no room for
+    is left out from the end of the name, but for the parts that tell it from the other jobs; then the line ends in an ellipsis.
+    `observed`: how many seconds ago, if that is not the present."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     hung = sum(other.verdict == "hung" for other in jobs if other.id != job.id)
-    shown, *more = name.split(_SEPARATOR)
-    line = Text.assemble(
+    head = Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
         "  ",
         (f"observed {duration(observed)} ago  " if observed is not None else "", "bold yellow"),
-        *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
-          for label, count in tally.items() if count),
-        (f"job {at + 1} of {len(jobs)} (j)  " if len(jobs) > 1 else "", "dim"),
-        (f"{amount(hung, 'other run')} {'hang' if hung > 1 else 'hangs'}  " if hung else "", "bold red"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
-    room = width - line.cell_len
+    counts = Text("  ").join(
+        Text(*part)
+        for part in (
+            *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}", words.LABEL_STYLE[label])
+              for label, count in tally.items() if count),
+            *([(f"job {at + 1} of {len(jobs)} (j)", "dim")] if len(jobs) > 1 else []),
+            *([(f"{amount(hung, 'other run')} {'hang' if hung > 1 else 'hangs'}", "bold red")] if hung else []),
+        )
+    )  # fmt: skip
+    shown, *more = _put_telling_parts_first(name, words.job_names(jobs).values())
+    room = width - head.cell_len - 2 - counts.cell_len
     for part in more:
         if cell_len(f"{shown}{_SEPARATOR}{part}") > room:
-            return line.append(shown, "bold")
+            break
         shown += f"{_SEPARATOR}{part}"
-    line.append(shown, "bold")
-    backend = f"{_SEPARATOR}{words.clean(job.backend)}" if job.backend else ""
-    return line.append(backend, "dim") if cell_len(shown + backend) <= room else line
+    else:
+        backend = f"{_SEPARATOR}{words.clean(job.backend)}" if job.backend else ""
+        fits = cell_len(shown + backend) <= room
+        return head.append(shown, "bold").append(backend if fits else "", "dim").append("  ").append_text(counts)
+    return head.append(shown, "bold").append("  ").append_text(counts)
+
+
+def _put_telling_parts_first(name: str, names: Iterable[str]) -> list[str]:
+    """The parts of a job's name: its first one with those that other jobs of the same first part do not have, then the others."""
+    first, *more = name.split(_SEPARATOR)
+    alike = [set(parts[1:]) for each in names if (parts := each.split(_SEPARATOR))[0] == first and each != name]
+    telling = [part for part in more if any(part not in other for other in alike)]
+    return [_SEPARATOR.join([first, *telling]), *(part for part in more if part not in telling)]
 
 
 TABS_WIDTH = sum(len(f"{number} {name}") + 1 for number, name in enumerate(VIEWS, 1))

@@ -3,7 +3,7 @@
 from rich.style import Style
 from rich.text import Text
 from textual.widgets import Tree
-from textual.widgets.tree import TreeNode
+from textual.widgets.tree import NodeID, TreeNode
 
 from hangdoc.detail import Branch
 from hangdoc.phrases import do, duration, numbers, ranks, shorten
@@ -13,11 +13,16 @@ from hangdoc.snapshot import Frame
 from hangdoc_tui.places import stack_age
 from hangdoc_tui.view_model import ViewModel
 
+_LEAST_HEAD = 24
+"""Cells that the beginning of a label has beside its end, which is cut first in a narrower terminal."""
+
 
 class GrowingTree(Tree[int | None]):
     """A tree that is rebuilt only when it changed, so that folded branches stay folded."""
 
     def __init__(self, name: str) -> None:
+        self._ends: dict[NodeID, int] = {}
+        """How many characters at the end of a label are not cut where there is room for them."""
         super().__init__(Text(name), id=name)
         self.show_root = False
         self._shown: object = None
@@ -25,17 +30,20 @@ class GrowingTree(Tree[int | None]):
     def render_label(self, node: TreeNode[int | None], base_style: Style, style: Style) -> Text:
         """The label of a node as it fits: the tree is never wider than its view."""
         label = super().render_label(node, base_style, style)
-        depth = 0
+        kept, depth = self._ends.get(node.id, 0), 0
         while node.parent is not None:
             node, depth = node.parent, depth + 1
-        label.truncate(max(8, self.size.width - self.guide_depth * max(0, depth - 1)), overflow="ellipsis")
-        return label
+        room = max(8, self.size.width - self.guide_depth * max(0, depth - 1))
+        head, end = label.divide([len(label) - kept]) if kept and room - kept >= _LEAST_HEAD else (label, Text())
+        head.truncate(room - end.cell_len, overflow="ellipsis")
+        return head.append_text(end)
 
     def grow(self, content: object) -> bool:
         """Whether `content` is new. If so, the tree is now empty and must be filled."""
         if content == self._shown:
             return False
         self._shown = content
+        self._ends.clear()
         self.clear()
         return True
 
@@ -74,6 +82,7 @@ class StackTree(GrowingTree):
         hidden = len(rest) - len(shown)
         more = Text(f"  … {hidden} library frame{'s' * (hidden > 1)}" if hidden else "", style="dim")
         node = parent.add(who + _show_frame(first) + more, data=branch.ranks[0], expand=True)
+        self._ends[node.id] = len(more)
         for frame in shown:  # each below the one that called it
             node = node.add(_show_frame(frame), data=branch.ranks[0], expand=True)
         node.allow_expand = bool(branch.branches)
