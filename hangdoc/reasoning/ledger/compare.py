@@ -538,8 +538,7 @@ def _order_calls(groups: Iterable[GroupCalls], rank: int) -> list[_Placed]:
     made: list[tuple[int, _Place, _GroupCall]] = []
     for group in groups:
         calls = group.ranks[rank]
-        by_object = {id(call): call for call in calls.calls}  # equal calls of a rank are one object
-        known = {key: (group.name, _form(call)) for key, call in by_object.items()}
+        known = _know_forms(group, calls)
         columns = zip(calls.numbers, calls.calls, calls.made_us, strict=True)
         made += [(at, (group.name, number), known[id(call)]) for number, call, at in columns]
     return [(place, call) for _, place, call in sorted(made, key=lambda timed: timed[0])]
@@ -559,15 +558,21 @@ def _complete_calls(ledger: Ledger, rank: int) -> list[_GroupCall]:
     made: list[tuple[int, _GroupCall]] = []
     for group, calls in ledger.of_rank(rank):
         pending = {waiting.number for waiting in calls.pending}
-        for number, call, at in zip(calls.numbers, calls.calls, calls.made_us, strict=True):
-            if number not in pending:
-                made.append((at, (group.name, _form(call))))
+        known = _know_forms(group, calls)
+        columns = zip(calls.numbers, calls.calls, calls.made_us, strict=True)
+        made += [(at, known[id(call)]) for number, call, at in columns if number not in pending]
     return [call for _, call in sorted(made, key=lambda timed: timed[0])]
 
 
 def _form(call: Call) -> _Form:
     op, _, lines = signature(call)
     return op, lines
+
+
+def _know_forms(group: GroupCalls, calls: RankCalls) -> dict[int, _GroupCall]:
+    """The forms of a rank's calls in a group by `id`: equal calls of a rank are one object."""
+    by_object = {id(call): call for call in calls.calls}
+    return {key: (group.name, _form(call)) for key, call in by_object.items()}
 
 
 def _numbered(calls: RankCalls) -> Iterable[tuple[int, Call]]:
