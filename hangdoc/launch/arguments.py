@@ -100,9 +100,14 @@ def _find_override(name: str, value: str, line: LaunchLine) -> str | None:
 _RANK = "RANK"
 _TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
     "OMP_NUM_THREADS": lambda values: (
-        "all ranks wait for the rank with the fewest threads"
-        if len(set(values)) > 1
-        else "threads per rank; ranks × threads should not exceed the cores"
+        "threads per rank; ranks × threads should not exceed the cores"
+        if len(set(values)) == 1
+        else "all ranks wait for the rank with the fewest threads"
+        + (
+            "; where neither the line nor its shell sets it, torchrun sets 1 for several ranks"
+            if None in values
+            else ""
+        )
     ),
 }
 

@@ -163,6 +163,13 @@ def test_two_lines_without_a_launcher_start_two_ranks(ranks: str, wrong: bool) -
     assert (row.standing, row.wrong) == ("must differ", wrong)
 
 
+def test_torchrun_sets_the_number_of_threads_that_a_line_leaves_out() -> None:
+    line = "torchrun --nnodes 2 --nproc-per-node 3 train.py"
+    why = rows(line, f"OMP_NUM_THREADS=1 {line}")["OMP_NUM_THREADS"].why
+    assert "torchrun sets 1 for several ranks" in why
+    assert "torchrun" not in rows(f"OMP_NUM_THREADS=2 {line}", f"OMP_NUM_THREADS=1 {line}")["OMP_NUM_THREADS"].why
+
+
 def test_the_two_nodes_of_a_cpu_run() -> None:
     found = rows(WIRED, WIRELESS)
     assert not any(row.wrong for row in found.values())
