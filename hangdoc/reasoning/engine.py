@@ -16,7 +16,7 @@ from hangdoc.reasoning.model.blockage import Blockage
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks import iterators
-from hangdoc.reasoning.ranks.counters import BatchCount, count_batches
+from hangdoc.reasoning.ranks.counters import BatchCount
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import launch, names
@@ -24,7 +24,7 @@ from hangdoc.reasoning.text import words
 from hangdoc.reasoning.text.hosts import describe_lateness
 from hangdoc.reasoning.text.next_steps import is_host
 from hangdoc.reasoning.views import job_views, past
-from hangdoc.reasoning.views.job_views import find_beginning, has_ended
+from hangdoc.reasoning.views.job_views import count_done, find_beginning, has_ended
 from hangdoc.reasoning.waiting import blockages, waits
 from hangdoc.snapshot import Host, Loops, Snapshot, Stack
 
@@ -192,7 +192,7 @@ def _with_hosts(run: Run, about: Finding) -> Finding:
 
 
 def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
-    count = count_batches(rank)
+    count = count_done(run, rank)
     calls = job_views.calls(run.ledger, rank.rank)
     activity = rank.show_activity(waited)
     held = rank.label == "blocked" and rank.hold is not None  # whatever moves beside it does not end that

@@ -665,6 +665,22 @@ def test_a_list_and_a_number_of_the_source_show_that_a_loop_had_not_ended(
     assert ("4 of 6" in finding.summary) != unclear
 
 
+@pytest.mark.parametrize(("decides", "done"), [(True, 60), (False, 61)])
+def test_the_round_that_a_statement_ended_is_not_done(decides: bool, done: int) -> None:
+    """`a.steps` was not read. Without a value that shows who met the condition of the `break`, the data may have ended."""
+    out = Exit(line=12, statement="break", conditions=("step >= 60 and r == 1" if decides else "stale(step)",))
+    loop = Loop(line=10, end_line=20, header="for step in range(a.steps)", counters=("step",), every=1, start=0,
+                bound="a.steps", exits=(out,))  # fmt: skip
+
+    def at(number: int, op: str, line: int) -> Process:
+        variables = (local("step", 60), local("r", number))
+        return rank(number, *c10d(op), frame("main", line, loops=(loop,), locals=variables))
+
+    stopped = job(at(0, "all_reduce", 15), at(1, "barrier", 25))
+    assert ("in iteration 61" in stopped.findings[0].summary) == decides
+    assert [(view.batches_done, view.batches_ended) for view in stopped.ranks] == [(60, False), (done, True)]
+
+
 @pytest.mark.parametrize(("batches", "unclear"), [(187, False), (None, True)])
 def test_a_loader_of_the_same_length_has_not_ended(batches: int | None, unclear: bool) -> None:
     """Rank 1 left the loop by a `break`, and the function after that. It still holds its loader."""

@@ -286,6 +286,13 @@ def left_by_statement(kind: LeftLoop) -> bool:
     return any(each.shown and each.exit.conditions != (END_OF_DATA,) for each in possible_exits(kind))
 
 
+def counts_left_round(kind: LeftLoop) -> bool:
+    """Whether the counter of the ranks outside includes the round in which a statement ended the loop: it counts rounds that were
+    begun, and how many there are is not known."""
+    view = kind.short.first.loop
+    return view is not None and view.total is None and kind.loop.start is not None and left_by_statement(kind)
+
+
 def describe_inner_exits(kind: LeftLoop) -> list[str]:
     """How the ranks outside left a loop inside that one before its end, in which the others still are."""
     short, inside = kind.short.first, kind.inside.first

@@ -11,7 +11,7 @@ from hangdoc.parse import names_in, parsed_expression, shows_address
 from hangdoc.phrases import amount, duration, shorten, shorten_values
 from hangdoc.program import around, tests_files
 from hangdoc.reasoning.causes.disagreements import find_other_data
-from hangdoc.reasoning.causes.loops import CountedOut, describe_exit, left_by_statement
+from hangdoc.reasoning.causes.loops import CountedOut, counts_left_round, describe_exit
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import name_line, reading, short
 from hangdoc.reasoning.model.agreement import Difference
@@ -112,9 +112,8 @@ def handler_evidence(left: LeftLoop) -> list[Evidence]:
 def _left_at(left: LeftLoop, done: int, total: int | None) -> str:
     if total is not None and done < total and left.loop.header.startswith("for "):
         return f"in {_unit(left, several=False)} {done + 1}{_of(total)}"
-    view = left.short.first.loop
-    if view is not None and view.total is None and left.loop.start is not None and done > 0 and left_by_statement(left):
-        return f"in {_unit(left, several=False)} {done}"  # its counter counts the round that it began last
+    if done > 0 and counts_left_round(left):
+        return f"in {_unit(left, several=False)} {done}"
     return f"after {_iterations(left, done, total)}"
 
 

@@ -5,13 +5,14 @@ from typing import NamedTuple
 from hangdoc.detail import Began
 from hangdoc.diagnosis import Calls, CallView, FirstDifference, GpuView, GroupView, PaceView, Where
 from hangdoc.reasoning.causes import pace
+from hangdoc.reasoning.causes.loops import counts_left_round
 from hangdoc.reasoning.ledger import history
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.ranks.card import card_of, errors_of, events_of, owners_of_event
-from hangdoc.reasoning.ranks.counters import BatchCount, is_in_counted_loop
+from hangdoc.reasoning.ranks.counters import BatchCount, count_batches, is_in_counted_loop
 from hangdoc.reasoning.waiting import waits
 
 
@@ -138,6 +139,17 @@ def gpu_view(run: Run, rank: Rank) -> GpuView | None:
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def count_done(run: Run, rank: Rank) -> BatchCount:
+    """The batches that a rank has completed: not that in which a statement ended its loop."""
+    count, view = count_batches(rank), rank.loop
+    kinds = (blockage.kind for blockage in run.blockages if isinstance(blockage.kind, LeftLoop))
+    left = any(
+        rank.rank in kind.short.ranks and view is not None and kind.loop == view.loop and counts_left_round(kind)
+        for kind in kinds
+    )
+    return count._replace(done=count.done - 1) if left and count.source == "inferred" and count.done else count
 
 
 def has_ended(run: Run, rank: Rank, count: BatchCount) -> bool:
