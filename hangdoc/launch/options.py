@@ -35,7 +35,7 @@ _IN_BOTH: dict[str, tuple[Standing, str]] = {
 _OPTIONS: dict[str, tuple[Standing, str]] = {
     **_IN_BOTH,
     "nnodes": ("must agree", "each agent waits for this number of nodes"),
-    "node-rank": ("must differ", "identifies the node; the master is 0"),
+    "node-rank": ("must differ", "each node has a number of its own; the master is 0"),
     "master-addr": _ADDRESS,
     "master-port": _PORT,
     "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint; c10d takes port 29400 if it names none"),

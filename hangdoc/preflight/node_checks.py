@@ -24,6 +24,7 @@ _BYTES_PER_PARAMETER = 16
 _BYTES_KEPT = 12
 """Size of a checkpoint per parameter: weights and moments."""
 _SHOWN = 4
+_THEY_SHARE = "They share cores and memory with this launch. `hangdoc diagnose` shows whether they hang."
 _END_IT, _END_THEM = "End it if it is no longer needed: it uses", "End those that are no longer needed: they use"
 _CARDS = "CUDA_VISIBLE_DEVICES"
 _SEVERAL = 2
@@ -232,6 +233,11 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         )
 
 
+def _size(amount_of_bytes: float) -> str:
+    """`3.1 GB`, `16 MB`."""
+    return f"{amount_of_bytes / 1e9:.1f} GB" if amount_of_bytes >= 1e9 else f"{amount_of_bytes / 1e6:.0f} MB"
+
+
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """No rank of an earlier run is still running, and no other run."""
     for report in reports:
@@ -241,7 +247,7 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
                         remedy=f"{end} memory, cores and ports (HD305).")  # fmt: skip
         for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy="In use: this launch shares cores and memory with them.")  # fmt: skip
+                        remedy=_THEY_SHARE)  # fmt: skip
         pids = {each.text: each.pid for each in report.resting}
         for text in _shorten_runs(tuple(pids), "run"):
             look = "See whether they hang: `hangdoc diagnose`."
@@ -284,14 +290,13 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             enough = need < machine.memory_available_bytes
             yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,),
                         text=f"{report.node}: weights, gradients and Adam of {amount(number, 'rank')} "
-                        f"take {need / 1e9:.1f} GB, {machine.memory_available_bytes / 1e9:.1f} GB are available",
+                        f"take {_size(need)}, {_size(machine.memory_available_bytes)} are available",
                         remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
             if report.free_bytes is not None:
                 kept = plan.parameters * _BYTES_KEPT
                 status = "fail" if kept > report.free_bytes else "warn" if 3 * kept > report.free_bytes else "pass"
                 yield Check(name="disk", status=status, nodes=() if status == "pass" else (report.node,),
-                            text=f"{report.node}: a checkpoint takes {kept / 1e9:.1f} GB, "
-                            f"{report.free_bytes / 1e9:.1f} GB are free",
+                            text=f"{report.node}: a checkpoint takes {_size(kept)}, {_size(report.free_bytes)} are free",
                             remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
         if plan.dtype == "bfloat16" and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
             yield Check(name="dtype", status="warn", nodes=(report.node,),

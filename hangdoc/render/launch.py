@@ -35,7 +35,7 @@ def comparison(
     alike = 0
     for row in rows:
         if not (row.differs or row.wrong or row.standing == "suspicious" or whole):
-            alike += 1
+            alike += any(value is not None for value in row.values)
             continue
         mark = (
             Text("✗", "bold red") if row.wrong else Text("!", "yellow") if row.standing == "suspicious" else Text(" ")

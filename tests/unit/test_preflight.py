@@ -564,7 +564,10 @@ def test_too_many_ranks_are_not_cured_by_fewer_threads() -> None:
 def test_ranks_whose_launcher_lives_are_in_use() -> None:
     found = failing([node(1, running=("ranks 0-1, pids 7, 8",)), node(2)])
     assert set(found) == {"other runs"}
-    assert found["other runs"].remedy == "In use: this launch shares cores and memory with them."
+    assert (
+        found["other runs"].remedy
+        == "They share cores and memory with this launch. `hangdoc diagnose` shows whether they hang."
+    )
     held = Listener(port=29500, namespace="", pid=7, name="python", argv=("python",), orphan=False)
     taken = failing([node(1, running=("ranks 0-1, pids 7, 8",), holder=held), node(2)])
     assert taken["master port"].remedy.startswith("End that process if it belongs to an earlier run")

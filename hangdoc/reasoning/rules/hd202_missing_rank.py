@@ -269,9 +269,9 @@ def _progress(rank: Rank, kind: Hold, age_seconds: float) -> str:
     still = (
         f"{who} had not run for {duration(idle)} when the observation began"
         if idle >= max(1.0, age_seconds - _BEFORE_REST)
-        else "none of its counters changed"
+        else "its loop counters did not change"
     )
-    progress = "its counters changed" if rank.counters_moved else still
+    progress = "its loop counters changed" if rank.counters_moved else still
     if rank.counters_moved and isinstance(kind, Busy) and kind.ends != "by-itself":
         progress = ""  # only those of the loop that it does not leave
     return "; ".join(dict.fromkeys(filter(None, (", ".join(filter(None, (cpu, progress))), why))))
