@@ -25,9 +25,10 @@ from hangdoc_tui.history import History, Track
 from hangdoc_tui.places import place, placed
 from hangdoc_tui.ranks import doing
 from hangdoc_tui.source import Live
+from hangdoc_tui.stacks import show_value
 from hangdoc_tui.view_model import ViewModel
 from tests.tui.sample_runs import app
-from tests.unit.builders import snapshot
+from tests.unit.builders import local, snapshot
 from tests.unit.test_ledger import BUCKET, SYNC, timed
 from tests.unit.test_past import job_of, passes
 from tests.unit.test_timeline import job, view
@@ -144,6 +145,15 @@ def test_a_place_is_cut_at_the_source_line_first(width: int, text: str) -> None:
 def test_a_place_without_a_source_line_names_the_function() -> None:
     assert place(Where(file="a.py", line=1, function="step"), 40) == "a.py:1  in step"
     assert place(None, 40) == ""
+
+
+def test_a_model_of_which_only_a_part_was_read_is_not_shown_as_whole() -> None:
+    shown = {text: show_value(local("model.parameters()", text)) for text in ("float32[9]", "float32[9], ...")}
+    assert shown == {
+        "float32[9]": "float32[9]",
+        "float32[9], ...": "float32[9] in the parameters that were read, and more",
+    }
+    assert show_value(local("names", "'a', ...")) == "'a', ..."
 
 
 def test_an_old_stack_is_dim_and_says_its_age() -> None:

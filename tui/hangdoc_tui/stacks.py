@@ -13,12 +13,13 @@ from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.views.detail import frames_of, place_of_frame
 from hangdoc.render import words
-from hangdoc.snapshot import Frame, Unavailable
+from hangdoc.snapshot import Frame, Local, Unavailable
 from hangdoc_tui.cells import flow
 from hangdoc_tui.places import shorten_path, stack_age
 from hangdoc_tui.view_model import ViewModel
 
 COMPARISONS = ("nothing", "the last poll", "another rank")
+_MORE = ", ..."
 _LOCALS_SHOWN = 12
 _LEAST_PLACE = 24
 """Columns that the place of a frame has beside a long name."""
@@ -159,8 +160,15 @@ def _make_title(frame: Frame, width: int) -> Text:
     return Text.assemble((name, "bold" if not frame.library else "dim"), (f"  {place}", "dim"))
 
 
+def show_value(local: Local) -> str:
+    """The value of a variable. Of a large model, only the first parameters are read."""
+    text = words.clean(local.text)[:200]
+    partly = local.name.endswith(".parameters()") and text.endswith(_MORE)
+    return f"{text.removesuffix(_MORE)} in the parameters that were read, and more" if partly else text
+
+
 def _show_locals(frame: Frame) -> Iterator[Text]:
     for local in frame.locals[:_LOCALS_SHOWN]:
-        yield Text(f"        {words.clean(local.name)} = {words.clean(local.text)[:200]}", style="dim")
+        yield Text(f"        {words.clean(local.name)} = {show_value(local)}", style="dim")
     if len(frame.locals) > _LOCALS_SHOWN:
         yield Text(f"        and {len(frame.locals) - _LOCALS_SHOWN} more", style="dim")
