@@ -420,6 +420,15 @@ def test_ranks_that_wait_less_for_a_core_want_more_of_them_too() -> None:
     assert "the run needs more than its 2 cores" in finding.summary
 
 
+def test_ranks_that_load_their_modules_need_a_core_each() -> None:
+    """Once they train, they may need less."""
+    late = {"delayed_ns": 650_000_000, "state": "R", "voluntary_switches": 0}
+    ranks = [rank(n, train(12), cpu=0.3, world=4, kernel=late) for n in range(4)]
+    young = [replace(each, started_seconds_ago=4.0) for each in ranks]
+    assert not of("HD505", job(snapshot(*young, machine=machine(cores=2))))
+    assert of("HD505", job(snapshot(*ranks, machine=machine(cores=2))))
+
+
 @pytest.mark.parametrize(("with_card", "verdict"), [(True, "unknown"), (False, "unknown")])
 def test_without_stacks_a_rank_that_gets_no_core_may_wait_for_its_call(with_card: bool, verdict: str) -> None:
     """Who asks in a loop whether its call is done wants a core as much as who works."""

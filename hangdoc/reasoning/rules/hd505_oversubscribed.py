@@ -33,8 +33,8 @@ dataloader workers or smaller batches.
 
 It counts the busy threads that were preempted during the observation and
 compares them with the cores. The kernel tells for how long each thread was ready
-to run and waited for a core. It also reads how long each control group was
-throttled, and how many bytes were swapped.
+to run and waited for a core; while the ranks start, that does not count. It also reads
+how long each control group was throttled, and how many bytes were swapped.
 
 ## When it can be wrong
 
@@ -68,6 +68,7 @@ _MOST_OF_CORES = 0.75
 _START_FEWER = "Start fewer ranks or dataloader workers here."
 _HALF_OF_CORES = 0.5
 """Who uses less has the others to blame, too."""
+_START_SECONDS = 30.0
 _MORE_THAN_CORES = 1.1
 """So does who is ready to use so many times as many. To need them all is no more than its share."""
 
@@ -81,10 +82,17 @@ def check(run: Run) -> Iterator[Draft]:
             yield from throttled
             if crowd is not None:
                 yield _crowded(crowd)
-            elif not throttled:
+            elif not throttled and not _has_just_started(run):
                 yield from _without_core(run, host)
             if isinstance(host.machine, Machine):
                 yield from _swapping(host, host.machine, here)
+
+
+def _has_just_started(run: Run) -> bool:
+    """Whether the ranks still load their modules, for which each takes a core: they are young, and none has made a call."""
+    made = any(calls.made for group in run.ledger.groups for calls in group.ranks.values())
+    ages = [process.started_seconds_ago for process in run.processes.values()]
+    return not made and max(ages, default=0.0) < _START_SECONDS
 
 
 def _throttled(host: Host, here: dict[int, Process]) -> Iterator[Draft]:
