@@ -1,5 +1,6 @@
 """When a thread last ran, by the scheduler's clocks."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -122,6 +123,28 @@ def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
             assert seconds(0.5, moved=True) == pytest.approx(1.3, abs=0.5)
             assert not stopped[-1]
             reply.join()
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize(("calls", "busy"), [(True, False), (False, True)])
+def test_a_run_that_goes_on_has_not_stopped(calls: bool, busy: bool) -> None:
+    """It trains in another thread, so that only its calls show it; or it computes, and never gives up its processor."""
+    program = "print(flush=True)\nwhile True: pass" if busy else "print(flush=True)\nimport time\ntime.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            rank = Target(pid=child.pid, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=0)
+            observation = Observation(
+                proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}
+            )
+            made = itertools.count()
+            began = time.monotonic()
+            assert not wait_until_settled(
+                observation, frozenset({child.pid}), lambda targets: next(made) if calls else 0
+            )
+            assert time.monotonic() - began < 1.0
         finally:
             child.kill()
 

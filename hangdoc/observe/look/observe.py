@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -220,7 +221,11 @@ def _run(
     paused_until = time.monotonic()
     wait([running[recorders.name]], _RECORD_SECONDS)  # it tells since when a rank is in its call
     moving = recorders.find_moving(observation, observation.ranks())
-    stopped = settling.wait_until_settled(observation, frozenset(pid for pid, moved in moving.items() if moved))
+    stopped = settling.wait_until_settled(
+        observation,
+        frozenset(pid for pid, moved in moving.items() if moved),
+        partial(recorders.count_calls, observation),
+    )
     extra = time.monotonic() - paused_until
     grace = Deadline(_grace_seconds(observation))
     for name, job in running.items():

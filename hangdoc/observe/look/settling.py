@@ -5,6 +5,8 @@ A CPU limiter stops a rank for seconds, again and again.
 """
 
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from hangdoc.observe.access.deadline import Deadline
@@ -12,6 +14,8 @@ from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.kernel import system_calls
 from hangdoc.procfs import ProcError, ProcFS
 
+CountCalls = Callable[[Iterable[Target]], object]
+"""Counts the recorded calls of some ranks."""
 _LONGEST_STEP_SECONDS = 5.0
 """hangdoc does not wait for the end of a longer sleep or step: the report would come too late."""
 _STOP_SECONDS = 6.0
@@ -23,25 +27,28 @@ _LARGEST_SHARE = 0.25
 """Of the time that a look has left."""
 
 
-def wait_until_settled(observation: Observation, moving: frozenset[int] = frozenset()) -> bool:
+def wait_until_settled(
+    observation: Observation, moving: frozenset[int] = frozenset(), count_calls: CountCalls = lambda targets: {}
+) -> bool:
     """Wait until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
     been stopped for 6 seconds. If all ranks of one parent process wait for something else, wait until one of them runs again or
-    all have waited for 5 seconds. `moving` are the ranks that have made calls in the window. Returns whether all ranks of one
-    parent process have waited for 5 seconds although one had made calls: what the window shows of them has ended since."""
+    all have waited for 5 seconds. `moving` are the ranks that have made calls in the window, which `count_calls` counts by pid.
+    Returns whether all ranks of one parent process have stood still for 5 seconds although one had made calls: what the window
+    shows of them has ended since."""
     limit = Deadline(observation.deadline.remaining() * _LARGEST_SHARE)
-    waiting = _find_waiting(observation, moving)
-    stopped = False
+    watched = _find_waiting(observation, moving)
+    watched += _find_moved(observation, moving, count_calls) if limit.remaining() > _LONGEST_STEP_SECONDS else []
     time.sleep(limit.remaining(seconds_until_settled(observation)))
-    waiting = [group for group in waiting if time.monotonic() < group.until]
-    moved = False
-    while waiting and limit.remaining() > 0.0:
+    watched = [group for group in watched if group.moved or time.monotonic() < group.until]
+    stopped = woken = False
+    while watched and limit.remaining() > 0.0:
         now = time.monotonic()
-        still = [group for group in waiting if _read_switches(observation.proc, group.pids) == group.switches]
-        moved |= len(still) < len(waiting)
+        still = [group for group in watched if group.read() == group.before]
+        woken |= any(group not in still for group in watched if not group.moved)
         stopped |= any(group.moved and group.until <= now for group in still)
-        waiting = [group for group in still if now < group.until]
-        time.sleep(limit.remaining(_CHECK_SECONDS if waiting else 0.0))
-    time.sleep(limit.remaining(_WORK_SECONDS if moved else 0.0))
+        watched = [group for group in still if now < group.until]
+        time.sleep(limit.remaining(_CHECK_SECONDS if watched else 0.0))
+    time.sleep(limit.remaining(_WORK_SECONDS if woken else 0.0))
     return stopped
 
 
@@ -60,31 +67,59 @@ def seconds_until_settled(observation: Observation) -> float:
     return min(seconds, observation.deadline.remaining() * _LARGEST_SHARE)
 
 
-class _Waiting(NamedTuple):
-    """Ranks of one parent process, which are likely to be of one run, all of which waited when the window began."""
+class _Watched(NamedTuple):
+    """Ranks of one parent process, which are likely to be of one run."""
 
-    pids: tuple[int, ...]
+    read: Callable[[], object]
+    """Reads what changes if one of them runs."""
+    before: object
     until: float
     """When all will have waited for 5 seconds (monotonic)."""
-    switches: list[str | None]
-    moved: bool
-    """Whether one of them made calls in the window: they wait since then at the earliest."""
+    moved: bool = False
+    """Whether one of them made calls in the window."""
 
 
-def _find_waiting(observation: Observation, moving: frozenset[int]) -> list[_Waiting]:
-    groups: dict[int, list[Target]] = {}
+def _find_waiting(observation: Observation, moving: frozenset[int]) -> list[_Watched]:
+    """The runs that made no call in the window, and all of whose ranks waited when it began."""
+    waiting = []
+    for ranks in _list_runs(observation):
+        rests = [since for rank in ranks if (since := rank.rests_since) is not None]
+        pids = tuple(rank.pid for rank in ranks)
+        if len(rests) == len(ranks) and moving.isdisjoint(pids):
+            read = partial(_read_switches, observation.proc, pids)
+            waiting.append(_Watched(read, read(), max(rests) + _LONGEST_STEP_SECONDS))
+    return waiting
+
+
+def _find_moved(observation: Observation, moving: frozenset[int], count_calls: CountCalls) -> list[_Watched]:
+    """The runs that made calls in the window. Where they train in another thread, only the calls show that they go on."""
+    until, moved = time.monotonic() + _LONGEST_STEP_SECONDS, []
+    for ranks in _list_runs(observation):
+        pids = tuple(rank.pid for rank in ranks)
+        if not moving.isdisjoint(pids):
+            read = partial(_read_progress, observation.proc, pids, partial(count_calls, ranks))
+            moved.append(_Watched(read, read(), until, moved=True))
+    return moved
+
+
+def _list_runs(observation: Observation) -> Iterable[list[Target]]:
+    runs: dict[int, list[Target]] = {}
     for rank in observation.ranks():
         if rank.state not in "ZX":
-            groups.setdefault(rank.ppid, []).append(rank)
-    waiting = []
-    for ranks in groups.values():
-        rests = [since for rank in ranks if (since := rank.rests_since) is not None]
-        if len(rests) == len(ranks):
-            pids = tuple(rank.pid for rank in ranks)
-            moved = not moving.isdisjoint(pids)
-            since = time.monotonic() if moved else max(rests)
-            waiting.append(_Waiting(pids, since + _LONGEST_STEP_SECONDS, _read_switches(observation.proc, pids), moved))
-    return waiting
+            runs.setdefault(rank.ppid, []).append(rank)
+    return runs.values()
+
+
+def _read_progress(proc: ProcFS, pids: tuple[int, ...], count_calls: Callable[[], object]) -> tuple[object, ...]:
+    """The switches and the time on a processor of the main threads, and the calls of all: who computes may not give up its
+    processor for seconds."""
+    times: list[str | None] = []
+    for pid in pids:
+        try:
+            times.append(proc.text(f"{pid}/schedstat").partition(" ")[0])
+        except ProcError:
+            times.append(None)
+    return _read_switches(proc, pids), times, count_calls()
 
 
 def _read_switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:

@@ -205,10 +205,7 @@ _LEAST_SHARE = 0.9
 _LEAST_AGREED = 5
 """Calls that agreed before a first difference."""
 Item = TypeVar("Item")
-_Form = tuple[str, tuple[tuple[str, int, str], ...]]
-"""The operation of a call, and its lines. Which call follows which does not depend on amounts: those of a server differ from
-batch to batch."""
-_GroupCall = tuple[str | None, _Form]
+_GroupCall = tuple[str | None, Signature]
 """A call and its group."""
 _Place = tuple[str | None, int]
 """A group, and the number of a call in it."""
@@ -346,47 +343,73 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
             return None
         waiting[rank] = pending[0]
         past = max(past, _complete_calls(ledger, rank), key=len)
-    candidates = {(name, _form(call)) for name, call in waiting.values()}
+    candidates = {(name, signature(call)) for name, call in waiting.values()}
     expected = _what_followed(past, candidates)
-    odd = tuple(sorted(rank for rank, (name, call) in waiting.items() if (name, _form(call)) != expected))
+    odd = tuple(sorted(rank for rank, (name, call) in waiting.items() if (name, signature(call)) != expected))
     if expected is None or len(candidates) != 2 or not odd:
         return None
-    return _make_odd_across(waiting, odd, past)
+    group_name, mine = waiting[odd[0]]
+    theirs = next(call for rank, (_, call) in waiting.items() if rank not in odd)
+    return Odd(0, odd, mine, theirs, skipped=(group_name, signature(mine)) in past, by_past=True)
 
 
 def find_odd_by_own_past(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     """The same for ranks of which each is compared with its own past (`find_departed`): those of several roles come to a call on
-    ways of their own. None if none departs."""
-    odd = find_departed(ledger, ranks := tuple(ranks))
-    if not odd:
+    ways of their own. None if none departs, if the others do not wait for each of those who do, or if these are no fewer than
+    the other members of the group in which they wait: a call that is made rarely departs from every past."""
+    ranks = tuple(ranks)
+    odd = find_departed(ledger, ranks)
+    others = [rank for rank in ranks if rank not in odd]
+    if not odd or not _waits_for_all(ledger, others, odd) or not _are_few_in_group(ledger, odd, ranks):
         return None
-    return _make_odd_across(
-        {rank: _recorded_waits(ledger, rank)[0] for rank in ranks}, odd, _complete_calls(ledger, odd[0])
+    group_name, mine = _recorded_waits(ledger, odd[0])[0]
+    _, theirs = _recorded_waits(ledger, others[0])[0]
+    made = (group_name, signature(mine)) in _complete_calls(ledger, odd[0])
+    return Odd(0, odd, mine, theirs, skipped=made, by_past=True)
+
+
+def _waits_for_all(ledger: Ledger, waiting: Iterable[int], ranks: Iterable[int]) -> bool:
+    """Whether each of some ranks is behind in a group in which one of `waiting` waits."""
+    behind: set[int] = set()
+    for rank in waiting:
+        for group, calls in ledger.of_rank(rank):
+            if calls.pending:
+                number = calls.pending[0].number
+                behind.update(n for n, its in group.ranks.items() if its.made is not None and its.made < number)
+    return behind.issuperset(ranks)
+
+
+def _are_few_in_group(ledger: Ledger, odd: Collection[int], ranks: Collection[int]) -> bool:
+    """Whether fewer than half of the members of each group in which an odd rank waits are odd."""
+    groups = (group for rank in odd for group, calls in ledger.of_rank(rank) if calls.pending)
+    return all(
+        2 * sum(member in odd for member in group.members) < sum(member in ranks for member in group.members)
+        for group in groups
     )
-
-
-def _make_odd_across(
-    waiting: Mapping[int, tuple[str | None, Call]], odd: tuple[int, ...], past: Sequence[_GroupCall]
-) -> Odd:
-    """What `odd` ranks did where calls of several groups are compared. `waiting`: the group and the call of each rank; `past`:
-    what was called before."""
-    group_name, mine = waiting[odd[0]]
-    theirs = next(call for rank, (_, call) in waiting.items() if rank not in odd)
-    return Odd(0, odd, mine, theirs, skipped=(group_name, _form(mine)) in past, by_past=True)
 
 
 def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     """The ranks that wait in another call than the one that always followed the same calls before, in all of their groups
-    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. Empty if a
-    rank's wait is not recorded, if its past does not tell, or if no fewer ranks depart than do not."""
-    ranks, departed = tuple(ranks), list[int]()
+    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. If that does
+    not tell, amounts are left out: those of a server differ from batch to batch. Empty if a rank's wait is not recorded, if its
+    past does not tell, or if no fewer ranks depart than do not."""
+    ranks = tuple(ranks)
+    return _find_departed(ledger, ranks, amounts_too=True) or _find_departed(ledger, ranks, amounts_too=False)
+
+
+def _find_departed(ledger: Ledger, ranks: Collection[int], *, amounts_too: bool) -> tuple[int, ...]:
+    departed: list[int] = []
     for rank in ranks:
         pending = _recorded_waits(ledger, rank)
-        expected = _what_always_followed(_complete_calls(ledger, rank))
-        if len(pending) != 1 or expected is None:
+        if len(pending) != 1:
             return ()
         name, call = pending[0]
-        if (name, _form(call)) != expected:
+        made = [*_complete_calls(ledger, rank), (name, signature(call))]
+        *past, last = made if amounts_too else [(group, (op, lines)) for group, (op, _, lines) in made]
+        expected = _what_always_followed(past)
+        if expected is None:
+            return ()
+        if last != expected:
             departed.append(rank)
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
 
@@ -459,7 +482,8 @@ def _order_by_kind(
             kind = group.kind
             known = {}
             for key, call in {id(call): call for call in made.calls}.items():  # equal calls of a rank are one object
-                known[key] = forms.setdefault((kind, *_form(call)), len(forms))
+                op, _, lines = signature(call)
+                known[key] = forms.setdefault((kind, op, lines), len(forms))
             begin = bisect_left(made.numbers, oldest[kind])
             columns = zip(made.made_us[begin:], made.numbers[begin:], made.calls[begin:], strict=True)
             timed += [(at, number, known[id(call)]) for at, number, call in columns]
@@ -538,7 +562,7 @@ def _order_calls(groups: Iterable[GroupCalls], rank: int) -> list[_Placed]:
     made: list[tuple[int, _Place, _GroupCall]] = []
     for group in groups:
         calls = group.ranks[rank]
-        known = _know_forms(group, calls)
+        known = _know_calls(group, calls)
         columns = zip(calls.numbers, calls.calls, calls.made_us, strict=True)
         made += [(at, (group.name, number), known[id(call)]) for number, call, at in columns]
     return [(place, call) for _, place, call in sorted(made, key=lambda timed: timed[0])]
@@ -558,21 +582,16 @@ def _complete_calls(ledger: Ledger, rank: int) -> list[_GroupCall]:
     made: list[tuple[int, _GroupCall]] = []
     for group, calls in ledger.of_rank(rank):
         pending = {waiting.number for waiting in calls.pending}
-        known = _know_forms(group, calls)
+        known = _know_calls(group, calls)
         columns = zip(calls.numbers, calls.calls, calls.made_us, strict=True)
         made += [(at, known[id(call)]) for number, call, at in columns if number not in pending]
     return [call for _, call in sorted(made, key=lambda timed: timed[0])]
 
 
-def _form(call: Call) -> _Form:
-    op, _, lines = signature(call)
-    return op, lines
-
-
-def _know_forms(group: GroupCalls, calls: RankCalls) -> dict[int, _GroupCall]:
-    """The forms of a rank's calls in a group by `id`: equal calls of a rank are one object."""
+def _know_calls(group: GroupCalls, calls: RankCalls) -> dict[int, _GroupCall]:
+    """The calls of a rank in a group by `id`: equal calls of a rank are one object."""
     by_object = {id(call): call for call in calls.calls}
-    return {key: (group.name, _form(call)) for key, call in by_object.items()}
+    return {key: (group.name, signature(call)) for key, call in by_object.items()}
 
 
 def _numbered(calls: RankCalls) -> Iterable[tuple[int, Call]]:

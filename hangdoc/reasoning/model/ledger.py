@@ -171,6 +171,30 @@ class RankCalls(NamedTuple):
         return (times, 0) if self.whole else None
 
 
+def _are_one_call(call: Call, other: Call, of: RankCalls, of_other: RankCalls) -> bool:
+    """Whether calls of two ranks are at the same lines, up to functions in which only one of the two makes calls: ranks of two
+    roles come to a line on ways of their own, with other amounts in each step."""
+    if plain_name(call.op) != plain_name(other.op):
+        return False
+    if signature(call) == signature(other):
+        return True
+    for ours, theirs in zip(call.sites, other.sites, strict=False):
+        if (ours.file, ours.function) != (theirs.file, theirs.function):
+            return not (_calls_in(of, theirs) or _calls_in(of_other, ours))
+        if ours.line != theirs.line:
+            return False
+    return False
+
+
+def _calls_in(calls: RankCalls, function: Site) -> bool:
+    """Whether a rank has made a call in the function of a site."""
+    return any(
+        (site.file, site.function) == (function.file, function.function)
+        for call in dict.fromkeys(calls.calls)
+        for site in call.sites
+    )
+
+
 GroupKind = tuple[str | None, int]
 """The description of a group and the number of its members."""
 
@@ -225,13 +249,12 @@ class Ledger(NamedTuple):
         return bool(groups) and all(theirs is not None and theirs == ours for theirs, ours in groups)
 
     def has_made_before(self, rank: int, waiting: int) -> bool:
-        """Whether a rank has made the call in which another one waits before, at the same line: ranks of two roles may come to it
-        on two ways, with other amounts in each step."""
+        """Whether a rank has made the call in which another one waits before, at the same lines, or at those of its own role."""
         return any(
-            call.site == wanted.site and plain_name(call.op) == plain_name(wanted.op)
+            _are_one_call(call, calls.pending[0].call, group.ranks[rank], calls)
             for group, calls in self.of_rank(waiting)
-            if calls.pending and (wanted := calls.pending[0].call).site is not None and rank in group.ranks
-            for call in group.ranks[rank].calls
+            if calls.pending and calls.pending[0].call.sites and rank in group.ranks
+            for call in dict.fromkeys(group.ranks[rank].calls)
         )
 
     def has_made_as_often(self, rank: int, waiting: int) -> bool:

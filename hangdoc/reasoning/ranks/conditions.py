@@ -72,10 +72,22 @@ def _list_tests(rank: Rank) -> list[tuple[str, Frame]]:
 
 
 def find_tested_in_loop(rank: Rank) -> str | None:
-    """The innermost condition around a rank's call that each iteration of a loop tests again and that is not about the rank; None
-    for none. It may have been false in an earlier iteration."""
+    """The innermost condition around a rank's call that each iteration of a loop tests again and that may have been false in an
+    earlier one on some ranks only: it is not about the rank, nor true on all by what it asks, and no counter decides it. None for
+    none."""
+    counters = counters_in(rank.own)
     tests = (test for frame in rank.program if not frame.library for test in frame.conditions[::-1][: frame.repeated])
-    return next((test for test in tests if may_change(test) and not test.startswith("except")), None)
+    return next(
+        (
+            test
+            for test in tests
+            if may_change(test)
+            and not test.startswith("except")
+            and not _ABOUT_ALL.fullmatch(test)
+            and counters.isdisjoint(names_in(_STRING.sub("", test)))
+        ),
+        None,
+    )
 
 
 def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
@@ -85,11 +97,11 @@ def in_other_arm(rank: Rank, other: Rank, *, on_rank: bool = True) -> bool:
 
 
 def choose_counterpart(rank: Rank, others: Iterable[Rank]) -> Rank | None:
-    """The first of some ranks in the same branches as `rank`, with whose conditions its own can be compared: those of another
-    role explain nothing. If all are in other ones, the first of all; None for no ranks."""
+    """The first of some ranks that is known to be in the same branches as `rank`, with whose conditions its own can be compared:
+    those of another role explain nothing. Without such a one, the first of all; None for no ranks."""
     first = None
     for other in islice(others, _COMPARED):
-        if not in_other_arm(rank, other):
+        if not other.lacks_source and not in_other_arm(rank, other):
             return other
         first = first or other
     return first

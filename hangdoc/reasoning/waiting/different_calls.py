@@ -183,6 +183,7 @@ def compare_calls(run: Run, parts: Parts) -> KindWithCulprits:
         or _blame_by_most(run, parts)
         or _blame_by_order(run, parts)
         or _blame_in_group(run, parts)
+        or _blame_by_own_past(run, parts)
     )
     if recorded is not None:
         return recorded
@@ -386,8 +387,13 @@ def _blame_by_order(run: Run, parts: Parts) -> KindWithCulprits | None:
     if len({part.first.where for part in parts}) < len(parts):
         return None
     odd = find_odd_across(run.ledger, numbers_of(parts))
-    if odd is None and not _opposite_order(parts):
-        odd = find_odd_by_own_past(run.ledger, numbers_of(parts))
+    return _blame(run, odd, parts) if odd is not None else None
+
+
+def _blame_by_own_past(run: Run, parts: Parts) -> KindWithCulprits | None:
+    """By what each rank did before, in calls of all groups. Where each part waits in a group of the other one, the order may be
+    what differs."""
+    odd = find_odd_by_own_past(run.ledger, numbers_of(parts)) if not _opposite_order(parts) else None
     return _blame(run, odd, parts) if odd is not None else None
 
 
@@ -395,6 +401,8 @@ def _blame(run: Run, odd: Odd, parts: Parts) -> KindWithCulprits | None:
     mine, theirs = _split_at(odd, parts)
     if mine is None or theirs is None:
         return None
+    if mine.first.rank not in odd.ranks:
+        mine = Class(run.ranks[next(rank for rank in mine.ranks if rank in odd.ranks)], mine.ranks)
     counterpart = conditions.choose_counterpart(mine.first, (run.ranks[number] for number in theirs.ranks))
     theirs = Class(counterpart or theirs.first, theirs.ranks)
     return _explain_odd_side(odd.ranks, mine, theirs, parts, "never", odd), odd.ranks
