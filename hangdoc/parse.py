@@ -62,6 +62,11 @@ def was_removed(text: str) -> bool:
     return text.startswith(("<str", "<redacted"))
 
 
+def has_removed_part(text: str) -> bool:
+    """Whether a part of a text was not stored, as of a path with a secret in it."""
+    return any(mark in text for mark in ("<str", "<redacted"))
+
+
 def shows_address(value: str) -> bool:
     """Whether the text of a variable is only a type and an address, `<Stopper at 0x7f>`: two objects always differ in it."""
     return " at 0x" in value

@@ -199,6 +199,8 @@ class Holder(Value, frozen=True, kw_only=True):
     for outside of torch.distributed."""
     replies: bool = False
     """It replies to the waiting thread several times a second: the thread polls it, and then `works` means more than to reply."""
+    of_run: bool = False
+    """It belongs to another run: a launcher started it, or it waits for the end of one."""
     behind: int | None = None
     """The connected process that is at work, if it is not the process itself."""
     through: int | None = None
@@ -263,7 +265,7 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
 
 
 class Arrival(Value, frozen=True, kw_only=True):
-    """A file appeared in a directory, or was renamed or removed (`st_mtime` of the directory)."""
+    """A file appeared in a directory, or was renamed or removed (`st_mtime` of the directory). Or a path itself changed."""
 
     folder: str
     seconds_ago: float
@@ -947,7 +949,7 @@ class Process(Value, frozen=True, kw_only=True):
     open file that another process has locked while it sleeps (SQLite)."""
     arrival: Arrival | None = None
     """If its main thread sleeps in a loop that tests files: the newest change of a directory below the one that it works in, or
-    of one that its arguments name."""
+    of one that its arguments name. Where it waits until a known path is gone, that of the path or its directory."""
     others_at_work: tuple[Holder, ...] = ()
     """The first few processes at work, on this host and outside of the run, that may end the wait of an idle rank although what
     it waits for does not show them. Where its main thread sleeps, they are of the same job as its launcher, otherwise they are

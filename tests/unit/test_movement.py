@@ -805,10 +805,15 @@ def test_a_process_that_sleeps_for_a_moment_gets_no_turns() -> None:
 
 @pytest.mark.parametrize(
     ("path", "commands"),
-    [("'/data/my vocab.json'", ("ls -l '/data/my vocab.json'",)), ("'vocab.json'", ("py-spy dump --pid 100",))],
+    [
+        ("'/data/my vocab.json'", ("ls -l '/data/my vocab.json'",)),
+        ("'vocab.json'", ("py-spy dump --pid 100",)),
+        ("'/root/<redacted>/vocab.json'", ("py-spy dump --pid 100",)),
+    ],
 )
 def test_who_polls_for_a_file_is_told_to_look_at_it(path: str, commands: tuple[str, ...]) -> None:
-    """Where the path is relative, a shell would look in another directory."""
+    """Where the path is relative, a shell would look in another directory. Of one that was not stored as it is, there is no
+    command."""
     looks = Loop(line=40, end_line=60, header="while os.path.exists(lock)")
     module = Interpreter(environment={}, globals=(local("lock", path),))
     (finding, *_) = job(snapshot(replace(polling(0, looks), interpreter=module), in_loop(1, 4))).findings
@@ -821,12 +826,19 @@ def test_a_lock_that_was_left_over_has_its_age(beside: bool) -> None:
     looks = Loop(line=40, end_line=60, header="while os.path.exists(lock)")
     lock = AwaitedFile(kind="in-the-way", name="/data/lock", changed_seconds_ago=7200.0)
     at_work = (Holder(pid=9, name="exporter", state="R", works=True),) if beside else ()
-    found = job(snapshot(replace(polling(0, looks), polled_lock=lock, others_at_work=at_work), in_loop(1, 4)))
+    module = Interpreter(environment={}, globals=(local("lock", "'/<redacted>/lock'"),))
+    polls = replace(polling(0, looks), polled_lock=lock, others_at_work=at_work, interpreter=module)
+    found = job(snapshot(polls, in_loop(1, 4)))
+    assert found.findings[0].commands == ("ls -l /data/lock",)
     assert (found.verdict, found.findings[0].culprits) == ("waiting" if beside else "hung", (0,))
     assert found.findings[0].remedy.startswith("If what made /data/lock has ended, remove it. ") is not beside
     (text,) = (one.text for one in found.findings[0].evidence if "still there" in one.text)
     assert text.startswith("/data/lock is still there, and was made or changed 2 h 0 min ago")
-    assert text.endswith("2 h 0 min ago" if beside else "; other runs that were started later did not make it")
+    assert text.endswith(
+        "2 h 0 min ago"
+        if beside
+        else "; another run counts only if it was started before, and its program names the path"
+    )
 
 
 def test_what_a_rank_polls_for_may_be_a_variable_of_the_module() -> None:
@@ -1258,3 +1270,12 @@ def test_a_thread_of_the_program_may_fill_what_a_generator_goes_round_for(
     assert isinstance(clocks, Clocks)
     clocks = replace(clocks, threads=(*clocks.threads, other))
     assert told(job(busy(*fetches, stack=both, stack_before=both, clocks=clocks))) == expected
+
+
+def test_a_process_of_another_run_is_named_as_one() -> None:
+    """It may make the file for which a rank looks."""
+    looks = Loop(line=40, end_line=60, header="while not os.path.exists(path)")
+    at_work = (Holder(pid=9, name="python", state="R", works=True, of_run=True),)
+    found = job(snapshot(replace(polling(0, looks), others_at_work=at_work), in_loop(1, 4)))
+    assert found.verdict == "waiting"
+    assert "pid 9 (python, of another run, at work)" in str(found.findings[0].evidence)

@@ -9,6 +9,7 @@ from hangdoc.observe.torch.recorded_progress import has_pending
 from hangdoc.procfs import ProcFS
 from hangdoc.program import around, tests_files
 from hangdoc.snapshot import (
+    IN_THE_WAY,
     AwaitedFile,
     Clocks,
     FlightRecorder,
@@ -31,8 +32,6 @@ _IDLE = 0.1
 """Of a core."""
 _REPLIES = 5
 """A second: the thread polls. Observers of a window wake it less often."""
-_CLOCK_SECONDS = 2.0
-"""By which the age of a process and that of a file may be wrong: they are of two clocks."""
 
 
 def named(
@@ -93,8 +92,8 @@ def beside(
     """The processes that may end the wait of rank `pid`, if it is idle and neither its main thread nor torch's record shows for
     which process it waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and
     another process may make a file for which the rank looks. If none is at work: those of its job that sleep too if the rank
-    sleeps, and else those that are connected with it and stopped. Another run that is younger than a path which is in the way
-    did not make it, and does not remove it."""
+    sleeps, and else those that are connected with it and stopped. Another run removes no path that is in the way, unless its
+    program names it and is as old."""
     main = _find_main_thread(stack, pid)
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
@@ -107,11 +106,10 @@ def beside(
     if kernel.sleep_seconds is None:
         return processes_at_work.connected(proc, pid, observed) or processes_at_work.stopped(proc, pid, observed)
     for_files = any(tests_files(loop) for frame in main.frames for loop in around(frame))
-    changed = polled.changed_seconds_ago if polled is not None else None
-    least_age = max(0.0, changed - _CLOCK_SECONDS) if changed is not None else 0.0
-    return processes_at_work.of_job(
-        proc, pid, observed, for_files=for_files, least_age=least_age
-    ) or processes_at_work.asleep(proc, pid, observed, for_files=for_files, least_age=least_age)
+    gone = polled if polled is not None and polled.kind == IN_THE_WAY else None
+    return processes_at_work.of_job(proc, pid, observed, for_files=for_files, gone=gone) or processes_at_work.asleep(
+        proc, pid, observed, for_files=for_files, gone=gone
+    )
 
 
 def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:

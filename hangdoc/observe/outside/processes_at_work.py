@@ -15,9 +15,9 @@ import msgspec
 from hangdoc.observe.kernel import awaited_files, clocks, file_holders, process_table, system_calls
 from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
-from hangdoc.observe.outside import peers, receivers
+from hangdoc.observe.outside import peers, program_files, receivers
 from hangdoc.procfs import ProcError, ProcFS, age
-from hangdoc.snapshot import Holder
+from hangdoc.snapshot import AwaitedFile, Holder
 from hangdoc.torch_facts import serving, thread_names
 
 _SAMPLE_SECONDS = 0.5
@@ -25,9 +25,12 @@ _MAX_SAMPLE_SECONDS = 3.0
 """A process may pause between two pieces of work, like a rank (`look.settling`)."""
 _ACCEPTS = frozenset({"accept", "accept4"})
 _FOR_EVENTS = system_calls.SLEEPS | system_calls.POLLS | system_calls.SELECTS | system_calls.EPOLLS | _ACCEPTS
+_FOR_CHILDREN = system_calls.CHILD_WAITS | {"rt_sigsuspend"}
 _STANDARD_ERROR = 2
 _LATELY = 10.0
 """Seconds since the last change of a file that a process at work writes."""
+_CLOCK_SECONDS = 2.0
+"""By which the age of a process and that of a file may be wrong: they are of two clocks."""
 _TO_TAKE_REQUEST = 1.0
 """Seconds between the end of a request and the wait of the thread that has it."""
 _MAX_HOLDERS = 8
@@ -35,7 +38,7 @@ _MAX_CONNECTED = 16
 _MAX_TASKS = 100
 _MAX_THREADS = 500
 """Of a process and its descendants. To read when one last ran takes 0.1 ms."""
-_COMMON = frozenset({"/", "/tmp", "/var/tmp", "/root"})  # noqa: S108  nothing is written there
+COMMON = frozenset({"/", "/tmp", "/var/tmp", "/root"})  # noqa: S108  nothing is written there
 """Directories in which processes of any job work."""
 
 
@@ -172,26 +175,28 @@ def _find_relatives(proc: ProcFS, pids: frozenset[int], period: int) -> frozense
 
 
 def of_job(
-    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float = 0.0
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, gone: AwaitedFile | None = None
 ) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. `for_files`:
-    whether it looks for files, which another run may make. `least_age`: the age in seconds from which another run counts then. As
-    `connected`."""
-    beside = _find_beside(proc, waiting, observed, for_files=for_files, least_age=least_age)
+    whether it looks for files, which another run may make. `gone`: the path whose end it waits for, if it is known; another run
+    counts then only if it is as old as the path, and its program names it. As `connected`."""
+    beside = _find_beside(proc, waiting, observed, for_files=for_files, gone=gone)
     return _find_busy(proc, beside, waiting, _BUSY)
 
 
 def asleep(
-    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float = 0.0
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, gone: AwaitedFile | None = None
 ) -> tuple[Holder, ...]:
     """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
     for."""
     period = file_holders.period()
-    others = _find_beside(proc, waiting, observed, for_files=for_files, least_age=least_age)
+    others = _find_beside(proc, waiting, observed, for_files=for_files, gone=gone)
     others -= frozenset(process_table.read_ancestry(proc, waiting))
     others -= _find_bystanders(proc, period)
-    holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False))
+    runs = _find_other_runs(proc, period)
+    holders = (msgspec.structs.replace(holder, sleeps=_read_sleeps(proc, holder.pid, period, None, alone=False),
+                                       of_run=holder.pid in runs)
                for holder in file_holders.read_holders(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
     return tuple(islice((holder for holder in holders if holder.sleeps), _MAX_HOLDERS))
 
@@ -211,13 +216,21 @@ def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
 
 @lru_cache(1)
 def _find_other_runs(proc: ProcFS, period: int) -> frozenset[int]:
-    """The processes that launchers have started, and the shells that have started launchers: what such a shell does is mostly the
-    work of its run. Two runs are often started from one directory, and have nothing else to do with each other."""
+    """The processes that launchers have started, and those above launchers that are shells or only wait for the end of a child
+    process (`timeout`): what these do is mostly the work of their run. Two runs are often started from one directory, and have
+    nothing else to do with each other."""
     table = read_table(proc, period)
     launchers = [pid for pid, entry in table.items() if process_table.is_launcher(entry)]
     above = {pid for launcher in launchers for pid in table.ancestors(launcher) if pid in table}
-    shells = (pid for pid in above if process_table.is_shell(table[pid]))
-    return frozenset().union(shells, *map(table.tree, launchers))
+    starters = (pid for pid in above if process_table.is_shell(table[pid]) or _waits_for_child(proc, pid))
+    return frozenset().union(starters, *map(table.tree, launchers))
+
+
+def _waits_for_child(proc: ProcFS, pid: int) -> bool:
+    """Whether the main thread of a process waits for the end of a child process, or for the signal that tells of it."""
+    with contextlib.suppress(ProcError, ValueError):
+        return system_calls.current(proc, f"{pid}/task/{pid}")[0] in _FOR_CHILDREN
+    return False
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -227,16 +240,24 @@ def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hold
 
 
 def _find_beside(
-    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, least_age: float = 0.0
+    proc: ProcFS, waiting: int, observed: frozenset[int], *, for_files: bool, gone: AwaitedFile | None = None
 ) -> Set[int]:
     """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
     users = {process_table.user_of(proc, waiting), 0}
     pids = _find_group_members(proc, waiting, observed) | _find_in_directory(proc, waiting, observed)
-    if not for_files or least_age:
-        others = pids & _find_other_runs(proc, file_holders.period())
-        table = read_table(proc, file_holders.period())
-        pids -= {pid for pid in others if not for_files or age(proc, table[pid].stat.start_ticks) < least_age}
+    others = pids & _find_other_runs(proc, file_holders.period())
+    if not for_files:
+        pids -= others
+    elif gone is not None:
+        pids -= {pid for pid in others if not _may_remove(proc, pid, gone)}
     return {pid for pid in pids if process_table.user_of(proc, pid) in users}
+
+
+def _may_remove(proc: ProcFS, pid: int, gone: AwaitedFile) -> bool:
+    """Whether a process of another run may remove a path: it is no younger, and something of it names the path."""
+    entry = read_table(proc, file_holders.period())[pid]
+    least_age = max(0.0, (gone.changed_seconds_ago or 0.0) - _CLOCK_SECONDS)
+    return age(proc, entry.stat.start_ticks) >= least_age and program_files.names_path(proc, entry, gone.name)
 
 
 def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
@@ -253,7 +274,7 @@ def _find_in_directory(proc: ProcFS, waiting: int, observed: frozenset[int]) -> 
     directory that belongs to no job, none."""
     table = read_table(proc, file_holders.period())
     mine = _read_directory(proc, waiting)
-    if mine is None or mine in _COMMON or mine == os.path.expanduser("~"):
+    if mine is None or mine in COMMON or mine == os.path.expanduser("~"):
         return set()
     beside = {pid for pid in table if _read_directory(proc, pid) == mine}
     return beside.difference(*map(table.tree, observed | {waiting}))
@@ -269,9 +290,10 @@ def _read_directory(proc: ProcFS, pid: int) -> str | None:
 def _find_busy(proc: ProcFS, candidates: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
     period = file_holders.period()
     others = candidates - frozenset(process_table.read_ancestry(proc, waiting)) - _find_bystanders(proc, period)
+    runs = _find_other_runs(proc, period)
     busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
     return tuple(
-        msgspec.structs.replace(holder, works=True)
+        msgspec.structs.replace(holder, works=True, of_run=holder.pid in runs)
         for holder in file_holders.read_holders(proc, islice(busy, _MAX_HOLDERS))
     )
 
@@ -428,7 +450,7 @@ def _read_sleeps(
     scheduler = SchedulerClocks(proc)
     table = read_table(proc, period)
     durations = []
-    for member in {pid} if alone else table.tree(pid):
+    for member in {pid} if alone else table.tree(pid) - (_find_bystanders(proc, period) - {pid}):
         if member in table and table[member].stat.state == "T":
             continue
         threads = clocks.threads_of(proc, member)

@@ -94,7 +94,8 @@ def replies_to_polls(files: Iterable[AwaitedFile]) -> bool:
 def _state(holder: Holder) -> str:
     if holder.behind is not None:
         return f", connected with pid {holder.behind}, which is at work"
-    return ", at work" if holder.works else ", stopped" if holder.state in "Tt" else ""
+    run = ", of another run" if holder.of_run else ""
+    return f"{run}, at work" if holder.works else ", stopped" if holder.state in "Tt" else run
 
 
 class Dead(Hold, frozen=True, kw_only=True):

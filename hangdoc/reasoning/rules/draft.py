@@ -1,5 +1,6 @@
 """What a rule writes about a blockage or a run, and the finding that it becomes. A rule imports from here what all rules need."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -167,11 +168,10 @@ def _remedy(blockage: Blockage, draft: Draft) -> str:
     if blockage.age_seconds is None:
         return _NO_AGE
     left = (blockage.hung_from_seconds or 0.0) - blockage.age_seconds
-    if 0 < left < _LOOK_SECONDS:
-        return "Run hangdoc again now: if nothing has changed, the run hangs."
     if not 0 < left < _SOON_SECONDS:
         return _RUN_AGAIN
-    return f"Run hangdoc again in {minutes(left)}: if nothing has changed by then, the run hangs."
+    when = minutes(math.ceil(left)).replace(".0 s", " s")
+    return f"Run hangdoc again in {when}: if nothing has changed by then, the run hangs."
 
 
 def _still_young(blockage: Blockage) -> str:

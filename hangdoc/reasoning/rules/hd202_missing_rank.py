@@ -69,10 +69,14 @@ proportion: 24 minutes for a timeout of a day. A rank that polls has five attemp
 and at most 10 minutes. A request with a timeout of its own has that time, and at most
 10 minutes too. If another process of its job, or in its directory, sleeps (an
 exporter that writes a file every minute), it has two of these sleeps. One that works
-there may make the file, also if it belongs to another run. The evidence shows what
-ends the rank's loop. If a path must be gone (`while os.path.exists(lock)`), other
-runs that were started after it was made do not count: they did not make it. Where
-all threads wait for results of tasks, a callback of a library may still give one.
+there may make the file, also if it belongs to another run, which is then named as
+one. The evidence shows what ends the rank's loop. If a path must be gone (`while
+os.path.exists(lock)`), another run counts only if it was started before the path was
+made and names it: in its command line, its environment, or the source files of its
+program. And only the path itself and its own directory show activity; in the working
+directory, only the path. So the wait for a lock that only another run removes, whose
+program builds the name from parts, is called a hang after the patience. Where all
+threads wait for results of tasks, a callback of a library may still give one.
 
 ## References
 
@@ -140,6 +144,10 @@ _FORKED = (
 _NOBODY_AT_QUEUE = (
     "No thread of the rank is at the other end of the queue. Look at the rank's log: if one was and has ended by an exception, "
     "hand that over to the thread that waits, so that the rank fails with it."
+)
+_CLIENT_DOES_NOT_READ = (
+    "The client does not read what the rank sends. If it reads again, the rank continues. If you end it, the write fails in the "
+    "rank, and an error that nothing catches there ends the run. Give the write a timeout, and catch its errors."
 )
 _FIND_READER = "Find out why nothing is taken from the queue"
 _READER_ENDED = "The thread that takes from it may have ended by an exception, which the log shows."
@@ -243,7 +251,7 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         or _show_takers(run, kind)
         or children.look(run, first)
         or next_steps.show(beside)
-        or next_steps.list_file(find_polled_path(first, kind))
+        or next_steps.list_file(find_path_in_the_way(first) or find_polled_path(first, kind))
         or None,
     )
 
@@ -349,6 +357,8 @@ def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
     """The newest file in the directories of a rank that polls for files, if it has come since the others began to wait."""
     newest = rank.process.arrival if rank.process is not None else None
     if newest is None or blockage.age_seconds is None or newest.seconds_ago > blockage.age_seconds:
+        return []
+    if newest.folder == find_path_in_the_way(rank):  # the evidence of the poll has its age
         return []
     text = f"a file appeared in {newest.folder} {duration(newest.seconds_ago)} ago"
     return [Evidence(rank.rank, "processes", text)]
@@ -477,7 +487,7 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
         case ForOthers() if sender := _find_sender(kind):
             return _let_read(sender.sends_to[-1])
         case OnNetwork(serves=True, sends=True):
-            return "The client does not read what the rank sends. End it, and give the write a timeout."
+            return _CLIENT_DOES_NOT_READ
         case AtSharedLock(holders=holders) if holders:
             return _find_releaser(kind, holders)
         case ForOthers(ends="never") if type(kind) in _ABANDONED:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hangdoc import settings
 from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.launch.launchers import program_words
-from hangdoc.parse import names_in, parsed_expression, shows_address
+from hangdoc.parse import has_removed_part, names_in, parsed_expression, shows_address
 from hangdoc.phrases import amount, duration, shorten, shorten_values
 from hangdoc.program import around, tests_files
 from hangdoc.reasoning.causes.disagreements import find_other_data
@@ -443,7 +443,7 @@ def _describe_path_in_the_way(rank: Rank) -> list[Evidence]:
         f"{path} is still there, and was made or changed {duration(process.polled_lock.changed_seconds_ago or 0.0)} ago"
     )
     if not process.others_at_work and not process.others_asleep:
-        text += "; other runs that were started later did not make it"
+        text += "; another run counts only if it was started before, and its program names the path"
     return [Evidence(rank.rank, "processes", text)]
 
 
@@ -454,13 +454,14 @@ def is_polling_for_file(rank: Rank, kind: Hold | None) -> bool:
 
 def find_polled_path(rank: Rank, kind: Hold | None) -> str | None:
     """The absolute path that a rank tests which polls for a file: of the file, or of a directory for it. None if no variable of
-    the tests has one."""
+    the tests has one, or if a part of it was not stored."""
     loop = _find_file_loop(rank, kind)
     if loop is None or rank.frame is None:
         return None
     values = (parsed_expression(local.text) for local in _list_tested(rank, rank.frame, loop))
     texts = (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str))
-    return next((text for text in texts if text.startswith("/") and text.isprintable()), None)
+    paths = (text for text in texts if text.startswith("/") and text.isprintable())
+    return next((path for path in paths if not has_removed_part(path)), None)
 
 
 def _find_file_loop(rank: Rank, kind: Hold | None) -> Loop | None:
