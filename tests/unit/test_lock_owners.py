@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks.enders import renewed_seconds_ago
 from hangdoc.reasoning.ranks.locks import find_threads_behind
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, Process, PythonThread, Stack
 from tests.rules.shapes import in_loop
@@ -155,6 +156,29 @@ def test_no_thread_is_inferred_to_hold_a_lock(threads: tuple[tuple[Frame, ...], 
     assert "holds" not in found.findings[0].summary
 
 
+@pytest.mark.parametrize(
+    ("inside", "shown"),
+    [
+        ((replace(IN_CLOSURE, file="/app/other.py"),), True),
+        ((replace(OTHERS_BLOCK, file="/app/other.py"),), False),
+        ((replace(IN_CLOSURE, file="/app/other.py", contexts=("engine.other",)),), False),
+        ((UPDATE, replace(IN_CLOSURE, file="/app/other.py")), False),
+    ],
+    ids=["an unknown object", "another object", "another name", "waits for a lock itself"],
+)
+def test_a_thread_in_a_block_of_that_name_in_another_file_may_hold_the_lock(
+    inside: tuple[Frame, ...], shown: bool
+) -> None:
+    """A handler holds the lock of an engine, and waits for the engine."""
+    found = job(with_threads(inside, main=(UPDATE, train(12))), patience=30.0)
+    finding = found.findings[0]
+    text = "thread serve-0 is inside `with engine.lock` at other.py:72"
+    assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
+    assert (f"{text} `self.wfile.write(reply)`, which may be the same lock" in finding.summary) is shown
+    assert any(one.text.startswith(text) for one in finding.evidence) is shown
+    assert finding.remedy.startswith("Look at that thread") is shown
+
+
 @pytest.mark.parametrize(("source", "behind"), [("self.socket.recv(1)", ["serve-0"]), ("with self.other:", [])])
 def test_no_thread_is_behind_one_that_waits_for_a_lock_itself(source: str, behind: list[str]) -> None:
     """Whoever has that other lock holds both of them up."""
@@ -281,3 +305,14 @@ def test_threads_at_one_line_wait_for_one_lock(lines: tuple[int, int], each_othe
     assert finding.code == "HD304"
     assert ("waiting for each other's locks" in finding.summary) == each_other
     assert ("no thread releases the lock" in finding.summary) != each_other
+
+
+def test_the_age_of_a_wait_at_a_lock_is_that_at_the_end_of_the_look() -> None:
+    """The kernel's clocks say how long a thread had rested when the window began, the records are read at its end."""
+    process = with_threads(main=(UPDATE, train(12)))
+    assert isinstance(process.clocks, Clocks)
+    main, gloo = process.clocks.threads
+    at = (replace(main, idle_seconds=8.0, timed=False), gloo)
+    process = replace(process, clocks=replace(process.clocks, threads=at, window_seconds=1.0))
+    assert isinstance(process.stack, Stack)
+    assert renewed_seconds_ago(process, process.stack.threads[0], ()) == 9.0

@@ -266,11 +266,14 @@ class InFile(Hold, frozen=True, kw_only=True):
     file: AwaitedFile | None = None
 
 
-Fault = Literal["gil", "again", "handler", "crosswise", "joined", "importing", "unreleased", "outside", "own-file"]
+Fault = Literal[
+    "gil", "again", "handler", "crosswise", "joined", "importing", "unreleased", "inside", "outside", "own-file"
+]
 """Why a lock is not released: a C call keeps the GIL, the thread holds it itself, or a handler of a signal
 interrupted it there, each holds what the other needs, its holder
-waits for the end of a thread that needs it (in the code of a module that it imports), a thread goes on without releasing it, its
-holder waits for another process, or this process has locked the file through another open file."""
+waits for the end of a thread that needs it (in the code of a module that it imports), a thread goes on without releasing it, a
+thread may be inside of its `with` block, its holder waits for another process, or this process has locked the file through
+another open file."""
 
 
 class AtLock(Hold, frozen=True, kw_only=True):

@@ -38,7 +38,7 @@ from hangdoc.reasoning.ranks.child_waits import CHILD_FILES, waits_for_children
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
 from hangdoc.reasoning.ranks.network_waits import find_unix_server
 from hangdoc.reasoning.ranks.waiter import Engine, ThreadWait, Waiter
-from hangdoc.snapshot import Connection, Holder, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Clocks, Connection, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import Function
 from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
 
@@ -340,13 +340,14 @@ def _list_seconds_since_woken(
         for kernel in waiting
         if kernel is not None and kernel.timed is False and kernel.idle_seconds is not None
     ]
+    window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
     in_python = {other.tid for other in others} | {own.tid if own is not None else None}
     rest = [
         kernel.idle_seconds
         for kernel in observed.threads(process)
         if kernel.tid not in in_python and kernel.idle_seconds is not None
     ]
-    return (seconds for seconds in woken if not rest or any(abs(seconds - other) > _AT_ONCE for other in rest))
+    return (seconds + window for seconds in woken if not rest or any(abs(seconds - other) > _AT_ONCE for other in rest))
 
 
 def may_have_been_woken(process: Process, kernel: KernelThread) -> bool:

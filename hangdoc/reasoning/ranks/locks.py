@@ -33,6 +33,7 @@ from hangdoc.torch_facts import file_names
 _WAITS_FOR_GIL = 50
 """Wake-ups a second of a thread that asks for the GIL: it does so every 5 ms (sys.getswitchinterval)."""
 _IDLE = 0.02
+_SHOWN_HOLDERS = 3
 _IMPORTLIB = "importlib._bootstrap"
 ThreadAt = tuple[PythonThread, Frame]
 """A thread that waits for a lock or holds one, and the frame of the user's code in which it does."""
@@ -187,6 +188,12 @@ def _describe_lock(process: Process, thread: PythonThread, here: ThreadAt, waiti
         what = f"its threads are waiting for each other's locks: {names}"
         ends = "never" if proved or crosswise else "unknown"
         return AtLock(what=what, fault="crosswise", certainty=0.92, threads=lines, ends=ends)
+    if possible := _list_possible_holders(process, here, waiting):
+        inside = [
+            f"thread {name_thread(other)} is inside `with {lock}` {_describe_frame(at)}" for other, at, lock in possible
+        ]
+        what = f"its thread waits for the lock {_describe_line(thread)}, and {inside[0]}, which may be the same lock"
+        return AtLock(what=what, fault="inside", certainty=0.75, threads=(*inside[:_SHOWN_HOLDERS], *lines))
     what = f"no thread releases the lock {_describe_line(thread)}"
     return AtLock(what=what, fault="unreleased", certainty=0.75, threads=lines)
 
@@ -381,6 +388,32 @@ def _infer_holder(process: Process, at: ThreadAt, name: str, waiting: list[Threa
     }
     holders = list(inside.values())
     return holders[0] if len(holders) == 1 and holders[0].thread not in busy else None
+
+
+class _PossibleHolder(NamedTuple):
+    """A thread inside of the `with` block of a lock that may be the awaited one, its frame there, and the lock in its source."""
+
+    thread: PythonThread
+    frame: Frame
+    lock: str
+
+
+def _list_possible_holders(process: Process, at: ThreadAt, waiting: list[ThreadAt]) -> list[_PossibleHolder]:
+    """The threads that wait for no lock themselves and are, in any file, in the `with` block of a lock of the same name of an
+    object that is not known, such as an attribute of a module."""
+    name = _find_awaited_name(at[1])
+    if name is None or "." not in name:
+        return []
+    busy = {at[0].tid, *(waiter.tid for waiter, _ in waiting)}
+    return [
+        _PossibleHolder(other, frame, context)
+        for other in observed.python_threads(process)
+        for frame in user_frames(other)
+        for context in frame.contexts
+        if other.tid not in busy
+        and _is_of_unknown_object(frame, context, name.rpartition(".")[2])
+        and f"{context}.wait" not in (frame.source or "")
+    ]
 
 
 def _is_of_unknown_object(frame: Frame, context: str, attribute: str) -> bool:

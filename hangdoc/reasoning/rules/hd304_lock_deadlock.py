@@ -58,6 +58,7 @@ which thread holds the GIL, the native frames of the C call if they were read,
 and from /proc/locks whether the process holds the lock on a file itself. Which
 thread holds a lock shows in the `with` blocks that the threads are in. If the object
 of the lock is not known there, a thread in a block of that name probably holds it.
+One in another file is shown as one that may be inside of the same lock.
 
 ## When it can be wrong
 
@@ -89,6 +90,8 @@ _REMEDIES = {
     "function that is called after the import.",
     "crosswise": "Acquire the locks in the same order in all threads.",
     "unreleased": "Find out which code keeps the lock: release it in a `with` or `finally`, and before anything that may wait.",
+    "inside": "Look at that thread, and at what it waits for: inside of a `with` block, do not wait for what needs the same "
+    "lock.",
     "outside": "This is no deadlock if that thread holds the lock: it releases it when the other process acts or ends. Do not "
     "wait for another process inside of a lock: send and receive outside of the `with` block.",
     "own-file": "Do not lock a file again that the process has locked through another open file: release that lock first.",
