@@ -451,6 +451,8 @@ class Serves(Hold, frozen=True, kw_only=True):
     what: str = "requests"
     unanswered: Unanswered | None = None
     lock: ServersLock | None = None
+    ended: str | None = None
+    """Where the thread was, in a loop without an end, that made the calls of the rank and has ended: `engine.py:69`."""
 
     @property
     def next_request(self) -> str | None:
@@ -458,6 +460,19 @@ class Serves(Hold, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"waiting for {self.what} on {self.address}"
+
+
+class CallerEnded(Hold, frozen=True, kw_only=True):
+    """It serves requests and does not answer them. The thread that made its calls has ended."""
+
+    NAME = "caller-ended"
+    ended: str
+    """As `Serves.ended`."""
+    address: str
+    unanswered: Unanswered
+
+    def __str__(self) -> str:
+        return f"waiting for requests on {self.address} (the thread that made its calls has ended)"
 
 
 class GetsRequests(Hold, frozen=True, kw_only=True):

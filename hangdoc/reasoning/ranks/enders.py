@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hangdoc.ended_caller import find_last_call, find_left_loop, has_ended
 from hangdoc.phrases import duration
 from hangdoc.reasoning.evidence import kernel as system_calls
 from hangdoc.reasoning.evidence import observed
@@ -18,6 +19,7 @@ from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     AtSharedLock,
+    CallerEnded,
     Elsewhere,
     Ends,
     EngineOrphaned,
@@ -37,7 +39,7 @@ from hangdoc.reasoning.ranks import locks, sleeps
 from hangdoc.reasoning.ranks.child_waits import CHILD_FILES, waits_for_children
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
 from hangdoc.reasoning.ranks.network_waits import find_unix_server
-from hangdoc.reasoning.ranks.waiter import Engine, ThreadWait, Waiter
+from hangdoc.reasoning.ranks.waiter import EMPTY_QUEUE, Engine, ThreadWait, Waiter, name_awaited
 from hangdoc.snapshot import Clocks, Connection, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import Function
 from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
@@ -70,7 +72,7 @@ def with_end(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
     """A wait with what ends it: by itself, if a thread or process that may end it works or continues soon; or else the seconds
     that those which sleep need for a turn."""
     if isinstance(wait.hold, Serves):
-        return _with_lock_of_handler(waiter, wait, wait.hold)
+        return _without_caller(waiter, _with_lock_of_handler(waiter, wait, wait.hold))
     if wait.hold.ends != "by-itself" and (for_engine := _find_end_by_engine(waiter, wait)) is not None:
         return for_engine
     if wait.hold.ends != "unknown":
@@ -113,6 +115,23 @@ def _with_lock_of_handler(waiter: Waiter, wait: ThreadWait, hold: Serves) -> Thr
     if hold.unanswered is None:  # a consumer that waits for work may be at a lock
         return wait
     return wait._replace(hold=replace(hold, lock=ServersLock(waiter.process.pid, worst.what, sure=False)))
+
+
+def _without_caller(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
+    """The wait of a server, with where the thread was that made its calls, if that left a loop without an end. Then nobody
+    is left to answer what came, if another thread waits for an answer to it."""
+    last = find_last_call(waiter.process.recorder)
+    left = find_left_loop(last) if last is not None and has_ended(last, waiter.process.stack) else None
+    hold = wait.hold
+    if left is None or not isinstance(hold, Serves) or hold.lock is not None:
+        return wait
+    ended = f"{left.file.rpartition('/')[2]}:{left.line}"
+    others = filter(user_frames, observed.python_threads(waiter.process))
+    asks = any(name_awaited(other) not in (None, EMPTY_QUEUE) for other in others)
+    if hold.unanswered is None or not asks:
+        return wait._replace(hold=replace(hold, ended=ended))
+    gone = CallerEnded(ended=ended, address=hold.address, unanswered=hold.unanswered)
+    return ThreadWait(wait.state, str(gone), gone)
 
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:

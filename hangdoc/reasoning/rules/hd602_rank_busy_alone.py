@@ -48,7 +48,8 @@ workers of Ray execute meanwhile. A rank is also idle if the processes at the ot
 end of its pipe or its shared memory wait for events or connections. It is not called
 idle if clients have sent data to its port and got no answer since, for five seconds
 or longer. Then threads of it that wait for a lock, an entry of a queue or a result
-are shown too. The score is lower if nothing shows who makes what it waits for. For
+are shown too. If the thread that made its calls left a loop without an end, the
+finding reports that. The score is lower if nothing shows who makes what it waits for. For
 example, all ranks poll and none waits for another one, or all wait for a key that a
 client of the store may set. Or the others were given more time than any default of
 torch.
@@ -98,6 +99,9 @@ _AT_LOCK = (
     "a thread that handles one may wait for a lock that is never released. `with` releases it also after an exception."
 )
 _THREAD_ENDED = "the thread that should answer them may have ended by an exception, or wait for something."
+_CALLER_ENDED = (
+    "an exception has probably ended that thread. Then no request is answered, unless the next one starts it again."
+)
 _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
 _IF_FOR_ANYTHING_ELSE = "If it polls for anything else, the loop at its line shows what must come."
 
@@ -161,10 +165,16 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
         reason = _AT_LOCK if lock is not None else _THREAD_ENDED
         remedy = _IF_UNANSWERED.format(ranks=words.ranks(blockage.culprits), reason=reason)
         commands = None
+    ended = next((hold.ended for hold in holds if isinstance(hold, Serves) and hold.ended is not None), None)
+    if ended is not None:
+        remedy = f"Look at the log of {words.ranks(blockage.culprits)}: {_CALLER_ENDED}"
+        commands = None
     if (pid := tasks[0].pid if tasks else lock.pid if lock is not None else None) is not None:
         commands = next_steps.stack_of(pid)
     waits = f"{words.are(blockage.culprits)} {kind}"
-    if unanswered is not None:
+    if ended is not None:
+        waits += f", but the thread that made its calls (at {ended}) has ended"
+    elif unanswered is not None:
         waits += f", but {unanswered}"
     else:
         waits = f"{'idle' if sure else 'idle, or waiting for what never comes'}: {waits}"
