@@ -292,6 +292,7 @@ def test_a_server_that_keeps_a_connection_waits_for_the_next_request(unsent: int
         assert "idle: rank 0 is waiting for the next request of pid 9 (shop) on 10.0.0.9:41700" in finding.summary
     if unsent:
         assert "The client does not read" in (finding.remedy or "")
+        assert "If you end it, the write fails in the rank" in (finding.remedy or "")
 
 
 @pytest.mark.parametrize("call", ["broadcast", "all_reduce", "barrier"])
