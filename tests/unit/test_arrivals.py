@@ -12,24 +12,13 @@ from hangdoc.observe.kernel import system_calls
 from hangdoc.observe.outside import newest_files
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import (
-    IN_THE_WAY,
-    Arrival,
-    AwaitedFile,
-    Clocks,
-    Counter,
-    KernelThread,
-    Loop,
-    Process,
-    Progress,
-    Stack,
-)
+from hangdoc.snapshot import Arrival, Clocks, Counter, KernelThread, Loop, Process, Progress, Stack
 from tests.unit.builders import c10d, frame, rank, silent, snapshot, stack
 
 POLLS = Loop(line=3, end_line=5, header="while not (self.folder / 'READY').exists()")
 
 
-def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS, polled: AwaitedFile | None = None) -> Arrival | None:
+def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS) -> Arrival | None:
     main = KernelThread(
         tid=pid,
         name="python3",
@@ -42,7 +31,7 @@ def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS, polled: AwaitedFile 
     read = stack(frame("wait", 5, loops=(loop,)))
     assert isinstance(read, Stack)
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-    return newest_files.newest(ProcFS(), pid, ProcFS().stat(str(pid)).start_ticks, argv, read, clocks, polled)
+    return newest_files.newest(ProcFS(), pid, ProcFS().stat(str(pid)).start_ticks, argv, read, clocks)
 
 
 def test_the_newest_file_below_the_working_directory_or_in_an_argument(tmp_path: Path) -> None:
@@ -138,39 +127,3 @@ def test_a_path_of_its_own_in_the_environment_of_a_rank_that_polls(theirs: str |
     (job,) = diagnose(snapshot(looks, *waits, silence=90.0)).jobs
     text = f"CACHE_DIR is /cache/b, on the others {theirs or 'not set'}"
     assert (text in [evidence.text for evidence in job.findings[0].evidence]) == shown
-
-
-@pytest.mark.parametrize(
-    ("lock", "touched", "seconds_ago"),
-    [
-        ("judge.lock", "results", 500.0),
-        ("judge.lock", "judge.lock", 0.0),
-        ("locks/judge.lock", "results", 500.0),
-        ("locks/judge.lock", "locks/old.lock", 0.0),
-        ("locks/judge.lock", "locks/deeper", 500.0),
-    ],
-)
-def test_what_others_write_shows_nothing_about_a_lock(
-    lock: str, touched: str, seconds_ago: float, tmp_path: Path
-) -> None:
-    """Another run saves checkpoints in a directory beside it, and the reader a report. Whoever works with a lock touches it, or
-    made and removed another one in its directory."""
-    for folder in ("locks", "locks/deeper", "results"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / lock).touch()
-    for folder in ("locks/deeper", "locks", "results", "."):
-        os.utime(tmp_path / folder, (time.time() - 500.0,) * 2)
-    own = 0.0 if touched == lock else 500.0
-    if touched == "locks/old.lock":
-        (tmp_path / touched).touch()
-    elif touched != lock:
-        (tmp_path / touched / "checkpoint").touch()
-    loop = Loop(line=3, end_line=5, header="while os.path.exists(LOCK)")
-    polled = AwaitedFile(kind=IN_THE_WAY, name=str(tmp_path / lock), changed_seconds_ago=own)
-    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=tmp_path, stdin=subprocess.PIPE) as child:
-        try:
-            found = of(child.pid, ("python", "train.py"), loop, polled)
-        finally:
-            child.kill()
-    assert found is not None
-    assert found.seconds_ago == pytest.approx(seconds_ago, abs=5.0)

@@ -834,11 +834,7 @@ def test_a_lock_that_was_left_over_has_its_age(beside: bool) -> None:
     assert found.findings[0].remedy.startswith("If what made /data/lock has ended, remove it. ") is not beside
     (text,) = (one.text for one in found.findings[0].evidence if "still there" in one.text)
     assert text.startswith("/data/lock is still there, and was made or changed 2 h 0 min ago")
-    assert text.endswith(
-        "2 h 0 min ago"
-        if beside
-        else "; another run counts only if it was started before, and its program names the path"
-    )
+    assert text.endswith("2 h 0 min ago" if beside else "; another run counts only if it was started before")
 
 
 def test_what_a_rank_polls_for_may_be_a_variable_of_the_module() -> None:

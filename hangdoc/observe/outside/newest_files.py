@@ -4,9 +4,6 @@ The directories are those below the one that the process works in, and those tha
 itself, people make files. Only names and times are read (readdir(3), stat(2)): the time of a directory changes when a file is
 made, renamed or removed in it, not when one grows, as a log does. Bundles of hangdoc, and the file into which this one
 writes its report, are nothing that a rank waits for.
-
-Of a rank that waits until one known path is gone, only that path and its own directory count: what other runs and people do
-elsewhere shows nothing about it.
 """
 
 import contextlib
@@ -17,10 +14,9 @@ from collections.abc import Iterator, Set
 
 from hangdoc.observe.access.process_files import Root, files_of
 from hangdoc.observe.kernel import awaited_files, system_calls
-from hangdoc.observe.outside.processes_at_work import COMMON
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import around, tests_files
-from hangdoc.snapshot import IN_THE_WAY, Arrival, AwaitedFile, Clocks, Loop, Stack
+from hangdoc.snapshot import Arrival, Clocks, Loop, Stack
 
 _MAX_DIRECTORIES = 200
 _MAX_ENTRIES = 10_000
@@ -35,39 +31,27 @@ _File = tuple[int, int]
 
 
 def newest(
-    proc: ProcFS,
-    pid: int,
-    start_ticks: int,
-    argv: tuple[str, ...],
-    stack: Stack,
-    clocks: Clocks,
-    polled: AwaitedFile | None = None,
+    proc: ProcFS, pid: int, start_ticks: int, argv: tuple[str, ...], stack: Stack, clocks: Clocks
 ) -> Arrival | None:
     """The newest change of one of these directories of the process `pid` that started at `start_ticks`; None if the main thread
-    does not sleep in a loop that tests files, or if none of them can be read at once. `polled`: what it polls for, if known."""
+    does not sleep in a loop that tests files, or if none of them can be read at once."""
     kernel = next((thread for thread in clocks.threads if thread.tid == pid), None)
     if kernel is None or kernel.syscall not in system_calls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
         return None
-    known = polled if polled is not None and polled.kind == IN_THE_WAY else None
     try:
         home = proc.link(f"{pid}/cwd")
         named = [os.path.normpath(os.path.join(home, word)) for word in argv[1:]]
-        left_out = {home} - {*named}
-        places, depth = [*named, home], _MAX_DEPTH
-        if known is not None:
-            places, depth, left_out = [os.path.dirname(known.name)], 0, left_out | COMMON
         local = [
             path
-            for path in dict.fromkeys(places)
+            for path in dict.fromkeys([*named, home])
             if awaited_files.at_path(proc, pid, path).mount is None  # the server of another one may not answer
         ]
         with files_of(proc, pid, start_ticks) as own:
             ours = _find_own_outputs()
-            changed = own.run(lambda root: _read_times_below(root, local, left_out, ours, depth), 2 * _MAX_SECONDS)
+            left_out = home if home not in named else None
+            changed = own.run(lambda root: _read_times_below(root, local, left_out, ours), 2 * _MAX_SECONDS)
     except (ProcError, OSError):
         return None
-    if known is not None and known.changed_seconds_ago is not None:
-        changed[known.name] = time.time() - known.changed_seconds_ago
     if not changed:
         return None
     folder = max(changed, key=lambda path: changed[path])
@@ -83,16 +67,14 @@ def _find_own_outputs() -> frozenset[_File]:
     return frozenset((each.st_dev, each.st_ino) for each in files if stat.S_ISREG(each.st_mode))
 
 
-def _read_times_below(
-    root: Root, paths: list[str], left_out: Set[str], ours: Set[_File], depth: int
-) -> dict[str, float]:
-    """When each of these directories, and of those up to so many levels below them, changed the last time (time.time()), by path;
-    without those in `left_out`."""
+def _read_times_below(root: Root, paths: list[str], home: str | None, ours: Set[_File]) -> dict[str, float]:
+    """When each of these directories but `home`, and of those below them, changed the last time (time.time()), by path."""
     until = time.monotonic() + _MAX_SECONDS
     changed: dict[str, float] = {}
     for path in paths:
-        changed |= _read_times(root, path, until, depth)
-    changed = {path: at for path, at in changed.items() if path not in left_out}
+        changed |= _read_times(root, path, until)
+    if home is not None:
+        changed.pop(home, None)
     for _ in range(_MAX_BY_HANGDOC if changed else 0):
         newest = max(changed, key=lambda path: changed[path])
         earlier = _change_before_hangdoc(root, newest, changed[newest], ours)
@@ -125,9 +107,8 @@ def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
             yield from around(frame)
 
 
-def _read_times(root: Root, top: str, until: float, most: int) -> dict[str, float]:
-    """When a directory and those up to `most` levels below it changed the last time (time.time()), by path. It ends early where
-    there are many."""
+def _read_times(root: Root, top: str, until: float) -> dict[str, float]:
+    """When a directory and those below it changed the last time (time.time()), by path. It ends early where there are many."""
     changed: dict[str, float] = {}
     queue = [(top, 0)]
     while queue and len(changed) < _MAX_DIRECTORIES and time.monotonic() < until:
@@ -137,7 +118,7 @@ def _read_times(root: Root, top: str, until: float, most: int) -> dict[str, floa
             if not stat.S_ISDIR(about.st_mode):
                 continue
             changed[path] = about.st_mtime
-            inside = root.entries(path, _MAX_ENTRIES) if depth < most else []
+            inside = root.entries(path, _MAX_ENTRIES) if depth < _MAX_DEPTH else []
             below = [name for name, entry in inside if stat.S_ISDIR(entry.st_mode)]
         except OSError:
             continue

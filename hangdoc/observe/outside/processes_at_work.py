@@ -15,7 +15,7 @@ import msgspec
 from hangdoc.observe.kernel import awaited_files, clocks, file_holders, process_table, system_calls
 from hangdoc.observe.kernel.last_run import SchedulerClocks
 from hangdoc.observe.memory.maps import is_python
-from hangdoc.observe.outside import peers, program_files, receivers
+from hangdoc.observe.outside import peers, receivers
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import AwaitedFile, Holder
 from hangdoc.torch_facts import serving, thread_names
@@ -180,7 +180,7 @@ def of_job(
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. `for_files`:
     whether it looks for files, which another run may make. `gone`: the path whose end it waits for, if it is known; another run
-    counts then only if it is as old as the path, and its program names it. As `connected`."""
+    counts then only if it is as old as the path. As `connected`."""
     beside = _find_beside(proc, waiting, observed, for_files=for_files, gone=gone)
     return _find_busy(proc, beside, waiting, _BUSY)
 
@@ -204,14 +204,16 @@ def asleep(
 @lru_cache(1)
 def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
     """This process with what started it (`watch hangdoc diagnose` sleeps too); other hangdocs, with tmux, which draws their
-    screens; shells in which a person types; and launchers, which only look after their ranks."""
+    screens; shells in which a person types; the `sleep` of one of these, after which nobody does anything; and launchers, which
+    only look after their ranks."""
     table = read_table(proc, period)
     own = {os.getpid(), *table.ancestors(os.getpid())}
     others = {pid for pid, entry in table.items() if process_table.is_hangdoc(entry.argv)}
     screens = {above for pid in others for above in table.ancestors(pid) if table[above].stat.name.startswith("tmux")}
     shells = {pid for pid, entry in table.items() if process_table.is_typed_in(proc, entry)}
+    idle = {pid for pid, entry in table.items() if entry.stat.name == "sleep" and entry.stat.ppid in own | shells}
     launchers = {pid for pid, entry in table.items() if process_table.is_launcher(entry)}
-    return frozenset(own | others | screens | shells | launchers)
+    return frozenset(own | others | screens | shells | idle | launchers)
 
 
 @lru_cache(1)
@@ -254,10 +256,9 @@ def _find_beside(
 
 
 def _may_remove(proc: ProcFS, pid: int, gone: AwaitedFile) -> bool:
-    """Whether a process of another run may remove a path: it is no younger, and something of it names the path."""
+    """Whether a process of another run may remove a path: it is no younger."""
     entry = read_table(proc, file_holders.period())[pid]
-    least_age = max(0.0, (gone.changed_seconds_ago or 0.0) - _CLOCK_SECONDS)
-    return age(proc, entry.stat.start_ticks) >= least_age and program_files.names_path(proc, entry, gone.name)
+    return age(proc, entry.stat.start_ticks) >= max(0.0, (gone.changed_seconds_ago or 0.0) - _CLOCK_SECONDS)
 
 
 def _find_group_members(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:

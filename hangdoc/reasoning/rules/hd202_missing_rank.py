@@ -74,11 +74,8 @@ exporter that writes a file every minute), it has two of these sleeps. One that 
 there may make the file, also if it belongs to another run, which is then named as
 one. The evidence shows what ends the rank's loop. If a path must be gone (`while
 os.path.exists(lock)`), another run counts only if it was started before the path was
-made and names it: in its command line, its environment, or the source files of its
-program. And only the path itself and its own directory show activity; in the working
-directory, only the path. So the wait for a lock that only another run removes, whose
-program builds the name from parts, is called a hang after the patience. Where all
-threads wait for results of tasks, a callback of a library may still give one.
+made: a younger one did not make it. Where all threads wait for results of tasks, a
+callback of a library may still give one.
 
 ## References
 

@@ -443,7 +443,7 @@ def _describe_path_in_the_way(rank: Rank) -> list[Evidence]:
         f"{path} is still there, and was made or changed {duration(process.polled_lock.changed_seconds_ago or 0.0)} ago"
     )
     if not process.others_at_work and not process.others_asleep:
-        text += "; another run counts only if it was started before, and its program names the path"
+        text += "; another run counts only if it was started before"
     return [Evidence(rank.rank, "processes", text)]
 
 
