@@ -579,17 +579,16 @@ def test_what_a_person_has_open_in_the_directory_of_a_rank_helps_it_with_nothing
             script.flush()
             while int(Path(f"/proc/{shell.pid}/stat").read_text().rpartition(")")[2].split()[11]) < 20:
                 time.sleep(0.02)  # until it has started to work
-            by_me = started.enter_context(
-                subprocess.Popen(["sleep", "99"], cwd=tmp_path)
-            )  # as of a shell that ran hangdoc
-            started.callback(by_me.kill)
+            mine = started.enter_context(subprocess.Popen(["sleep", "99"], cwd=tmp_path))  # after which I do nothing
+            started.callback(mine.kill)
             alone = started.enter_context(child("import time; time.sleep(99)", cwd=tmp_path))
-            asleep(alone.pid)
+            waits_in(alone.pid, "clock_nanosleep")
             rank = started.enter_context(child("import time; time.sleep(99)", cwd=tmp_path))
             found = awaited_processes.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
     shown = [(one.pid, one.works) for one in found]
     assert shown == ([(alone.pid, False)] if typed else [(shell.pid, True)])
-    assert not typed or found[0].sleeps == (99.0,), "a sleep is as long as it was asked for, however long ago that was"
+    # A sleep is as long as it was asked for, however long ago that was.
+    assert not typed or found[0].sleeps == pytest.approx((99.0,), abs=0.1)
 
 
 @pytest.mark.usefixtures("no_cache")
