@@ -591,3 +591,13 @@ def test_a_reading_has_the_time_at_which_it_was_made_and_is_counted_once() -> No
     track.count(14.0, view(0, batches_done=18))
     assert list(track.batches) == [(10.0, 8), (14.0, 18)]
     assert track.batches_per_second() == 2.5
+
+
+def test_the_rate_of_slow_batches_is_that_between_two_of_them() -> None:
+    """Of one batch in 6.2 s, the last ten seconds had one or two: 0.098 or 0.19 batches per second instead of 0.16."""
+    track, rates = Track(), []
+    for second in range(60):
+        track.count(float(second), view(0, batches_done=int((second + 3) / 6.2), batches_total=200))
+        rates.append(track.batches_per_second())
+    assert rates[:10] == [None] * 10
+    assert all(rate is None or rate == pytest.approx(1 / 6.2, rel=0.1) for rate in rates) and rates[-1] is not None

@@ -183,6 +183,7 @@ class _Series:
 
     def find_rate(self, now: float) -> float | None:
         """Batches per second until `now`, the time of a reading of the rank, since a reading after which all epochs were counted.
+        Few are counted from the time at which a batch was done to that of another one.
         None before so many batches, or so many seconds, that one batch more or less matters little; 0 if the rank has stopped,
         whatever it did before that."""
         counted = [(at, number) for at, number in self.batches if at >= self._known_from]
@@ -190,15 +191,14 @@ class _Series:
             counted = list(self._by_rounds)
         if len(counted) < 2:
             return None
-        if has_stopped(
-            [at for (at, done), (_, before) in zip(counted[1:], counted, strict=False) if done > before], now
-        ):
+        reached = [(at, done) for (at, done), (_, before) in zip(counted[1:], counted, strict=False) if done > before]
+        if has_stopped([at for at, _ in reached], now):
             return 0.0
         last, done = now, counted[-1][1]
         earlier = ((at, number) for at, number in reversed(counted) if last - at >= _RATE_SECONDS)
         first, before = next(earlier, counted[0])
-        if last - first < _RATE_SECONDS and done - before < _RATE_BATCHES:
-            return None
+        if done - before < _RATE_BATCHES:
+            return _find_rate_of_few(reached, now)
         return (done - before) / (last - first)
 
     def _find_passed(self, before: RankView, view: RankView) -> int | None:
@@ -219,6 +219,17 @@ class _Series:
         passed = calls * learned_batches / learned_calls - done
         total = before.batches_total
         return max(total * round(passed / total) if total else round(passed), _find_least_passed(before, view))
+
+
+def _find_rate_of_few(reached: Sequence[tuple[float, int]], now: float) -> float | None:
+    """Batches per second by the times at which their numbers were reached: a time between two readings would end within a slow
+    batch. At most as if another batch were done `now`. None before the time between is long enough."""
+    last, done = reached[-1] if reached else (now, 0)
+    first = next(((at, number) for at, number in reversed(reached) if last - at >= _RATE_SECONDS), None)
+    if first is None:
+        return None
+    at, before = first
+    return min((done - before) / (last - at), (done - before + 1) / (now - at))
 
 
 def has_stopped(at: Sequence[float], now: float) -> bool:
