@@ -279,6 +279,8 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     """Those of these calls."""
     long_wait_seconds: float | None = None
     """For how long the ranks once waited for a later rank, if that was for longer than in all other calls together; else None."""
+    tells_of_ranks: bool = True
+    """Whether these are enough calls, over enough time, to tell whether a rank slows the others."""
 
 
 class PastView(DocumentPart, frozen=True, kw_only=True):

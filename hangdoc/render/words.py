@@ -163,6 +163,8 @@ def pace(job: Job) -> str:
     text += f"the ranks wait for a later one in collectives {measured.waited_share:.0%} of the time"
     text += apart_from_wait(measured.long_wait_seconds)
     calls = compared_calls(measured.calls or 0, measured.of_calls or 0, measured.operations)
+    if not measured.tells_of_ranks:
+        return f"{text}; these are too few calls to tell whether one rank slows the others"
     if measured.slowest is None:  # one that is the last in all of them may come so little later that it is none
         by = f"; by {calls}," if measured.calls else ", and"
         return f"{text}{by} no single rank slows the others much"

@@ -51,7 +51,7 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     pace, lag = model.poll.paces.get(model.job.id), _find_lag(model, view)
     if pace is not None and lag is not None:  # of all calls, whichever of them tell who is late
         before = " before it" * bool(ages)  # and not since
-        yield f"waited in collectives {lag.waited_share:.0%} of the time{before}{apart_from_wait(pace.long_wait_seconds)}"
+        yield f"waited in collectives {lag.waited_share:.0%} of the time{before}{apart_from_wait(lag.long_wait_seconds)}"
 
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:

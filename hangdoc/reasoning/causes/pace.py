@@ -90,7 +90,7 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
     """The ranks that set the pace; None if they are not fewer than the others, or do not stand out, or if a slow link sets it, or
     the scheduler: where ranks have more threads than there are cores, it makes now one late, now another."""
     latest = pace.slowest
-    if latest is None or pace.telling_calls < _TELLING_CALLS or pace.seconds < _TELLING_SECONDS:
+    if latest is None or not tells_of_ranks(pace):
         return None
     if latest.median_seconds < _LATE_SECONDS or find_slow_link(run) is not None:
         return None
@@ -107,6 +107,11 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
     if _make_more_calls(run, pace, slow, others):
         return None
     return Stragglers(tuple(sorted(slow, key=lambda lag: -lag.median_seconds)), others)
+
+
+def tells_of_ranks(pace: Pace) -> bool:
+    """Whether enough was recorded to tell whether a rank slows the others."""
+    return pace.telling_calls >= _TELLING_CALLS and pace.seconds >= _TELLING_SECONDS
 
 
 def _make_more_calls(run: Run, pace: Pace, slow: Iterable[Lag], others: Iterable[Lag]) -> bool:

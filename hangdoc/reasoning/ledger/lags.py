@@ -10,12 +10,15 @@ the ranks of one host are compared.
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from hangdoc.reasoning.model.ledger import GroupCalls, RankCalls, Signature, signature
 
-_LEAST_CALLS = 10
+_LEAST_CALLS, _FEW_CALLS = 10, 3
+"""A place of a step was reached often enough to compare its calls. If no place was, as in a young run, few are enough for those
+with most of the waiting."""
 _LAST_CALLS = 600
 _SHARE_OF_WIDEST = 0.5
 """A place counts if its ranks are at least this share of the widest place's distance apart."""
@@ -23,6 +26,8 @@ _TOGETHER_US = 2_000.0
 """Ranks of a host that arrive within this time come together. The difference of clocks must be certain to within this time."""
 _P90 = 0.9
 _RATE_US, _RATE_CALLS = 5_000_000.0, 20
+_LONG_PAUSE = 0.2
+"""A pause that takes this share of the time in which calls are counted decides how many they are."""
 _LONG_WAIT = 0.1
 """A single wait that takes a smaller share of the time decides no share of it."""
 
@@ -38,6 +43,8 @@ class Lag(NamedTuple):
     """Share of the calls that tell in which it was the last."""
     waited_share: float
     """Share of the time that it waited for a later rank. Without that of `long_wait_seconds`."""
+    long_wait_seconds: float | None = None
+    """That of the pace, if this rank too waited for most of it."""
 
 
 class Pace(NamedTuple):
@@ -132,8 +139,18 @@ def call_rate(columns: Iterable[RankCalls], span: tuple[float, float]) -> float:
 
 
 def _find_span(times: Sequence[float]) -> tuple[float, float]:
-    """The last seconds, or those of the last calls if these are few: older ones may be of another phase."""
-    return times[min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))], times[-1]
+    """The last seconds, or those of the last calls if these are few: older ones may be of another phase. Where long pauses
+    between bursts of calls come again, it is from the end of one to the end of another."""
+    at = min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))
+    first = max(0, at - 1)
+    pauses = [0.0, *(later - earlier for earlier, later in pairwise(times))]
+    longest = max(pauses[first + 1 :])
+    if longest >= _LONG_PAUSE * (times[-1] - times[first]):
+        ends = [end for end, pause in zip(times, pauses, strict=True) if pause >= longest / 2]
+        if len(ends) > 1:
+            before = bisect_right(ends, ends[-1] - _RATE_US) - 1
+            return ends[max(0, before)], ends[-1]
+    return times[at], times[-1]
 
 
 def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Aligned | None:
@@ -163,12 +180,19 @@ def _telling(aligned: _Aligned) -> list[int]:
     """The positions of the calls whose ranks arrive the furthest apart."""
     columns = list(aligned.times.values())
     apart = [_distance(columns, position) for position in range(len(aligned.numbers))]
-    places = _places(aligned)
-    if not places:  # nothing repeats, or only one call does
-        enough = _SHARE_OF_WIDEST * sorted(apart)[int(len(apart) * _P90)]
-        return [position for position, distance in enumerate(apart) if distance >= enough]
+    if places := _places(aligned):
+        return _at_widest(places, apart)
+    few = _at_widest(_places(aligned, _FEW_CALLS), apart)
+    if sum(apart[position] for position in few) > sum(apart) / 2:
+        return few
+    enough = _SHARE_OF_WIDEST * sorted(apart)[int(len(apart) * _P90)]  # nothing repeats, or only one call does
+    return [position for position, distance in enumerate(apart) if distance >= enough]
+
+
+def _at_widest(places: Sequence[Sequence[int]], apart: Sequence[float]) -> list[int]:
+    """The positions of the places at which ranks typically arrive the furthest apart."""
     typical = [median(apart[position] for position in positions) for positions in places]
-    enough = _SHARE_OF_WIDEST * max(typical)
+    enough = _SHARE_OF_WIDEST * max(typical, default=0.0)
     return sorted(
         position
         for positions, distance in zip(places, typical, strict=True)
@@ -177,7 +201,7 @@ def _telling(aligned: _Aligned) -> list[int]:
     )
 
 
-def _places(aligned: _Aligned) -> list[list[int]]:
+def _places(aligned: _Aligned, least: int = _LEAST_CALLS) -> list[list[int]]:
     """The positions of the calls at each place of a step that was reached often enough: a call site, which of its calls in a row,
     and the site before that row. Only the first one of a loop over gradients, buckets or layers shows who is late."""
     at_place: dict[tuple[Signature, int, Signature | None], list[int]] = {}
@@ -188,7 +212,7 @@ def _places(aligned: _Aligned) -> list[list[int]]:
         else:
             in_row, row, before_row = 0, site, row
         at_place.setdefault((site, in_row, before_row), []).append(position)
-    return [positions for positions in at_place.values() if len(positions) >= _LEAST_CALLS]
+    return [positions for positions in at_place.values() if len(positions) >= least]
 
 
 def _distance(columns: Sequence[Sequence[float]], position: int) -> float:
@@ -233,7 +257,8 @@ def _lag(
     own = aligned.times[rank]
     late = sorted(own[at] - _median_without(ordered[at], own[at]) for at in telling)
     waits, seconds = _list_waits(own, ordered), own[-1] - own[0]
-    if long_wait is not None:
+    waited_long = long_wait is not None and waits[long_wait.at] > long_wait.us / 2
+    if long_wait is not None and waited_long:
         end = ordered[long_wait.at][-1]
         # Of that at the first or the last call, a rank that came later has only a part in its time.
         within = min(own[-1], end) - max(own[0], end - long_wait.us)
@@ -244,6 +269,7 @@ def _lag(
         p90_seconds=late[min(len(late) - 1, int(len(late) * _P90))] / 1e6,
         last_share=last / len(telling),
         waited_share=min(1.0, sum(waits) / seconds) if seconds > 0 else 0.0,
+        long_wait_seconds=long_wait.us / 1e6 if long_wait is not None and waited_long else None,
     )
 
 

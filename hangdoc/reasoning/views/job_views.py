@@ -106,6 +106,7 @@ def pace_view(run: Run) -> PaceView | None:
         late_seconds=round(slowest.median_seconds, 6) if slowest is not None else None,
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
         calls=measured.telling_calls,
+        tells_of_ranks=pace.tells_of_ranks(measured),
         of_calls=measured.calls,
         operations=tuple(sorted(measured.names)),
         long_wait_seconds=round(measured.long_wait_seconds, 1) if measured.long_wait_seconds is not None else None,
