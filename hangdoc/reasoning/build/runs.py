@@ -23,13 +23,22 @@ from hangdoc.reasoning.ranks.counters import find_common_loop, is_in_endless_loo
 from hangdoc.reasoning.ranks.enders import find_engine
 from hangdoc.reasoning.ranks.from_dump import last_place, state_at_dump, training_at_dump
 from hangdoc.reasoning.ranks.movement import cpu_percent
+from hangdoc.reasoning.ranks.network_waits import list_unanswered
 from hangdoc.reasoning.ranks.recorded import find_tensor
 from hangdoc.reasoning.ranks.sleeps import HostClocks
 from hangdoc.reasoning.ranks.states import Training, find_training, state_of
 from hangdoc.reasoning.ranks.waiter import Engine, Surroundings
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.runs.gather import gather_runs
-from hangdoc.reasoning.runs.links import Connected, Links, index_of, links_of, silent_seconds, store_waits
+from hangdoc.reasoning.runs.links import (
+    Connected,
+    Links,
+    accepted_from_outside,
+    index_of,
+    links_of,
+    silent_seconds,
+    store_waits,
+)
 from hangdoc.reasoning.runs.processes import Gathered, HelperIndex, Helpers, JobId, ids_of, name_of
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Frame, Host, Process, Snapshot
@@ -79,9 +88,14 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
     own = {(host.name, process.pid) for host, process in members.values()}
     below = hosts.helpers.on({host.name: host for host, _ in members.values()}.values(), own)
     engines = _find_engines(run)
-    ranks = _ranks(members, below, links_of(members, run.master, below), engines)
+    connected = links_of(members, run.master, below)
+    ranks = _ranks(members, below, connected, engines)
     unseen = add_missing_ranks(run, world or 0, ranks, snapshot.unreached)
     leave_out_bystanders(run, ranks)
+    accepted = {
+        number: accepted_from_outside(process.pid, connected[number], all_seen=not unseen)
+        for number, (_, process) in members.items()
+    }
     return Run(
         id=job_id.shown,
         full_id=job_id.full,
@@ -102,8 +116,11 @@ def _run(snapshot: Snapshot, hosts: _Hosts, run: Gathered, job_id: JobId, patien
         store_waits=store_waits(run, members),
         classes=classes_of(ranks.values()),
         served=frozenset(
-            n for n, (host, process) in members.items() if (host.name, process.owner) in engines or _serves(process)
+            n
+            for n, (host, process) in members.items()
+            if accepted[n] or (host.name, process.owner) in engines or _serves(process)
         ),
+        request_seconds={n: max(ages) for n, which in accepted.items() if (ages := list_unanswered(which))},
     )
 
 
@@ -167,7 +184,7 @@ def _find_engines(run: Gathered) -> dict[tuple[str, int | None], Engine]:
 
 
 def _serves(process: Process) -> bool:
-    """Whether a rank is a server itself."""
+    """Whether the stacks of a rank show that it is a server itself."""
     return any(frame.file.endswith(SERVERS) for frame in observed.frames(process))
 
 

@@ -94,8 +94,8 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
         return None
     if latest.median_seconds < _LATE_SECONDS or find_slow_link(run) is not None:
         return None
-    if latest.rank in run.served and pace.operations <= call_names.DISTRIBUTES:
-        return None  # it hands out requests, as they come
+    if _may_have_been_idle(run, pace, latest):
+        return None
     if (host := run.host.get(run.ranks[latest.rank].host)) is not None and find_crowd(run, host) is not None:
         return None
     slow = [lag for lag in pace.lags if lag.median_seconds >= AS_LATE * latest.median_seconds]
@@ -112,6 +112,13 @@ def stragglers(run: Run, pace: Pace) -> Stragglers | None:
 def tells_of_ranks(pace: Pace) -> bool:
     """Whether enough was recorded to tell whether a rank slows the others."""
     return pace.telling_calls >= _TELLING_CALLS and pace.seconds >= _TELLING_SECONDS
+
+
+def _may_have_been_idle(run: Run, pace: Pace, late: Lag) -> bool:
+    """Whether a late rank hands out requests, as they come. It does not wait for one if it has had one for longer than it is
+    late."""
+    hands_out = late.rank in run.served and pace.operations <= call_names.DISTRIBUTES
+    return hands_out and run.request_seconds.get(late.rank, 0.0) <= late.median_seconds
 
 
 def _make_more_calls(run: Run, pace: Pace, slow: Iterable[Lag], others: Iterable[Lag]) -> bool:
@@ -135,6 +142,13 @@ def _waits_elsewhere(run: Run, rank: int) -> bool:
 def recorded_past(run: Run) -> Past | None:
     """What its ranks did before the look; None without a record."""
     return past_of(run.ledger, run.looks_us, run.served)
+
+
+def share_of_gaps(run: Run, rank: int, least_seconds: float) -> float:
+    """Of the time in which a rank did not wait for later ones, the share that it was for so long between two calls."""
+    past = recorded_past(run)
+    gaps = past.ranks[rank].gaps if past is not None and rank in past.ranks else ()
+    return sum(gap for gap in gaps if gap >= least_seconds) / (sum(gaps) or 1.0)
 
 
 class CallRates(NamedTuple):

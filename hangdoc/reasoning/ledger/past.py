@@ -41,6 +41,8 @@ class RankPast(NamedTuple):
     last_call: float
     """When it made its last call, in seconds relative to the look."""
     calls: int
+    gaps: tuple[float, ...] = ()
+    """Seconds from the end of each wait for later ranks, or from each call without one, until its next call."""
 
 
 class Past(NamedTuple):
@@ -148,7 +150,8 @@ def _rank_past(made: Sequence[_Made], look_us: int, *, compared: bool) -> RankPa
         add(at, until, waiting)
         add(until, until + longest, computing)
         add(until + longest, 0.0, "unseen")
-    return RankPast(tuple(stretches) or (Stretch(at, 0.0, "unseen"),), at, len(made))
+    gaps = tuple(after - until for _, until, after, _ in between)
+    return RankPast(tuple(stretches) or (Stretch(at, 0.0, "unseen"),), at, len(made), gaps)
 
 
 def edges_of(past: Past, most: int, *, until: float = 0.0, least_seconds: float = 0.0) -> tuple[float, ...]:

@@ -68,6 +68,8 @@ class Run(Struct, frozen=True, dict=True):
     """All of `ranks`, by their lowest numbers."""
     served: frozenset[int] = frozenset()
     """The ranks that take requests from outside, or whose parent does and may give them to the rank."""
+    request_seconds: dict[int, float] = field(default_factory=dict)
+    """By rank: how long it has had a request from outside that it has not answered. Such a rank is not idle."""
     duplicates: tuple[Placed, ...] = ()
     """Processes that were started with the ranks, and got the number of one of them again."""
     quiet_seconds: float | None = None

@@ -63,15 +63,23 @@ def find_peer(waiter: Waiter) -> OnNetwork | Serves | None:
 
 def _find_unanswered(listening: Connection, connections: Iterable[Connection]) -> Unanswered | None:
     """The connections of a port of a server that have brought data after the last that it sent to them. None for none."""
-    ages = [
-        each.last_received_ms / 1000
+    accepted = (
+        each
         for each in connections
         if (each.pid, each.local_port, each.state) == (listening.pid, listening.local_port, "ESTABLISHED")
-        and each.last_received_ms is not None
+    )
+    ages = [age for age in list_unanswered(accepted) if age >= _AT_WORK_ON_REQUEST]
+    return Unanswered(len(ages), max(ages), min(ages)) if ages else None
+
+
+def list_unanswered(accepted: Iterable[Connection]) -> list[float]:
+    """Seconds since data came on each of a server's connections that has sent nothing to the client since."""
+    return [
+        each.last_received_ms / 1000
+        for each in accepted
+        if each.last_received_ms is not None
         and (each.nothing_sent or (each.last_sent_ms is not None and each.last_received_ms < each.last_sent_ms))
     ]
-    ages = [age for age in ages if age >= _AT_WORK_ON_REQUEST]
-    return Unanswered(len(ages), max(ages), min(ages)) if ages else None
 
 
 def _find_timeout(kernel: KernelThread) -> float | None:

@@ -121,6 +121,13 @@ def find_own_sleep(process: Process, thread: PythonThread) -> float | None:
     return seconds_of_sleep(kernel) if kernel.syscall in system_calls.SLEEP else None
 
 
+def find_sleeping_line(thread: PythonThread) -> Frame | None:
+    """The line at which a thread is, if it only sleeps."""
+    own = innermost_user_frame(thread)
+    sleeps = own is not None and _is_innermost(thread, own) and _ONLY_SLEEPS.fullmatch(own.source or "") is not None
+    return own if sleeps else None
+
+
 def seconds_of_sleep(kernel: KernelThread | None) -> float | None:
     """Seconds from the beginning of a sleep to its end; None if unknown."""
     if kernel is None or kernel.sleep_seconds is None or kernel.whole_sleep_seconds is not None:

@@ -48,6 +48,12 @@ lower score. Where the others wait for something of their own for as long as for
 late rank, it may be no slower than they are, and the score is lower too. Without a record, an observation that is shorter than
 a step shows only one phase of it, so the finding needs several iterations.
 
+A rank that takes requests from outside, and hands them out by a broadcast or scatter, may be
+idle between them. It is a straggler only if, at the look, a client has waited for an
+answer for longer than the rank is late. A connection that needs no answer looks the same.
+If its stack was not read, and no client is connected at the look, hangdoc does not know that a rank
+is a server.
+
 ## References
 
 - DistributedDataParallel, uneven workloads:
@@ -61,10 +67,11 @@ from msgspec.structs import replace
 from hangdoc.phrases import apart_from_wait, compared_calls, duration, milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.ranks.sleeps import find_own_sleep
+from hangdoc.reasoning.ranks.sleeps import find_own_sleep, find_sleeping_line
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.snapshot import Clocks, Holder, Progress, Stack
@@ -140,7 +147,7 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     ranks = [run.ranks[lag.rank] for lag in slow]
     waited = min((lag.waited_share for _, late in groups for lag in late.others), default=0.0)
     found = _draft(run, ranks, rest, how, [*by_record, _place(ranks[0])], 0.9, waited)
-    own = _find_own_waits(run, [lag for _, late in groups for lag in late.others])
+    own = _find_own_waits(run, [lag for _, late in groups for lag in late.others], slow[-1].median_seconds)
     if _waits_unexplained(run, ranks[0], rest[0]) and own is not None and own >= waited:
         slowest, others = [rank.rank for rank in ranks], [rank.rank for rank in rest]
         summary = (
@@ -157,16 +164,18 @@ def _compare_lags(run: Run, groups: Sequence[tuple[Pace, pace.Stragglers]]) -> D
     return found
 
 
-def _find_own_waits(run: Run, others: Iterable[Lag]) -> float | None:
+def _find_own_waits(run: Run, others: Iterable[Lag], late_seconds: float) -> float | None:
     """The least share of the time in which one of the others neither waits for a later rank nor computes or is ready to: it waits
-    for something of its own. None if that is unknown, as where a card may compute."""
+    for something of its own. Times between two calls count if a rank is late by no more than them: in shorter ones it may wait
+    for the transfers of the first call. None if that is unknown, as where a card may compute."""
     shares = []
     for lag in others:
         rank = run.ranks[lag.rank]
         if rank.cpu_percent is None or rank.process is None or observed.uses_nccl(rank.process):
             return None
         wanted = rank.cpu_percent / 100 + (pace.share_waiting_for_core(rank) or 0.0)
-        shares.append(1 - lag.waited_share - wanted)
+        waits = pace.share_of_gaps(run, lag.rank, late_seconds)
+        shares.append(min(1 - lag.waited_share - wanted, (1 - lag.waited_share) * waits))
     return min(shares, default=None)
 
 
@@ -229,6 +238,8 @@ def _list_asked(slow: Rank) -> tuple[Holder, ...]:
 
 def _find_its_wait(slow: Rank) -> str:
     """What to do about a late rank that waits. Its stack is asked for only if it was not read."""
+    if _describe_pause(slow):
+        return _LOOK_AT_SLEEP
     if slow.asks is not None:
         return _MEASURE_REQUESTS.format(peer=slow.asks.other_end)
     return _FIND_ITS_WAIT.format(how=_READ_STACKS if slow.thread is None else "")
@@ -249,6 +260,15 @@ def _describe_sleep(rank: Rank) -> str | None:
         return None
     place = f"{rank.where.file}:{rank.where.line}"
     return f"at the look, rank {rank.rank} was in a sleep of {duration(seconds)} at {place}"
+
+
+def _describe_pause(rank: Rank) -> str:
+    """`; when its stack was read, rank 1 was in the sleep at train.py:7`, of any length. Empty if it was in none. The other ranks
+    may sleep too, so it explains nothing."""
+    frame = find_sleeping_line(rank.thread) if rank.thread is not None else None
+    if frame is None:
+        return ""
+    return f"; when its stack was read, rank {rank.rank} was in the sleep at {short(frame.file)}:{frame.line}"
 
 
 def _place(rank: Rank) -> Evidence:
@@ -273,7 +293,9 @@ def _describe_work(slow: Sequence[Rank], waited_share: float) -> str:
         return f"; no other difference was found: {used}, and {waited}, so {they} may lack a core, or have more work"
     waits = f"{they} {words.verb(who, 'waits', 'wait')} for something"
     at_look = (
-        f"; at the look rank {first.rank} was in a request to {first.asks.other_end}" if first.asks is not None else ""
+        f"; at the look rank {first.rank} was in a request to {first.asks.other_end}"
+        if first.asks is not None
+        else _describe_pause(first)
     )
     if first.cpu_percent / 100 >= waited_share * _SHARE_OF_LATENESS:
         waits = f"{they} may have more work, or wait for something"
@@ -304,7 +326,7 @@ def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
                 calls,
                 call_words.lateness(lag),
                 lag.waited_share,
-                apart_from_wait(measured.long_wait_seconds),
+                apart_from_wait(lag.long_wait_seconds),
             ),
         )
         for lag in lags
