@@ -121,8 +121,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """In a look at many hosts, the rank of the same host that is in the same state at the same lines. Its variables and threads
     were sent for both."""
     waited_share: float | None = None
-    """Share of the window for which it waited for a later rank in its collectives, by its record. None if it made none, or if
-    that is unknown."""
+    """Share of the window for which it waited for a later rank in its collectives, by its record. None if it neither made one nor
+    came out of one, or if that is unknown."""
     calls: tuple[Calls, ...] = ()
     """For each of its process groups whose calls are known."""
     batches_source: BatchesSource | None = None

@@ -14,7 +14,19 @@ from hangdoc.reasoning.ledger.past import Past, edges_of, past_of, shares_of
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, Pending, RankCalls, Site
 from hangdoc.reasoning.views.past import MOST_CELLS, past_cells, timelines
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Counter, FlightRecorder, Loader, Loops, Process, Progress, Snapshot, Unavailable
+from hangdoc.snapshot import (
+    CallForm,
+    Connection,
+    Connections,
+    Counter,
+    FlightRecorder,
+    Loader,
+    Loops,
+    Process,
+    Progress,
+    Snapshot,
+    Unavailable,
+)
 from tests.unit.builders import c10d, frame, rank, snapshot, stack, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
@@ -165,6 +177,34 @@ def test_a_server_may_have_been_idle_before_it_handed_out_a_request() -> None:
     assert [s.activity for s in trainer.ranks[0].stretches] == ["computing"]
 
 
+@pytest.mark.parametrize(
+    ("client", "whole", "asked"),
+    [
+        (40_100, True, {0}),  # another process has connected to its port
+        (41_001, True, set()),  # rank 1 has
+        (None, True, set()),
+        (40_100, False, set()),  # rank 1, of which nothing is known, may have
+    ],
+)
+def test_a_rank_with_a_client_may_serve_before_its_stack_was_read(
+    client: int | None, whole: bool, asked: set[int]
+) -> None:
+    """`top` does not read the stack of a rank under load, and drew 50 s without a request as computing."""
+
+    def connection(pid: int, local: int, remote: int, state: str = "ESTABLISHED") -> Connection:
+        return Connection(
+            pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=local,
+            remote_address="127.0.0.1", remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0,
+            bytes_moved=None, last_sent_ms=None, last_received_ms=None,
+        )  # fmt: skip
+
+    seen = [connection(100, 8000, 0, "LISTEN"), connection(101, 41_001, 8000)]
+    seen += [connection(100, 8000, client)] if client is not None else []
+    ranks = [rank(number, train(12), cpu=0.9) for number in range(2 if whole else 1)]
+    _, (run,) = examine(snapshot(*ranks, connections=Connections(connections=tuple(seen)), restricted=not whole))
+    assert (run.asked, run.served) == (asked, set())
+
+
 def test_what_is_older_than_the_record_of_a_rank_is_unseen() -> None:
     run = simulate([[0.1] * 100, [0.1] * 100])
     made = ledger_of(run.made)
@@ -310,6 +350,18 @@ def test_the_share_of_the_window_that_a_rank_waited() -> None:
     job = job_of(stands(moving=True, ago=0.0))
     assert [view.waited_share for view in job.ranks] == pytest.approx([0.83, 0.83, 0.0, 0.83], abs=0.02)
     assert {view.waited_share for view in job_of(stands()).ranks} == {None}
+
+
+def test_a_rank_that_came_out_of_a_call_waited_for_a_part_of_the_window() -> None:
+    """It made no call in the window, and was drawn as computing in all of it: a later rank made the call that it waited in."""
+    wall_us, processes = T0_US + round(2.6 * SECOND), []
+    for number, made in enumerate(([0.0, 0.1], [0.05, 2.5])):
+        forms: dict[CallForm, int] = {}
+        entries = [(at + 1, REDUCE, T0_US + round(t * SECOND), False) for at, t in enumerate(made)]
+        calls = history_of(entries, wall_us=wall_us, forms=forms, before=2 - number)
+        processes.append(rank(number, train(12), cpu=0.9, recorder=recorder(calls, forms=forms)))
+    views = job_of(snapshot(*processes, silence=0.0, wall_us=wall_us)).ranks
+    assert [view.waited_share for view in views] == pytest.approx([0.947, 0.0], abs=0.01)
 
 
 def test_a_rank_that_waits_for_most_of_the_window_is_in_the_call_that_stack_and_record_show() -> None:

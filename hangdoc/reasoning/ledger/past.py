@@ -79,7 +79,7 @@ class _Made(NamedTuple):
 
 def past_of(ledger: Ledger, looks_us: Mapping[str, int], served: Collection[int] = ()) -> Past | None:
     """The past of all ranks whose calls are recorded. `looks_us`: by host, its wall clock at the look, in microseconds since
-    1970. `served`: the ranks that take requests from outside. None without such a record."""
+    1970. `served`: the ranks that may take requests from outside. None without such a record."""
     made: dict[int, list[_Made]] = {}
     hosts: dict[int, str] = {}
     uncertain: set[int] = set()

@@ -69,16 +69,16 @@ def _age(run: Run, calls: RankCalls, at_us: int) -> float:
 
 
 def waited_shares(run: Run) -> dict[int, float]:
-    """By rank that made calls in the window: for which share of it the rank waited for a later one. Without ranks of which that
-    is unknown."""
+    """By rank that made a call in the window or came out of one: for which share of it the rank waited for a later one. Without
+    ranks of which that is unknown."""
     moved = {calls.rank for group in run.ledger.groups for calls in group.ranks.values() if calls.moved}
     past = recorded_past(run) if moved else None
     waited: dict[int, float] = {}
-    for rank in moved & past.ranks.keys() if past is not None else ():
+    for rank in past.ranks if past is not None else ():
         host = run.host.get(run.ranks[rank].host)
         if past is not None and host is not None and host.window_seconds > 0:
             (share,) = shares_of(past.ranks[rank], (-host.window_seconds, 0.0))
-            if share.activity in ("computing", "waiting"):
+            if share.activity in ("computing", "waiting") and (rank in moved or 0 < share.progress < 1):
                 waited[rank] = 1 - share.progress
     return waited
 
