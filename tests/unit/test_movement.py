@@ -1275,3 +1275,20 @@ def test_a_process_of_another_run_is_named_as_one() -> None:
     found = job(snapshot(replace(polling(0, looks), others_at_work=at_work), in_loop(1, 4)))
     assert found.verdict == "waiting"
     assert "pid 9 (python, of another run, at work)" in str(found.findings[0].evidence)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(6.0, "sleeping"), (0.05, "computing")])
+def test_a_rank_that_moved_into_a_long_sleep_is_not_computing(seconds: float, state: str) -> None:
+    """A slow verifier on one rank: it was at another line before."""
+    slow = rank(
+        1,
+        frame("judge", 4, source="time.sleep(6)"),
+        train(12),
+        stack_before=stack(frame("judge", 3), train(12)),
+        kernel={"syscall": "clock_nanosleep", "sleep_seconds": seconds / 2, "whole_sleep_seconds": seconds},
+        cpu=0.02,
+    )
+    (job,) = diagnose(snapshot(rank(0, *c10d("all_gather"), train(14)), slow, silence=0.1)).jobs
+    assert job.ranks[1].state == state
+    assert job.ranks[1].progress is not None
+    assert job.verdict == "waiting"

@@ -22,6 +22,8 @@ _WAKES = 10
 _LEAST_WORK_NS = 300_000
 """Of CPU time for each time that a thread woke. To look at a clock and sleep again takes less than 0.1 ms."""
 
+LONG_SLEEP = 1.0
+"""Seconds. A shorter sleep is a pause between two pieces of work."""
 _A_DAY = 86_400.0
 _READ_BEFORE = 10.0
 """Seconds. A stack is read so long before the clock of its host at most, if the machine is not slow."""
@@ -113,12 +115,13 @@ def seconds_of_turn(thread: PythonThread, kernel: KernelThread) -> float | None:
     return kernel.timeout_seconds if _waits_for_an_event(thread) or _is_timer(thread) else None
 
 
-def find_own_sleep(process: Process, thread: PythonThread) -> float | None:
-    """Seconds of the sleep in which a line of the user's code is itself; None for a thread in anything else."""
+def find_long_sleep(process: Process, thread: PythonThread) -> float | None:
+    """Seconds of the sleep in which a line of the user's code is itself; None for a thread in anything else, and in a pause."""
     kernel, own = own_kernel_thread(process, thread), innermost_user_frame(thread)
-    if kernel is None or own is None or not _is_innermost(thread, own):
+    if kernel is None or own is None or not _is_innermost(thread, own) or kernel.syscall not in system_calls.SLEEP:
         return None
-    return seconds_of_sleep(kernel) if kernel.syscall in system_calls.SLEEP else None
+    seconds = seconds_of_sleep(kernel)
+    return seconds if seconds is not None and seconds >= LONG_SLEEP else None
 
 
 def find_sleeping_line(thread: PythonThread) -> Frame | None:

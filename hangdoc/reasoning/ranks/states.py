@@ -183,7 +183,8 @@ def _judge_stack(
     if not same or of_its_own:  # one that counts between its sleeps does the work itself
         why = "its counters changed" if same else "its stack changed"
         work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
-        return replace(working, state=_name_work(process, thread), why=why, work=work)
+        at_rest = _find_long_sleep(process, thread)
+        return replace(working, state=_name_work(process, thread), why=why, work=work, at_rest=at_rest)
     return _judge_standing_thread(waiter, around, base, working)
 
 
@@ -245,6 +246,12 @@ def _list_awaited_helpers(waiter: Waiter, state: str) -> list[Process]:
     while below := {helper.pid for helper in waiter.helpers if helper.ppid in awaited} - awaited:
         awaited |= below
     return [helper for helper in waiter.helpers if helper.pid in awaited]
+
+
+def _find_long_sleep(process: Process, thread: PythonThread) -> AtRest | None:
+    """The sleep in which a thread that moved is now, at a line of the user's code."""
+    seconds = sleeps.find_long_sleep(process, thread)
+    return AtRest("sleeping", f"in a sleep of {duration(seconds)}") if seconds is not None else None
 
 
 def _find_at_rest(waiter: Waiter, wait: ThreadWait) -> AtRest | None:

@@ -71,7 +71,7 @@ from hangdoc.reasoning.evidence.stack import short
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model.holds import Asleep
 from hangdoc.reasoning.model.rank import Rank
-from hangdoc.reasoning.ranks.sleeps import find_own_sleep, find_sleeping_line
+from hangdoc.reasoning.ranks.sleeps import LONG_SLEEP, find_long_sleep, find_sleeping_line
 from hangdoc.reasoning.rules.draft import Draft, Evidence, Run
 from hangdoc.reasoning.text import call_words, next_steps, words
 from hangdoc.snapshot import Clocks, Holder, Progress, Stack
@@ -100,7 +100,7 @@ _GIVE_IT_A_CORE = (
 )
 _LEAST_DELAY = 0.25
 """Who waits for a core for less of the time has one."""
-_LEAST_SLEEP, _MOST_OF_LAG = 1.0, 0.9
+_MOST_OF_LAG = 0.9
 
 
 def check(run: Run) -> Iterator[Draft]:
@@ -184,7 +184,7 @@ def _sleeps_as_long(rank: Rank, lag: Lag) -> bool:
     hold = rank.hold
     if not isinstance(hold, Asleep) or not hold.polls or hold.period is None:
         return False
-    return hold.period >= max(_LEAST_SLEEP, _MOST_OF_LAG * lag.median_seconds)
+    return hold.period >= max(LONG_SLEEP, _MOST_OF_LAG * lag.median_seconds)
 
 
 def _rounds(rank: Rank) -> int:
@@ -254,9 +254,9 @@ def _waits_unexplained(run: Run, slow: Rank, other: Rank) -> bool:
 def _describe_sleep(rank: Rank) -> str | None:
     """`at the look, rank 1 was in a sleep of 2.0 s at train.py:7`; None for a rank that was in none, or in a pause."""
     seconds = (
-        find_own_sleep(rank.process, rank.thread) if rank.process is not None and rank.thread is not None else None
+        find_long_sleep(rank.process, rank.thread) if rank.process is not None and rank.thread is not None else None
     )
-    if seconds is None or seconds < _LEAST_SLEEP or rank.where is None:
+    if seconds is None or rank.where is None:
         return None
     place = f"{rank.where.file}:{rank.where.line}"
     return f"at the look, rank {rank.rank} was in a sleep of {duration(seconds)} at {place}"
