@@ -19,7 +19,8 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 - `computing`: CPU or GPU work, compiling, checkpointing, evaluating.
 - `data`: its dataloader loads the next batch.
 - `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or its calls, its place
-  or its batches differ from what one of the last polls read. What no other of these has read is no progress.
+  or its batches differ from what one of the last polls read. What no other of these has read is no progress. If its last call
+  or byte shows that it has waited for most of the time since then, it is `waiting`.
 - `waiting`: blocked without progress.
 - `dead`: its process has ended.
 - `unseen`: it was not observed, or did not exist yet.
@@ -145,10 +146,21 @@ class Recorder:
         times = (self._called.get(at, progress.seen) for at, progress in self._progressed.items())
         return self._polls[-1].seconds - max(times)
 
-    @property
-    def used(self) -> frozenset[Cell]:
-        """All that ranks did at any recorded poll."""
-        return frozenset(cell for cell, code in _CODE.items() if any(code in poll.codes for poll in self._polls))
+    def find_used(self, polls: int) -> frozenset[Cell]:
+        """All that ranks did at any of the last `polls` polls."""
+        kept = self._list_last(polls)
+        return frozenset(cell for cell, code in _CODE.items() if any(code in poll.codes for poll in kept))
+
+    def has_parts(self, polls: int) -> bool:
+        """Whether a rank waited for a part of the time of any of the last `polls` polls."""
+        return any(0 < share < 255 for poll in self._list_last(polls) for share in poll.shares or ())
+
+    def count_recorded(self, polls: int) -> int:
+        """How many of the last `polls` polls are cells of the past."""
+        return sum(poll.past for poll in self._list_last(polls))
+
+    def _list_last(self, polls: int | None) -> list[_Poll]:
+        return list(self._polls)[max(0, len(self._polls) - polls) :] if polls is not None else list(self._polls)
 
     def newest(self) -> dict[int, Cell]:
         """What each rank did at the newest poll; empty before the first."""
@@ -184,7 +196,7 @@ class Recorder:
         shares = {view.rank: 1 - view.waited_share for view in job.ranks if view.waited_share is not None}
         self._count += 1
         for view in job.ranks:
-            codes[self._position[view.rank]] = _CODE[_cell(view, since, self._has_moved(view))]
+            codes[self._position[view.rank]] = _CODE[_cell(view, since, moved=self._has_moved(view))]
         self._append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
         self._called = {}
         for view in job.ranks:
@@ -221,8 +233,8 @@ class Recorder:
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
         """The timeline of the last `polls` polls (None: all), with a row for each group of ranks. Without `groups`, ranks that
         did the same at each poll share a row; if that gives more than 64 rows, consecutive ranks share a row."""
-        kept = list(self._polls)[-polls:] if polls is not None else list(self._polls)
-        if polls == 0 or not kept:
+        kept = self._list_last(polls)
+        if not kept:
             return Timeline(seconds=(), rows=())
         newest = kept[-1].seconds
         width = len(self._position)
@@ -280,11 +292,23 @@ def _find_call(view: RankView, seconds: float, progress: _Progress) -> float | N
     the poll that saw its last progress was right after that. None if neither tells. `seconds` is the time of this poll."""
     if view.state not in _OPERATIONS or view.progress is not None:
         return None
-    recorded = [calls for calls in view.calls if calls.source == "recorder"]
-    ages = [calls.age_seconds for calls in recorded] + [view.silent_seconds]
-    at = max((seconds - age for age in ages if age is not None), default=None)
-    waits = any(calls.pending is not None and calls.age_seconds is not None for calls in recorded)
-    return at if waits or (at is not None and progress.least <= at) else None
+    age = _age_of_last_sign(view)
+    at = seconds - age if age is not None else None
+    return at if _is_call_recorded(view) or (at is not None and progress.least <= at) else None
+
+
+def _age_of_last_sign(view: RankView) -> float | None:
+    """Seconds since a rank made its last recorded call, or exchanged its last byte after that; None if neither is known."""
+    ages = (*(calls.age_seconds for calls in view.calls if calls.source == "recorder"), view.silent_seconds)
+    return min((age for age in ages if age is not None), default=None)
+
+
+def _is_call_recorded(view: RankView) -> bool:
+    """Whether its record tells when a rank made the call that it waits in."""
+    return any(
+        calls.source == "recorder" and calls.pending is not None and calls.age_seconds is not None
+        for calls in view.calls
+    )
 
 
 def _in_255ths(share: float) -> int:
@@ -327,7 +351,7 @@ def _list_readings(view: RankView) -> dict[object, object]:
     return {what: value for what, value in readings.items() if value is not None}
 
 
-def _cell(view: RankView, since: float, moved: bool) -> Cell:
+def _cell(view: RankView, since: float, *, moved: bool) -> Cell:
     """The cell of a rank. `since` is the time since the previous poll in seconds; `moved` says that its location has changed."""
     if view.label is None:
         return "unseen"
@@ -336,4 +360,15 @@ def _cell(view: RankView, since: float, moved: bool) -> Cell:
     if view.label == "computing" or (view.progress is not None and view.state not in _OPERATIONS):
         return "data" if view.state == "loading-data" else "computing"
     fresh = view.silent_seconds is not None and view.silent_seconds < since
-    return "moving" if view.state in _OPERATIONS and (moved or fresh) else "waiting"
+    if view.state not in _OPERATIONS or not (moved or fresh):
+        return "waiting"
+    return "waiting" if _waited_for_most(view, since, moved=moved) else "moving"
+
+
+def _waited_for_most(view: RankView, since: float, *, moved: bool) -> bool:
+    """Whether a rank has waited in its call for more than half of the time since the previous poll. A rank of which the share is
+    known is drawn with it. The last byte may be older than a call that is not recorded."""
+    if view.waited_share is not None or (moved and not _is_call_recorded(view)):
+        return False
+    age = _age_of_last_sign(view)
+    return age is not None and age > since / 2

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.style import Style
 
 from hangdoc.commands.looking import Looks
-from hangdoc.diagnosis import Calls, Operation, RankView, Where
+from hangdoc.diagnosis import Calls, Finding, Operation, RankView, Where
 from hangdoc.reasoning.causes.pace import stragglers
 from hangdoc.reasoning.ledger.lags import pace
 from hangdoc.reasoning.model.ledger import RankCalls
@@ -335,6 +335,25 @@ def test_a_rank_that_goes_from_call_to_call_has_no_events_until_it_stops() -> No
     assert events[1:] == [[], [], [], [], ["computing → in-collective"], [], ["in-collective → computing"]]
 
 
+def test_a_finding_that_ends_is_an_event() -> None:
+    """`healthy: HD601 straggler` never ended, while `findings` said that nothing was found."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    late = replace(
+        job(view(0)),
+        findings=(Finding(code="HD601", name="straggler", severity="warning", confidence=0.9, culprits=(0,), victims=(),
+                          summary="", evidence=(), remedy=None),),
+    )  # fmt: skip
+    polls = [late, late, job(view(0)), job(view(0)), replace(late, verdict="waiting")]
+    events = [
+        [event.text for event in history.add(began + datetime.timedelta(seconds=at), poll) if event.rank is None]
+        for at, poll in enumerate(polls)
+    ]
+    assert events == [
+        ["healthy: HD601 straggler"], [], ["healthy: HD601 straggler is no longer found"], [],
+        ["waiting: HD601 straggler"],
+    ]  # fmt: skip
+
+
 COLUMNS = (
     Column("rank", most=14),
     Column("timeline", least=24, flexible=True),
@@ -359,8 +378,8 @@ def test_columns_give_way_and_take_what_is_left(room: int, widths: list[int]) ->
 
 
 def test_a_legend_has_only_the_cells_in_use_and_is_never_cut() -> None:
-    short = cells.legend({"computing", "waiting"}, 78, blocks=False, recorded=True)
-    assert [line.plain for line in short] == ["◄ dim: recorded, ▁…▇ not waiting  █ computing  ─ waiting"]
+    short = cells.legend({"computing", "waiting"}, 78, blocks=False, parts_of_time=True, recorded=True)
+    assert [line.plain for line in short] == ["◄ dim: recorded  █ computing  ─ waiting  ▁…▇ time not waiting"]
     for width in (60, 78, 200):
         lines = cells.legend(set(CELLS), width, blocks=True, recorded=True)
         assert max(line.cell_len for line in lines) <= width

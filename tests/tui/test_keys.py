@@ -354,9 +354,32 @@ async def test_what_was_seen_last_stays_when_all_ranks_have_ended(launcher: bool
         alone = tuple(msgspec.structs.replace(job, ranks=(), verdict="waiting", findings=()) for job in jobs)
         diagnosis = msgspec.structs.replace(top.poll.diagnosis, jobs=alone if launcher else ())
         top.post_message(Polled(replace(top.poll, diagnosis=diagnosis, runs=())))
-        await shows(pilot, "No rank is left. The screen shows what was seen last.")
+        await shows(pilot, "No rank is left. The screen shows what was seen last: all ages count from")
+        assert text(top).count("00:00:00") == 4  # of the verdict, of the poll, of all ages, and on the axis
+        assert "seen last at 00:00:00" in text(top)
+        assert "now  doing" not in text(top)
         assert "torch.distributed rank" not in text(top)
         assert top.model is not None and len(top.model.job.ranks) > 1
+        await pilot.press("j")  # which draws it again
+        await shows(pilot, "all ages count from")
+        top.post_message(Polled(top.source.poll(1)))
+        await shows(pilot, "now  doing")
+        assert "seen last" not in text(top)
+
+
+async def test_the_legend_has_heights_while_there_are_any() -> None:
+    """After half a minute of a healthy run, cells of torch's record had left the screen, and `▇` was not explained."""
+    top = freezing("hung", freezes_at=100)
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        assert "time not waiting" not in text(top)
+        poll = top.source.poll(1)
+        (job,) = poll.diagnosis.jobs
+        ranks = tuple(msgspec.structs.replace(view, waited_share=0.1) for view in job.ranks)
+        diagnosis = msgspec.structs.replace(poll.diagnosis, jobs=(msgspec.structs.replace(job, ranks=ranks),))
+        top.post_message(Polled(replace(poll, diagnosis=diagnosis)))
+        await shows(pilot, "▁…▇ time not waiting")
+        assert "recorded" not in text(top)
 
 
 async def test_enter_on_the_finding_opens_its_page_and_so_does_a_click(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_only_one_of_two_polls_read_is_no_progress() -> None:
     assert set(cells(frozen.timeline(), 0)) == {"waiting"}
 
     (calls,) = whole.calls
-    called = msgspec.structs.replace(whole, calls=(msgspec.structs.replace(calls, made=132),))
+    called = msgspec.structs.replace(whole, calls=(msgspec.structs.replace(calls, made=132, age_seconds=0.3),))
     assert cells(recorded(job(whole), job(called)).timeline(), 0)[-1] == "moving"
 
 
@@ -185,7 +185,7 @@ def test_the_last_progress_is_as_old_as_the_call_or_byte_that_was_read() -> None
     """Polls of a busy host come seconds apart, and one of them saw that a rank stands elsewhere: `silent` and the verdict said
     3.9 s, the mark 3.0 s."""
     after = [2.0, 4.0, 6.0, 8.0]  # the run froze 1.5 s before the second poll, which has not read the stacks
-    for known in ({}, {"calls": True}):
+    for known, since in (({}, 3), ({"calls": True}, 4)):  # the third saw them elsewhere, and the record says since when
         recorder = Recorder()
         recorder.add(100.0, job(view(0), view(1)))
         recorder.add(102.0, job(view(0), view(1)))
@@ -194,9 +194,32 @@ def test_the_last_progress_is_as_old_as_the_call_or_byte_that_was_read() -> None
             more = {"calls": calls(7, age)} if known else {}
             stand = [msgspec.structs.replace(waits(rank, silent=age), **more) for rank in (0, 1)]  # type: ignore[arg-type]
             recorder.add(102.0 + at, job(*stand))
-        assert recorder.polls_since_progress == 3  # that saw them elsewhere
+        assert recorder.polls_since_progress == since
         assert recorder.seconds_since_progress == pytest.approx(9.5)
     assert Recorder().seconds_since_progress is None
+
+
+def test_a_cell_shows_what_a_rank_did_for_most_of_its_time() -> None:
+    """Two bundles were 38 s apart, and the run froze 20 s before the second one: it was drawn as communicating until then."""
+    for stood, cell in ((20.0, "waiting"), (15.0, "moving")):
+        later = msgspec.structs.replace(waits(0, silent=stood, line=9), calls=calls(8, stood))
+        recorder = recorded(job(view(0)), job(later), every=38.0)
+        assert cells(recorder.timeline(), 0)[-1] == cell
+        assert recorder.seconds_since_progress == stood
+    # It waited for a part of the time that is known, and is drawn with that.
+    assert cells(recorded(job(waits(0)), job(waits(0, 0.8))).timeline(), 0)[-1] == "waiting"
+    passing = msgspec.structs.replace(waits(0, 0.8), waited_share=0.8)
+    assert cells(recorded(job(waits(0)), job(passing)).timeline(), 0)[-1] == "moving"
+
+
+def test_what_the_last_polls_show() -> None:
+    recorder = begun()
+    assert recorder.find_used(1) == {"computing", "waiting"}
+    assert recorder.find_used(4) == {"computing", "waiting", "unseen"}
+    assert (recorder.has_parts(1), recorder.has_parts(3)) == (False, True)
+    assert (recorder.count_recorded(1), recorder.count_recorded(3)) == (0, 2)
+    recorder.add(101.0, job(view(0, waited_share=0.2)))
+    assert recorder.has_parts(1)
 
 
 def test_a_call_long_before_the_last_progress_says_nothing_of_it() -> None:

@@ -125,6 +125,8 @@ class Top(Actions):
         """Seconds that this poll took."""
         self._glances, self._checks_between = 0, False
         """How often that was seen since the last poll, and whether it was before."""
+        self._problems_since: tuple[str, ...] | None = None
+        """Of the last poll, if it saw no rank any more: the screen shows an earlier one."""
         self._polling: float | None = None
         """When the poll began that is under way."""
 
@@ -196,7 +198,10 @@ class Top(Actions):
             return
         jobs = self.model.poll.diagnosis.jobs
         at = [job.id for job in jobs].index(self.model.job.id)
-        line = job_line(self.model.job, self.model.name, jobs, at, self.size.width, observed=self._find_age())
+        line = job_line(
+            self.model.job, self.model.name, jobs, at, self.size.width, observed=self._find_age(),
+            seen_last=self.model.poll.at if self.model.is_over else None,
+        )  # fmt: skip
         self.query_one("#job", Static).update(line, layout=False)
 
     def _find_age(self) -> float | None:
@@ -292,9 +297,10 @@ class Top(Actions):
             return
         left = any(job.ranks or job.verdict == "hung" for job in message.poll.diagnosis.jobs)
         if not left and self.model is not None and self.model.job.ranks and self.source.length is None:
-            problems = " ".join(message.poll.diagnosis.problems)
-            self.query_one(Strip).show(Text(problems or "No rank is left. The screen shows what was seen last."))
+            self._problems_since = message.poll.diagnosis.problems
+            self.refresh_model()
             return
+        self._problems_since = None
         self.poll, self._before = message.poll, self.poll
         self._observed, self._took = message.observed, message.took
         self._checks_between, self._glances = self._glances > 0, 0
@@ -343,9 +349,10 @@ class Top(Actions):
         earlier = next((run for run in before if run.id == job.id), None)
         name = words.job_names(jobs)[job.id]
         history = self._histories[job.id]
-        self.model = ViewModel(poll, history.fill_counts(job), poll.runs[at], self.selected, history, name, earlier)
+        filled, over = history.fill_counts(job), self._problems_since is not None
+        self.model = ViewModel(poll, filled, poll.runs[at], self.selected, history, name, earlier, is_over=over)
         self._draw_job()
-        self.query_one(Strip).show(finding_line(self.model))
+        self.query_one(Strip).show(finding_line(self.model, self._problems_since or ()))
         if not self._cards_shown and has_cards(self.model):
             self._cards_shown = True
             self.query_one(TabbedContent).show_tab("pane-cards")

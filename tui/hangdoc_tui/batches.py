@@ -156,7 +156,7 @@ class Batches(Vertical):
         oldest = min(track[0][0] for track in tracks.values())
         plot.xlim(oldest, 0)  # the newest number may be older than the poll
         ticks = [oldest * part / 4 for part in range(5)]
-        plot.xticks(ticks, [f"{-at:.0f} s ago" if at else "now" for at in ticks])
+        plot.xticks(ticks, [f"{-at:.0f} s ago" if at else model.moment for at in ticks])
         self._plot.refresh()
 
 

@@ -86,10 +86,12 @@ def axis(
     recorded: int = 0,
     *,
     still_seconds: float | None = None,
+    moment: str = "now",
 ) -> Text:
     """The time axis above `width` cells of polls `seconds` ago. One mark is at the last progress of any rank, which the poll
     `since_progress` polls ago saw; another is where the first `recorded` polls end, which come from torch's record of calls.
-    `still_seconds`: how long ago that progress was, if that is known better than by the time of the poll."""
+    `still_seconds`: how long ago that progress was, if that is known better than by the time of the poll. `moment`: what the
+    time of the newest poll is called."""
     line = [" "] * width
     newest = len(seconds) - 1
     divided = _divide(len(seconds), polls, recorded)[:width]
@@ -103,7 +105,7 @@ def axis(
     if recorded:
         end = width - -(-(len(seconds) - recorded) // polls)
         _write(line, *((end - len(text), text) for text in (f"before hangdoc {_ENDS}", f"recorded {_ENDS}", _ENDS)))
-    _write(line, (width - len("now"), "now"))
+    _write(line, (width - len(moment), moment))
     for back in range(_TICK, len(divided), _TICK):
         _write(line, (width - 1 - back, f"╷{_short(-seconds[divided[back][1] - 1])}"))
     return Text("".join(line), "bold")
@@ -124,12 +126,16 @@ def _short(seconds: float) -> str:
     return f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
 
 
-def legend(used: Collection[Cell], width: int, *, blocks: bool, recorded: bool = False) -> list[Text]:
-    """What the shapes of the `used` cells mean, in as many lines of `width` as that takes. `recorded`: there are cells from
-    torch's record of calls."""
-    parts = [Text(f"{_ENDS} dim: recorded, {_SHARE[0]}…{_SHARE[-1]} not waiting")] if recorded else []
+def legend(
+    used: Collection[Cell], width: int, *, blocks: bool, parts_of_time: bool = False, recorded: bool = False
+) -> list[Text]:
+    """What the shapes of the `used` cells mean, in as many lines of `width` as that takes. `blocks`: a cell may show several
+    ranks; `parts_of_time`: it may show for which part of the time a rank did not wait. `recorded`: there are cells from torch's
+    record of calls."""
+    heights = "share making progress" if blocks else "time not waiting" if parts_of_time else ""
+    parts = [Text(f"{_ENDS} dim: recorded")] if recorded else []
     parts += [Text.assemble((GLYPH[cell], STYLE[cell]), f" {WORDS[cell]}") for cell in CELLS if cell in used]
-    parts += [Text(f"{_SHARE[0]}…{_SHARE[-1]} share making progress")] if blocks else []
+    parts += [Text(f"{_SHARE[0]}…{_SHARE[-1]} {heights}")] if heights else []
     lines = flow(parts, width)
     for line in lines:
         line.stylize_before("dim")

@@ -1,6 +1,6 @@
 """Below the table: its legend, the details of the selected rank, and for a large run a map of all ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
 from textual import events
@@ -26,15 +26,17 @@ class Detail(Widget):
         super().__init__(id="detail")
         self._model: ViewModel | None = None
         self._zoomed: Sequence[int] | None = None
+        self._legend: Callable[[int], list[Text]] = lambda width: []
         self._map_at = 0
         """The line on which the map begins."""
         self._map: list[tuple[int, ...]] = []
         self._label = 0
         """Width of the numbers before each line of the map."""
 
-    def show(self, model: ViewModel, *, zoomed: Sequence[int] | None) -> None:
-        """Draw it. `zoomed` are the ranks that the table is limited to."""
-        self._model, self._zoomed = model, zoomed
+    def show(self, model: ViewModel, *, zoomed: Sequence[int] | None, legend: Callable[[int], list[Text]]) -> None:
+        """Draw it. `zoomed` are the ranks that the table is limited to; `legend` gives the lines that explain its cells, for a
+        width."""
+        self._model, self._zoomed, self._legend = model, zoomed, legend
         self.refresh()
 
     def render(self) -> Text:
@@ -43,10 +45,13 @@ class Detail(Widget):
         if model is None:
             return Text()
         ranks = [view.rank for view in model.job.ranks]
-        recorder, width = model.history.recorder, max(20, self.size.width)
-        lines = cells.legend(recorder.used, width, blocks=len(ranks) > LARGE, recorded=recorder.recorded > 0)
+        width = max(20, self.size.width)
+        lines = self._legend(width)
         if zoomed is not None:
-            lines = [Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")]
+            lines = [
+                Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold"),
+                *lines,
+            ]
         view = model.view(model.selected)
         if view is not None:
             lines += _describe_rank(model, view, width)

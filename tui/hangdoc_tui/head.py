@@ -1,5 +1,6 @@
 """The lines at the top: the job and its verdict, and the first finding in one sentence."""
 
+import datetime
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
@@ -18,17 +19,29 @@ _MORE = " … (i)"
 _SEPARATOR = " · "
 
 
-def job_line(job: Job, name: str, jobs: Sequence[Job], at: int, width: int, *, observed: float | None = None) -> Text:
+def job_line(
+    job: Job,
+    name: str,
+    jobs: Sequence[Job],
+    at: int,
+    width: int,
+    *,
+    observed: float | None = None,
+    seen_last: datetime.datetime | None = None,
+) -> Text:
     """The verdict and for how long, the name of the job, and how many of its ranks have each label. What `width` has no room for
     is left out from the end of the name, but for the parts that tell it from the other jobs; then the line ends in an ellipsis.
-    `observed`: how many seconds ago, if that is not the present."""
+    `observed`: how many seconds ago, if that is not the present; `seen_last`: when, if none of its ranks is left."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     hung = sum(other.verdict == "hung" for other in jobs if other.id != job.id)
+    when = f"observed {duration(observed)} ago  " if observed is not None else ""
+    if seen_last is not None:
+        when = f"seen last at {seen_last:%H:%M:%S}  "
     head = Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
         "  ",
-        (f"observed {duration(observed)} ago  " if observed is not None else "", "bold yellow"),
+        (when, "bold yellow"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
     counts = Text("  ").join(
@@ -70,8 +83,11 @@ def tab_label(at: int, name: str, *, active: bool, width: int) -> str:
     return f"{at} {name.capitalize()}" if active or width >= TABS_WIDTH else str(at)
 
 
-def finding_line(model: ViewModel) -> Text:
-    """The first finding; if there is none, what that means."""
+def finding_line(model: ViewModel, problems: Iterable[str] = ()) -> Text:
+    """The first finding; if there is none, what that means. If the run is over, `problems` of the last poll may say why."""
+    if model.is_over:
+        why = " ".join(map(words.clean, problems)) or "No rank is left."
+        return Text(f"{why} The screen shows what was seen last: all ages count from {model.moment}.")
     finding = model.leading
     if finding is None:
         unseen = (*(rank.why for rank in model.job.unseen), *model.poll.diagnosis.problems)

@@ -286,6 +286,8 @@ class History:
         self._began: datetime.datetime | None = None
         self._newest: datetime.datetime | None = None
         self._verdict: str | None = None
+        self._leading = ""
+        """The first finding, by code and name; empty for none."""
 
     @property
     def seconds(self) -> float:
@@ -325,10 +327,12 @@ class History:
         return replace(job, ranks=tuple(views))
 
     def _verdict_events(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
-        if job.verdict != self._verdict:
-            leading = f": {job.findings[0].code} {job.findings[0].name}" if job.findings else ""
-            yield Event(at, None, f"{job.verdict}{leading}", serious=job.verdict == "hung")
-            self._verdict = job.verdict
+        leading = f"{job.findings[0].code} {job.findings[0].name}" if job.findings else ""
+        if (job.verdict, leading) != (self._verdict, self._leading):
+            over = f"{self._leading} is no longer found" if job.verdict == self._verdict else ""
+            text = ": ".join(filter(None, (job.verdict, leading or over)))
+            yield Event(at, None, text, serious=job.verdict == "hung")
+            self._verdict, self._leading = job.verdict, leading
 
     def _rank_events(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
         for view in job.ranks:

@@ -110,6 +110,13 @@ class RankTable(Grid):
         self.fill(len(self._rows), cells_of, heads)
         self.point_at(model.selected)
 
+    def legend(self, width: int) -> list[Text]:
+        """What the cells of its timeline mean, in lines of this width."""
+        if self._model is None:
+            return []
+        several = len(self._model.job.ranks) > LARGE or any(len(views) > 1 for views in self._rows)
+        return _TimelineColumn(self._model).legend(self.width_of("timeline"), width, several=several)
+
     def point_at(self, rank: int | None) -> None:
         """Put the cursor on a rank's row, if it has one."""
         for index, views in enumerate(self._rows):
@@ -210,7 +217,8 @@ class RanksView(Vertical):
     def show_selected(self, model: ViewModel) -> None:
         """Draw only what depends on the selected rank."""
         self._model = model
-        self._detail.show(model, zoomed=self._table.zooms[-1] if self._table.zooms else None)
+        zoomed = self._table.zooms[-1] if self._table.zooms else None
+        self._detail.show(model, zoomed=zoomed, legend=self._table.legend)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw again for another size. Textual sends this also after the view was hidden; then nothing has changed."""
@@ -222,19 +230,33 @@ class _TimelineColumn:
     """The timeline of a poll, for any width of its column."""
 
     def __init__(self, model: ViewModel) -> None:
-        self._recorder = model.history.recorder
+        self._recorder, self._moment = model.history.recorder, model.moment
 
     def axis(self, width: int) -> Text:
         """The time axis above it."""
         recorder, since = self._recorder, self._recorder.polls_since_progress
         polls, still = cells.polls_per_cell(since, width), recorder.seconds_since_progress
-        return cells.axis(recorder.seconds, since, width, polls, recorder.recorded, still_seconds=still)
+        return cells.axis(
+            recorder.seconds, since, width, polls, recorder.recorded, still_seconds=still, moment=self._moment
+        )
 
     def row(self, ranks: Sequence[int], width: int) -> Text:
         """The cells of some ranks."""
         polls = cells.polls_per_cell(self._recorder.polls_since_progress, width)
         line = self._recorder.timeline([ranks], polls=width * polls)
         return cells.draw_row(line.rows[0], width, polls, line.recorded)
+
+    def legend(self, shown: int, width: int, *, several: bool) -> list[Text]:
+        """What its cells mean, if it is `shown` cells wide, in lines of `width`. `several`: a row may have several ranks."""
+        recorder = self._recorder
+        polls = cells.polls_per_cell(recorder.polls_since_progress, shown)
+        return cells.legend(
+            recorder.find_used(shown * polls),
+            width,
+            blocks=several,
+            parts_of_time=polls > 1 or recorder.has_parts(shown * polls),
+            recorded=recorder.count_recorded(shown * polls) > 0,
+        )
 
 
 def _make_columns(

@@ -31,6 +31,13 @@ class ViewModel:
     """What the job is called (hangdoc.render.words.job_names)."""
     before: Run | None = None
     """The same job at the previous poll."""
+    is_over: bool = False
+    """Whether none of its ranks is left: the poll is the last one that has seen any."""
+
+    @property
+    def moment(self) -> str:
+        """What the moment of the poll is called, from which all ages count: `now`, or its time if the run is over."""
+        return f"{self.poll.at:%H:%M:%S}" if self.is_over else "now"
 
     @property
     def leading(self) -> Finding | None:
