@@ -1,4 +1,4 @@
-"""The thread that made the last recorded call of a rank, if it has ended although its loop has no end: an exception ended it.
+"""The thread that made the last recorded call of a rank, if it has ended although its loop has no end.
 
 The record has the Python frames of each call, and the stacks have those of all threads that live. Both the observation, which
 reads the source of such a call, and the reasoning ask this.

@@ -34,7 +34,7 @@ IDLE = {
         ("queue_front_stopped", "hung", "HD302", ()),
         ("keepalive_idle", "waiting", "HD602", (0,)),
         ("thread_server_load", "healthy", None, ()),
-        ("thread_server_swallow", "hung", "HD201", (1,)),
+        ("thread_server_swallow", "hung", "HD201", (0, 1)),
         ("vllm_server_idle", "waiting", "HD602", (0, 1)),
         ("vllm_server_load", "healthy", None, ()),
         ("vllm_server_engine_stopped", "hung", "HD302", ()),

@@ -115,10 +115,15 @@ def tells_of_ranks(pace: Pace) -> bool:
 
 
 def _may_have_been_idle(run: Run, pace: Pace, late: Lag) -> bool:
-    """Whether a late rank hands out requests, as they come. It does not wait for one if it has had one for longer than it is
-    late."""
-    hands_out = late.rank in run.served and pace.operations <= call_names.DISTRIBUTES
-    return hands_out and run.request_seconds.get(late.rank, 0.0) <= late.median_seconds
+    """Whether a late rank hands out requests, as they come. It did not wait for one before the last call that tells if it had one
+    then already, for longer than it is late."""
+    if late.rank not in run.served or not pace.operations <= call_names.DISTRIBUTES:
+        return False
+    look_us, told_us = run.looks_us.get(run.ranks[late.rank].host), pace.told_us.get(late.rank)
+    if look_us is None or told_us is None:
+        return True
+    before = run.request_seconds.get(late.rank, 0.0) - (look_us - told_us) / 1e6
+    return before <= late.median_seconds
 
 
 def _make_more_calls(run: Run, pace: Pace, slow: Iterable[Lag], others: Iterable[Lag]) -> bool:

@@ -334,22 +334,26 @@ def _are_apart(sides: Sequence[Sequence[Mapping[int, Call]]], number: int) -> bo
 
 def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     """The same for ranks that wait in calls of different groups: whose call is not what followed the calls before, of all groups
-    together. None if a rank's wait is not recorded, or nothing tells."""
+    together, by the longest record of a member of these groups. Who is no member of both is odd only by its own past. None if a
+    rank's wait is not recorded, or nothing tells."""
     waiting: dict[int, tuple[str | None, Call]] = {}
-    past: list[_GroupCall] = []
     for rank in ranks:
         pending = _recorded_waits(ledger, rank)
         if len(pending) != 1:
             return None
         waiting[rank] = pending[0]
-        past = max(past, _complete_calls(ledger, rank), key=len)
+    names = {name for name, _ in waiting.values()}
+    members = [rank for rank in waiting if names <= {group.name for group, _ in ledger.of_rank(rank)}]
+    past = max((_complete_calls(ledger, rank) for rank in members), key=len, default=[])
     candidates = {(name, signature(call)) for name, call in waiting.values()}
     expected = _what_followed(past, candidates)
-    odd = tuple(sorted(rank for rank, (name, call) in waiting.items() if (name, signature(call)) != expected))
-    if expected is None or len(candidates) != 2 or not odd:
+    made = {rank: (name, signature(call)) for rank, (name, call) in waiting.items()}
+    if expected is None or len(candidates) != 2 or all(made[rank] == expected for rank in members):
         return None
+    other = (rank for rank in waiting if made[rank] != expected)
+    odd = tuple(sorted(rank for rank in other if rank in members or not _keeps_to_past(ledger, rank, made[rank])))
     group_name, mine = waiting[odd[0]]
-    theirs = next(call for rank, (_, call) in waiting.items() if rank not in odd)
+    theirs = next(waiting[rank][1] for rank in waiting if made[rank] == expected)
     return Odd(0, odd, mine, theirs, skipped=(group_name, signature(mine)) in past, by_past=True)
 
 
@@ -390,28 +394,33 @@ def _are_few_in_group(ledger: Ledger, odd: Collection[int], ranks: Collection[in
 
 def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     """The ranks that wait in another call than the one that always followed the same calls before, in all of their groups
-    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. If that does
-    not tell, amounts are left out: those of a server differ from batch to batch. Empty if a rank's wait is not recorded, if its
-    past does not tell, or if no fewer ranks depart than do not."""
-    ranks = tuple(ranks)
-    return _find_departed(ledger, ranks, amounts_too=True) or _find_departed(ledger, ranks, amounts_too=False)
-
-
-def _find_departed(ledger: Ledger, ranks: Collection[int], *, amounts_too: bool) -> tuple[int, ...]:
-    departed: list[int] = []
+    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. Amounts do
+    not tell calls apart, as those of a server differ from batch to batch, unless nothing else tells what follows. Empty if a
+    rank's wait is not recorded, if its past does not tell, or if no fewer ranks depart than do not."""
+    ranks, departed = tuple(ranks), list[int]()
     for rank in ranks:
         pending = _recorded_waits(ledger, rank)
         if len(pending) != 1:
             return ()
         name, call = pending[0]
-        made = [*_complete_calls(ledger, rank), (name, signature(call))]
-        *past, last = made if amounts_too else [(group, (op, lines)) for group, (op, _, lines) in made]
-        expected = _what_always_followed(past)
-        if expected is None:
+        keeps = _keeps_to_past(ledger, rank, (name, signature(call)))
+        if keeps is None:
             return ()
-        if last != expected:
+        if not keeps:
             departed.append(rank)
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
+
+
+def _keeps_to_past(ledger: Ledger, rank: int, made: _GroupCall) -> bool | None:
+    """Whether a call of a rank is the one that always followed the same calls before; None if its past does not tell."""
+    past = _complete_calls(ledger, rank)
+    expected = _what_always_followed(list(map(_without_amounts, past))) or _what_always_followed(past)
+    return _without_amounts(made) == _without_amounts(expected) if expected is not None else None
+
+
+def _without_amounts(made: _GroupCall) -> _GroupCall:
+    group, (op, _, lines) = made
+    return group, (op, (), lines)
 
 
 class LeftOut(NamedTuple):

@@ -64,6 +64,8 @@ class Pace(NamedTuple):
     spans: dict[int, tuple[float, float]]
     """By rank, from when to when its calls per second are counted, in microseconds of its own clock: from the time at which the
     last rank has made one call to that of another one. It is the same time for all ranks."""
+    told_us: dict[int, float]
+    """By rank, when it made the last of the calls that tell, in microseconds of its own clock."""
     long_wait_seconds: float | None
     """For how long the ranks once waited for a later one, if that was for longer than in all other calls together, as for a rank
     that was stopped for a while."""
@@ -121,6 +123,11 @@ def pace(group: GroupCalls) -> Pace | None:
             rank: (start + ahead, end + ahead)
             for rank, made in compared.items()
             for ahead in ((offsets or {}).get(made.host, 0.0),)
+        },
+        told_us={
+            rank: aligned.times[rank][telling[-1]] + (offsets or {}).get(made.host, 0.0)
+            for rank, made in compared.items()
+            if telling and rank in aligned.times
         },
         long_wait_seconds=long_wait.us / 1e6 if long_wait is not None else None,
         clocks=clocks,

@@ -462,19 +462,6 @@ class Serves(Hold, frozen=True, kw_only=True):
         return f"waiting for {self.what} on {self.address}"
 
 
-class CallerEnded(Hold, frozen=True, kw_only=True):
-    """It serves requests and does not answer them. The thread that made its calls has ended."""
-
-    NAME = "caller-ended"
-    ended: str
-    """As `Serves.ended`."""
-    address: str
-    unanswered: Unanswered
-
-    def __str__(self) -> str:
-        return f"waiting for requests on {self.address} (the thread that made its calls has ended)"
-
-
 class GetsRequests(Hold, frozen=True, kw_only=True):
     """It waits for the next request of a process outside of the run: its engine, its driver. Idle ranks do, and also one that
     has left a request in which others wait for it."""

@@ -19,7 +19,6 @@ from hangdoc.reasoning.model.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     AtSharedLock,
-    CallerEnded,
     Elsewhere,
     Ends,
     EngineOrphaned,
@@ -39,7 +38,7 @@ from hangdoc.reasoning.ranks import locks, sleeps
 from hangdoc.reasoning.ranks.child_waits import CHILD_FILES, waits_for_children
 from hangdoc.reasoning.ranks.movement import find_kernel_thread, kernel_thread, own_kernel_thread
 from hangdoc.reasoning.ranks.network_waits import find_unix_server
-from hangdoc.reasoning.ranks.waiter import EMPTY_QUEUE, Engine, ThreadWait, Waiter, name_awaited
+from hangdoc.reasoning.ranks.waiter import Engine, ThreadWait, Waiter
 from hangdoc.snapshot import Clocks, Connection, Holder, KernelThread, Process, PythonThread
 from hangdoc.torch_facts.file_names import Function
 from hangdoc.torch_facts.frameworks import ENGINE_LOOPS, ENGINE_REPLIES
@@ -118,20 +117,12 @@ def _with_lock_of_handler(waiter: Waiter, wait: ThreadWait, hold: Serves) -> Thr
 
 
 def _without_caller(waiter: Waiter, wait: ThreadWait) -> ThreadWait:
-    """The wait of a server, with where the thread was that made its calls, if that left a loop without an end. Then nobody
-    is left to answer what came, if another thread waits for an answer to it."""
+    """The wait of a server, with where the thread was that made its calls, if that left a loop without an end."""
     last = find_last_call(waiter.process.recorder)
     left = find_left_loop(last) if last is not None and has_ended(last, waiter.process.stack) else None
-    hold = wait.hold
-    if left is None or not isinstance(hold, Serves) or hold.lock is not None:
+    if left is None or not isinstance(wait.hold, Serves) or wait.hold.lock is not None:
         return wait
-    ended = f"{left.file.rpartition('/')[2]}:{left.line}"
-    others = filter(user_frames, observed.python_threads(waiter.process))
-    asks = any(name_awaited(other) not in (None, EMPTY_QUEUE) for other in others)
-    if hold.unanswered is None or not asks:
-        return wait._replace(hold=replace(hold, ended=ended))
-    gone = CallerEnded(ended=ended, address=hold.address, unanswered=hold.unanswered)
-    return ThreadWait(wait.state, str(gone), gone)
+    return wait._replace(hold=replace(wait.hold, ended=f"{left.file.rpartition('/')[2]}:{left.line}"))
 
 
 def _find_end_by_engine(waiter: Waiter, wait: ThreadWait) -> ThreadWait | None:

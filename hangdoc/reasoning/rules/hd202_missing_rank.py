@@ -44,9 +44,7 @@ and counters of the missing rank twice. If that rank waits for a lock on a file
 that another rank holds while it waits in an operation, neither can continue, and
 the rank that holds the lock is the culprit. Both are named if the missing rank waits
 for a reply from a rank that waits in an operation. That one has no other thread that
-could reply, and the kernel shows that it has not read the request. A server does not answer
-any more if its last call was made in a loop that only an exception ends, by a thread
-that has ended, while other threads wait for the answers to requests. A thread of the
+could reply, and the kernel shows that it has not read the request. A thread of the
 rank may wait for other processes: for a lock on a file or in shared memory, for a
 pipe, for a reply on a TCP or Unix connection. Then hangdoc looks on this host for the processes
 that can end the wait. If one of them, or a process connected with it, is at work,
@@ -97,7 +95,6 @@ from hangdoc.reasoning.model.holds import (
     AtSharedLock,
     BetweenCalls,
     Busy,
-    CallerEnded,
     ChildAtLock,
     ChildStopped,
     Elsewhere,
@@ -120,7 +117,7 @@ from hangdoc.reasoning.model.rank import Rank, numbers_of
 from hangdoc.reasoning.rules.draft import Blockage, Draft, Evidence, Run, about
 from hangdoc.reasoning.rules.sentences import describe_poll, find_path_in_the_way, find_polled_path, is_polling_for_file
 from hangdoc.reasoning.text import children, next_steps, words
-from hangdoc.reasoning.text.call_words import PROBE, recorded_waits
+from hangdoc.reasoning.text.call_words import recorded_waits
 from hangdoc.snapshot import Environment, Holder, Receiver
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
@@ -132,10 +129,6 @@ _WAKE_LOOP = (
 _PROGRAM_OVER = (
     "Look at its log: an exception may have ended the program, or it did not make the call. Make the thread a daemon, or end it "
     "with the program, so that the launcher notices the end of the rank."
-)
-_CALLER_ENDED = (
-    "Look at its log: an exception has ended the thread that made its calls. Let such an error end the rank: hand it over to the "
-    "main thread, or catch it for the one request that failed."
 )
 _LEFT_REQUEST = (
     "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
@@ -162,7 +155,6 @@ _NO_THREAD_LEFT = (
 _REMEDIES: dict[type[Hold], str] = {
     AtOwnQueue: _NOBODY_AT_QUEUE,
     AtOwnTasks: _NO_THREAD_LEFT,
-    CallerEnded: _CALLER_ENDED,
     GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
     InStore: _FIND_SETTER,
@@ -199,7 +191,6 @@ _LOOPS_TOO_LONG = f"Give the loop a limit. If this wait {_EXPECTED}"
     AtOwnQueue,
     AtOwnTasks,
     AtSharedLock,
-    CallerEnded,
     ChildAtLock,
     ChildStopped,
     Elsewhere,
@@ -234,7 +225,6 @@ def describe_rank(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         *_chain(first, sender),
         *_missing_threads(run, first, kind),
         *(Evidence(first.rank, "stacks", f"thread {text}") for text in _list_threads(kind)),
-        *_describe_ended_caller(first, kind),
         *_describe_own_enders(run, blockage, kind),
         *_arrival(first, blockage),
         *dead,
@@ -340,14 +330,6 @@ def _chain(rank: Rank, sender: Holder | None) -> list[Evidence]:
 def _list_threads(kind: Hold) -> tuple[str, ...]:
     """The threads whose waits show that none can end the wait of the rank."""
     return kind.threads if isinstance(kind, AtOwnTasks) else ()
-
-
-def _describe_ended_caller(rank: Rank, kind: Hold) -> list[Evidence]:
-    """What a server does not answer, and what shows that the thread which made its calls has ended."""
-    if not isinstance(kind, CallerEnded):
-        return []
-    left = f"its last call was made at {kind.ended}, in a loop that only an exception ends, and no thread is in it now"
-    return [Evidence(rank.rank, PROBE, left), Evidence(rank.rank, "sockets", str(kind.unanswered))]
 
 
 def _missing_threads(run: Run, rank: Rank, kind: Hold) -> list[Evidence]:

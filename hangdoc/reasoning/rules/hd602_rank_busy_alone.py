@@ -100,7 +100,7 @@ _AT_LOCK = (
 )
 _THREAD_ENDED = "the thread that should answer them may have ended by an exception, or wait for something."
 _CALLER_ENDED = (
-    "an exception has probably ended that thread. Then no request is answered, unless the next one starts it again."
+    "an exception may have ended that thread. Then no request is answered, unless the next one starts it again."
 )
 _IF_ON_ITS_WAY = "If a request is on its way, look at the process that should send it."
 _IF_FOR_ANYTHING_ELSE = "If it polls for anything else, the loop at its line shows what must come."
@@ -172,10 +172,10 @@ def _idle(run: Run, blockage: Blockage, kind: Idle) -> Draft:
     if (pid := tasks[0].pid if tasks else lock.pid if lock is not None else None) is not None:
         commands = next_steps.stack_of(pid)
     waits = f"{words.are(blockage.culprits)} {kind}"
-    if ended is not None:
-        waits += f", but the thread that made its calls (at {ended}) has ended"
-    elif unanswered is not None:
-        waits += f", but {unanswered}"
+    but = [f"the thread that made its calls (at {ended}) has ended"] if ended is not None else []
+    but += [str(unanswered)] if unanswered is not None else []
+    if but:
+        waits += f", but {', and '.join(but)}"
     else:
         waits = f"{'idle' if sure else 'idle, or waiting for what never comes'}: {waits}"
     return Draft(

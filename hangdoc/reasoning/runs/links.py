@@ -213,13 +213,11 @@ def links_of(members: dict[int, Placed], master: str | None, below: Helpers) -> 
 
 def accepted_from_outside(pid: int, links: Links, *, all_seen: bool) -> tuple[Connection, ...]:
     """The live connections that a rank has accepted at its own ports from processes outside of its run. `all_seen`: whether all
-    ranks were observed; otherwise a process of another host may be one of them."""
+    ranks were observed; otherwise each may be that of another one."""
+    if not all_seen:
+        return ()
     listening = {c.local_port for c in links.others if (c.pid, c.state) == (pid, "LISTEN")}
-    return tuple(
-        c
-        for c in links.others
-        if (c.pid, c.state) == (pid, "ESTABLISHED") and c.local_port in listening and (all_seen or c not in links.ranks)
-    )
+    return tuple(c for c in links.others if (c.pid, c.state) == (pid, "ESTABLISHED") and c.local_port in listening)
 
 
 def _split(

@@ -19,7 +19,6 @@ from hangdoc.reasoning.model.holds import (
     AtFileLock,
     AtSharedLock,
     BlocksItsChild,
-    CallerEnded,
     ChildAtLock,
     ChildStopped,
     Elsewhere,
@@ -168,8 +167,6 @@ def doing(rank: Rank) -> str:
                 "no process that hangdoc sees" if writers is None else "no other process"
             )
             return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"
-        case CallerEnded() as gone:
-            return str(gone)
         case AtFileLock(path=path, holders=holders):
             held = (
                 f" (held by {describe_holders(holders)})"
