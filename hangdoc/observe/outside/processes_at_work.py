@@ -204,14 +204,14 @@ def asleep(
 @lru_cache(1)
 def _find_bystanders(proc: ProcFS, period: int) -> frozenset[int]:
     """This process with what started it (`watch hangdoc diagnose` sleeps too); other hangdocs, with tmux, which draws their
-    screens; shells in which a person types; the `sleep` of one of these, after which nobody does anything; and launchers, which
-    only look after their ranks."""
+    screens; shells in which a person types; the `sleep` of what has started this process, which waits for its end; and launchers,
+    which only look after their ranks."""
     table = read_table(proc, period)
     own = {os.getpid(), *table.ancestors(os.getpid())}
     others = {pid for pid, entry in table.items() if process_table.is_hangdoc(entry.argv)}
     screens = {above for pid in others for above in table.ancestors(pid) if table[above].stat.name.startswith("tmux")}
     shells = {pid for pid, entry in table.items() if process_table.is_typed_in(proc, entry)}
-    idle = {pid for pid, entry in table.items() if entry.stat.name == "sleep" and entry.stat.ppid in own | shells}
+    idle = {pid for pid, entry in table.items() if entry.stat.name == "sleep" and entry.stat.ppid in own}
     launchers = {pid for pid, entry in table.items() if process_table.is_launcher(entry)}
     return frozenset(own | others | screens | shells | idle | launchers)
 

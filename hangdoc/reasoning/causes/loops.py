@@ -293,6 +293,14 @@ def counts_left_round(kind: LeftLoop) -> bool:
     return view is not None and view.total is None and kind.loop.start is not None and left_by_statement(kind)
 
 
+def ended_before_call(kind: LeftLoop) -> bool:
+    """Whether the statement that ended the loop comes before the call of a round in which the others wait: then that round was
+    not done. One at the end of a round ends a whole one."""
+    frame = frame_of(kind.loop, kind.inside.first)
+    shown = [each.exit.line for each in possible_exits(kind) if each.shown]
+    return frame is not None and bool(shown) and max(shown) < frame.line
+
+
 def describe_inner_exits(kind: LeftLoop) -> list[str]:
     """How the ranks outside left a loop inside that one before its end, in which the others still are."""
     short, inside = kind.short.first, kind.inside.first

@@ -147,14 +147,15 @@ def call_rate(columns: Iterable[RankCalls], span: tuple[float, float]) -> float:
 
 def _find_span(times: Sequence[float]) -> tuple[float, float]:
     """The last seconds, or those of the last calls if these are few: older ones may be of another phase. Where long pauses
-    between bursts of calls come again, it is from the end of one to the end of another."""
+    between bursts of calls come again, it is from the end of one to the end of another, unless the last burst is longer than the
+    time from one to the next: then it is another phase."""
     at = min(bisect_left(times, times[-1] - _RATE_US), max(0, len(times) - _RATE_CALLS))
     first = max(0, at - 1)
     pauses = [0.0, *(later - earlier for earlier, later in pairwise(times))]
     longest = max(pauses[first + 1 :])
     if longest >= _LONG_PAUSE * (times[-1] - times[first]):
         ends = [end for end, pause in zip(times, pauses, strict=True) if pause >= longest / 2]
-        if len(ends) > 1:
+        if len(ends) > 1 and times[-1] - ends[-1] <= ends[-1] - ends[-2]:
             before = bisect_right(ends, ends[-1] - _RATE_US) - 1
             return ends[max(0, before)], ends[-1]
     return times[at], times[-1]

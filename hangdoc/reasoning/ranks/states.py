@@ -182,8 +182,9 @@ def _judge_stack(
     of_its_own = counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)
     if not same or of_its_own:  # one that counts between its sleeps does the work itself
         why = "its counters changed" if same else "its stack changed"
-        work = working.work or _describe_imports(thread.frames) or _describe_busy_threads(process, thread)
-        at_rest = _find_long_sleep(process, thread)
+        others = _describe_busy_threads(process, thread)
+        work = working.work or _describe_imports(thread.frames) or others
+        at_rest = _find_long_sleep(process, thread) if others is None else None
         return replace(working, state=_name_work(process, thread), why=why, work=work, at_rest=at_rest)
     return _judge_standing_thread(waiter, around, base, working)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hangdoc.detail import Began
 from hangdoc.diagnosis import Calls, CallView, FirstDifference, GpuView, GroupView, PaceView, Where
 from hangdoc.reasoning.causes import pace
-from hangdoc.reasoning.causes.loops import counts_left_round
+from hangdoc.reasoning.causes.loops import counts_left_round, ended_before_call
 from hangdoc.reasoning.ledger import history
 from hangdoc.reasoning.model.kinds import LeftLoop
 from hangdoc.reasoning.model.ledger import Call, GroupCalls, Ledger, RankCalls
@@ -147,7 +147,11 @@ def count_done(run: Run, rank: Rank) -> BatchCount:
     count, view = count_batches(rank), rank.loop
     kinds = (blockage.kind for blockage in run.blockages if isinstance(blockage.kind, LeftLoop))
     left = any(
-        rank.rank in kind.short.ranks and view is not None and kind.loop == view.loop and counts_left_round(kind)
+        rank.rank in kind.short.ranks
+        and view is not None
+        and kind.loop == view.loop
+        and counts_left_round(kind)
+        and ended_before_call(kind)
         for kind in kinds
     )
     return count._replace(done=count.done - 1) if left and count.source == "inferred" and count.done else count
