@@ -244,7 +244,7 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         for text in _shorten_runs(report.left_over, "rank"):
             end = _END_IT if text in report.left_over else _END_THEM
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"{end} memory, cores and ports (HD305).")  # fmt: skip
+                        remedy=f"{end} memory and ports (HD305).")  # fmt: skip
         for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy=_THEY_SHARE)  # fmt: skip

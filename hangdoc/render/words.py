@@ -37,6 +37,7 @@ LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
 _MOST_HOSTS = 3
 _HOSTS_SHOWN = 8
 _TELLING_SECONDS = 0.001
+_A_LOOK = 1.0
 _DAY_SECONDS = 86_400
 _MOST_OF_REASON = 60
 _LOOPS_SHOWN = 3
@@ -123,7 +124,10 @@ def origin(job: Job) -> str:
 def without_finding(job: Job) -> str:
     """The sentence for a job about which there is no finding."""
     if job.verdict == "healthy":
-        return f"Every {'observed ' * bool(job.unseen)}rank is making progress{_at_loaders(job)}{_progress_without_clocks(job)}."
+        every = f"Every {'observed ' * bool(job.unseen)}rank"
+        if (silent := _blocked_since(job)) is not None:
+            return f"{every} made progress in this look, but all have been blocked for the last {duration(silent)}: look again."
+        return f"{every} is making progress{_at_loaders(job)}{_progress_without_clocks(job)}."
     if job.verdict != "waiting":
         unread = any(rank.unreadable for rank in job.unseen)
         return "Nothing found." if job.ranks else _UNREADABLE if unread else _NO_RANK
@@ -134,6 +138,17 @@ def without_finding(job: Job) -> str:
         "No rank of this run is alive: the launcher has not started any yet, all have ended, or it runs the script once and "
         "without ranks, as `accelerate launch --cpu` does."
     )
+
+
+def _blocked_since(job: Job) -> float | None:
+    """For how long all ranks of a run have been in recorded calls, if that is as long as a look: it may just have stopped."""
+    ages: list[float] = []
+    for rank in job.ranks:
+        waits = [call.age_seconds for call in rank.calls if call.pending is not None and call.age_seconds is not None]
+        if rank.label != "blocked" or not waits:
+            return None
+        ages.append(max(waits))
+    return min(ages) if ages and min(ages) >= _A_LOOK else None
 
 
 def _at_loaders(job: Job) -> str:

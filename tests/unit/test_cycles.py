@@ -665,10 +665,11 @@ def test_a_list_and_a_number_of_the_source_show_that_a_loop_had_not_ended(
     assert ("4 of 6" in finding.summary) != unclear
 
 
-@pytest.mark.parametrize(("decides", "done"), [(True, 60), (False, 61)])
-def test_the_round_that_a_statement_ended_is_not_done(decides: bool, done: int) -> None:
-    """`a.steps` was not read. Without a value that shows who met the condition of the `break`, the data may have ended."""
-    out = Exit(line=12, statement="break", conditions=("step >= 60 and r == 1" if decides else "stale(step)",))
+@pytest.mark.parametrize(("decides", "at_line", "done"), [(True, 12, 60), (True, 18, 61), (False, 12, 61)])
+def test_the_round_that_a_statement_ended_before_its_call_is_not_done(decides: bool, at_line: int, done: int) -> None:
+    """`a.steps` was not read. Without a value that shows who met the condition of the `break`, the data may have ended. One
+    behind the call ends a whole round."""
+    out = Exit(line=at_line, statement="break", conditions=("step >= 60 and r == 1" if decides else "stale(step)",))
     loop = Loop(line=10, end_line=20, header="for step in range(a.steps)", counters=("step",), every=1, start=0,
                 bound="a.steps", exits=(out,))  # fmt: skip
 

@@ -583,3 +583,18 @@ def test_the_scheduler_explains_late_ranks_only_if_it_holds_up_each_of_them_and_
     (slow,) = findings(diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US)), "HD601")
     assert (slow.culprits, slow.confidence) == ((1, 2), score)
     assert ("each of them was ready to run" in slow.summary) is (score == 0.6)
+
+
+def test_a_warm_up_is_no_cycle() -> None:
+    """30 calls each 2 s, and then 4 s with 50 calls a second: the pauses before do not come again."""
+    times = [at * 2_000_000 for at in range(30)]
+    times += [times[-1] + 20_000 * at for at in range(1, 201)]
+    ranks = []
+    for number in (0, 1):
+        forms: dict[CallForm, int] = {}
+        entries = [(at + 1, BUCKET, T0_US + made + number * 100, False) for at, made in enumerate(times)]
+        calls = history_of(entries, wall_us=T0_US + times[-1] + 1000, forms=forms, before=len(entries) - 50)
+        ranks.append(replace(trains(number, ranks=2), recorder=recorder(calls, forms=forms)))
+    (found,) = diagnose(snapshot(*ranks, silence=0.0, wall_us=T0_US + times[-1] + 1000)).jobs
+    assert found.pace is not None
+    assert found.pace.calls_per_second == pytest.approx(50, abs=1)

@@ -95,6 +95,25 @@ def test_a_rank_that_is_no_member_left_nothing_out(line: int) -> None:
     assert "inside" not in finding.summary
 
 
+@pytest.mark.parametrize("last", [5, 8])
+def test_who_waits_in_a_pair_for_the_rank_that_left_its_call_out_is_not_odd(last: int) -> None:
+    """Three pairs, each of which reduces three times before all do. Rank 5 left out its last calls; the last batch is smaller."""
+    groups = {"all": range(6), "pair0": (0, 1), "pair1": (2, 3), "pair2": (4, 5)}
+    alls = Made("all", "all_reduce", (("step", 30),), 64)
+
+    def steps(pair: int, elements: int) -> list[Made]:
+        inner = Made(f"pair{pair}", "all_reduce", (("step", 20),), 8)
+        return [*[inner, inner, inner, alls] * 20, *[inner._replace(elements=elements)] * 3, alls]
+
+    whole = [steps(pair, last if pair == 2 else 8) for pair in range(3)]
+    finding = only_finding(
+        *(waits(n, groups, whole[n // 2]) for n in range(4)),
+        waits(4, groups, whole[2][:-3]),
+        waits(5, groups, [*whole[2][:-4], alls]),
+    )
+    assert finding.culprits == (5,)
+
+
 @pytest.mark.parametrize("elements", [1, 4])
 def test_a_helper_that_every_rank_has_called_elsewhere_does_not_hide_a_condition(elements: int) -> None:
     groups = {"all": range(3)}

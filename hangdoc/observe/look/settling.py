@@ -23,6 +23,8 @@ _STOP_SECONDS = 6.0
 _WORK_SECONDS = 0.2
 """Time for the work after the sleep."""
 _CHECK_SECONDS = 0.1
+_WORKING, _LEAST_TICKS = 0.1, 3
+"""Of a core, and the ticks that are no chance: threads of torch wake up now and then."""
 _LARGEST_SHARE = 0.25
 """Of the time that a look has left."""
 
@@ -92,12 +94,15 @@ def _find_waiting(observation: Observation, moving: frozenset[int]) -> list[_Wat
 
 
 def _find_moved(observation: Observation, moving: frozenset[int], count_calls: CountCalls) -> list[_Watched]:
-    """The runs that made calls in the window. Where they train in another thread, only the calls show that they go on."""
+    """The runs that made calls in the window. Where they train in another thread, only the calls show that they go on; where a
+    worker prepares data, only the CPU time of its process."""
     until, moved = time.monotonic() + _LONGEST_STEP_SECONDS, []
     for ranks in _list_runs(observation):
         pids = tuple(rank.pid for rank in ranks)
         if not moving.isdisjoint(pids):
-            read = partial(_read_progress, observation.proc, pids, partial(count_calls, ranks))
+            helpers = [each.pid for each in observation.alive() if each.role == "helper" and each.owner in pids]
+            worked = _watch_cpu(observation.proc, (*pids, *helpers))
+            read = partial(_read_progress, observation.proc, pids, partial(count_calls, ranks), worked)
             moved.append(_Watched(read, read(), until, moved=True))
     return moved
 
@@ -110,16 +115,36 @@ def _list_runs(observation: Observation) -> Iterable[list[Target]]:
     return runs.values()
 
 
-def _read_progress(proc: ProcFS, pids: tuple[int, ...], count_calls: Callable[[], object]) -> tuple[object, ...]:
-    """The switches and the time on a processor of the main threads, and the calls of all: who computes may not give up its
-    processor for seconds."""
+def _watch_cpu(proc: ProcFS, pids: tuple[int, ...]) -> Callable[[], bool]:
+    """Asks whether one of some processes has used a share of a core since now."""
+
+    def read(pid: int) -> int:
+        try:
+            return proc.stat(str(pid)).cpu_ticks
+        except ProcError:
+            return 0
+
+    began, first = time.monotonic(), {pid: read(pid) for pid in pids}
+
+    def has_worked() -> bool:
+        least = max(_LEAST_TICKS, _WORKING * (time.monotonic() - began) * proc.ticks_per_second)
+        return any(read(pid) - ticks >= least for pid, ticks in first.items())
+
+    return has_worked
+
+
+def _read_progress(
+    proc: ProcFS, pids: tuple[int, ...], count_calls: Callable[[], object], has_worked: Callable[[], bool]
+) -> tuple[object, ...]:
+    """The switches and the time on a processor of the main threads, the calls of all, and whether a process works: who computes
+    may not give up its processor for seconds."""
     times: list[str | None] = []
     for pid in pids:
         try:
             times.append(proc.text(f"{pid}/schedstat").partition(" ")[0])
         except ProcError:
             times.append(None)
-    return _read_switches(proc, pids), times, count_calls()
+    return _read_switches(proc, pids), times, count_calls(), has_worked()
 
 
 def _read_switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:

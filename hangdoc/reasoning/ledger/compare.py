@@ -351,7 +351,11 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     if expected is None or len(candidates) != 2 or all(made[rank] == expected for rank in members):
         return None
     other = (rank for rank in waiting if made[rank] != expected)
-    odd = tuple(sorted(rank for rank in other if rank in members or not _keeps_to_past(ledger, rank, made[rank])))
+    odd = tuple(
+        sorted(
+            rank for rank in other if rank in members or not _keeps_to_past(ledger, rank, made[rank], amounts_too=False)
+        )
+    )
     group_name, mine = waiting[odd[0]]
     theirs = next(waiting[rank][1] for rank in waiting if made[rank] == expected)
     return Odd(0, odd, mine, theirs, skipped=(group_name, signature(mine)) in past, by_past=True)
@@ -394,16 +398,21 @@ def _are_few_in_group(ledger: Ledger, odd: Collection[int], ranks: Collection[in
 
 def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     """The ranks that wait in another call than the one that always followed the same calls before, in all of their groups
-    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. Amounts do
-    not tell calls apart, as those of a server differ from batch to batch, unless nothing else tells what follows. Empty if a
-    rank's wait is not recorded, if its past does not tell, or if no fewer ranks depart than do not."""
-    ranks, departed = tuple(ranks), list[int]()
+    together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. Amounts, which
+    differ from batch to batch in a server, tell calls of the past apart only if nothing else does. Empty if a rank's wait is not
+    recorded, if its past does not tell, or if no fewer ranks depart than do not."""
+    ranks = tuple(ranks)
+    return _find_departed(ledger, ranks, amounts_too=False) or _find_departed(ledger, ranks, amounts_too=True)
+
+
+def _find_departed(ledger: Ledger, ranks: Collection[int], *, amounts_too: bool) -> tuple[int, ...]:
+    departed: list[int] = []
     for rank in ranks:
         pending = _recorded_waits(ledger, rank)
         if len(pending) != 1:
             return ()
         name, call = pending[0]
-        keeps = _keeps_to_past(ledger, rank, (name, signature(call)))
+        keeps = _keeps_to_past(ledger, rank, (name, signature(call)), amounts_too=amounts_too)
         if keeps is None:
             return ()
         if not keeps:
@@ -411,10 +420,10 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(departed) if 2 * len(departed) < len(ranks) else ()
 
 
-def _keeps_to_past(ledger: Ledger, rank: int, made: _GroupCall) -> bool | None:
+def _keeps_to_past(ledger: Ledger, rank: int, made: _GroupCall, *, amounts_too: bool) -> bool | None:
     """Whether a call of a rank is the one that always followed the same calls before; None if its past does not tell."""
     past = _complete_calls(ledger, rank)
-    expected = _what_always_followed(list(map(_without_amounts, past))) or _what_always_followed(past)
+    expected = _what_always_followed(past if amounts_too else list(map(_without_amounts, past)))
     return _without_amounts(made) == _without_amounts(expected) if expected is not None else None
 
 
