@@ -80,7 +80,8 @@ VARIABLES: tuple[Setting, ...] = (
     Setting(r"^(PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG)$|_DTYPE$|^NVTE_", "numbers", "makes the replicas diverge without an error"),
     Setting(r"(^|_)(DATA|DATASET|CORPUS|SHARDS?|BASE)_?(DIR|PATH|ROOT|HOME|FOLDER)$|^HF_(HOME|DATASETS_CACHE)$", "data",
            "sets where the data is; ranks without it use the default"),
-    Setting(r"(^|_)RANK(_LOCAL)?$|^(LOCAL_WORLD_SIZE|CUDA_VISIBLE_DEVICES|HOSTNAME|TORCHELASTIC_ERROR_FILE)$",
+    Setting(r"^LOCAL_WORLD_SIZE$", "tuning", "counts the ranks of the node"),
+    Setting(r"(^|_)RANK(_LOCAL)?$|^(CUDA_VISIBLE_DEVICES|HOSTNAME|TORCHELASTIC_ERROR_FILE)$",
            "differs", "tells ranks apart"),
     Setting(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes only speed or logs"),
 )  # fmt: skip

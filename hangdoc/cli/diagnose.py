@@ -74,7 +74,9 @@ def command(
     written = []
     if save is not None:
         codec.write(snapshot, save)
-        written.append(f"{save}: the evidence, for `{typed_programs()['hangdoc']} diagnose {shlex.quote(str(save))}`")
+        only = f" --job {shlex.quote(job)}" if job is not None else ""  # it has all runs that were observed
+        again = f"{typed_programs()['hangdoc']} diagnose {shlex.quote(str(save))}{only}"
+        written.append(f"{save}: the evidence, for `{again}`")
     from hangdoc.reasoning.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)

@@ -127,7 +127,12 @@ def _after(hang: Hang, job: Job | None, observed: Observed) -> tuple[Hang | None
         return None, None
     if hang.looks_without + 1 < _LOOKS:
         return replace(hang, looks_without=hang.looks_without + 1), None
-    return None, Resolved(hang, job, "ended" if job is None else "goes-on")
+    return None, Resolved(hang, job, "ended" if job is None or _is_ending(hang, job, observed) else "goes-on")
+
+
+def _is_ending(hang: Hang, job: Job, observed: Observed) -> bool:
+    """Whether ranks of a hang have ended and none was started in their place: the others are about to end, too."""
+    return any(rank.label == "dead" for rank in job.ranks) or set(observed.places(job)) < set(hang.places)
 
 
 def _are_gone(hang: Hang, observed: Observed) -> bool:

@@ -66,6 +66,22 @@ def test_after_it_has_moved_it_may_hang_again() -> None:
     assert changes[3].over[0].ending == "goes-on"
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_run_of_which_a_rank_has_ended_does_not_go_on(gone: bool) -> None:
+    """Somebody ends a hung run: the launcher kills one rank, and the other one is about to end."""
+
+    def ending(look: Diagnosis) -> Diagnosis:
+        (job,) = look.jobs
+        first, *others = job.ranks
+        ranks = tuple(others) if gone else (replace(first, label="dead"), *others)
+        return replace(look, jobs=(replace(job, ranks=ranks),))
+
+    sure = Confirmation(patience=0)
+    looks = [hung(), hung(), ending(moving(hung())), ending(moving(hung()))]
+    changes = [sure.add(look, at) for at, look in enumerate(looks)]
+    assert [over.ending for over in changes[3].over] == ["ended"]
+
+
 def test_one_look_that_shows_no_hang_does_not_end_it() -> None:
     sure = Confirmation(patience=0)
     changes = [sure.add(look, at) for at, look in enumerate([hung(), hung(), moving(hung()), hung(), hung()])]
