@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation, Target
 from hangdoc.observe.kernel import system_calls
-from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS, Stat
 
 CountCalls = Callable[[Iterable[Target]], object]
 """Counts the recorded calls of some ranks."""
@@ -103,7 +103,8 @@ def _find_moved(observation: Observation, moving: frozenset[int], count_calls: C
             helpers = [each.pid for each in observation.alive() if each.role == "helper" and each.owner in pids]
             worked = _watch_cpu(observation.proc, (*pids, *helpers))
             read = partial(_read_progress, observation.proc, pids, partial(count_calls, ranks), worked)
-            moved.append(_Watched(read, read(), until, moved=True))
+            if not worked():
+                moved.append(_Watched(read, read(), until, moved=True))
     return moved
 
 
@@ -116,19 +117,20 @@ def _list_runs(observation: Observation) -> Iterable[list[Target]]:
 
 
 def _watch_cpu(proc: ProcFS, pids: tuple[int, ...]) -> Callable[[], bool]:
-    """Asks whether one of some processes has used a share of a core since now."""
+    """Asks whether one of some processes has used a share of a core since now, or is held by a tracer, which may let it go on."""
 
-    def read(pid: int) -> int:
+    def read(pid: int) -> Stat | None:
         try:
-            return proc.stat(str(pid)).cpu_ticks
+            return proc.stat(str(pid))
         except ProcError:
-            return 0
+            return None
 
-    began, first = time.monotonic(), {pid: read(pid) for pid in pids}
+    began, first = time.monotonic(), {pid: stat.cpu_ticks for pid in pids if (stat := read(pid)) is not None}
 
     def has_worked() -> bool:
         least = max(_LEAST_TICKS, _WORKING * (time.monotonic() - began) * proc.ticks_per_second)
-        return any(read(pid) - ticks >= least for pid, ticks in first.items())
+        now = {pid: stat for pid in first if (stat := read(pid)) is not None}
+        return any(stat.state == "t" or stat.cpu_ticks - first[pid] >= least for pid, stat in now.items())
 
     return has_worked
 
