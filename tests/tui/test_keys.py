@@ -152,7 +152,7 @@ async def test_rate_and_memory_of_each_rank() -> None:
         (titles,) = [line for line in text(top).splitlines() if "rank▴" in line]
         assert titles.split()[-5:] == ["batches", "batch/s", "silent", "cpu", "mem"]
         rows = [line.split() for line in text(top).splitlines() if "98%" in line and "·" not in line]
-        assert [row[-5] for row in rows] == ["0.27", "0.27"]
+        assert [row[-5] for row in rows] == ["0.33", "0.33"]
         assert {row[-1] for row in rows} == {f"{(size or 0) / (1 << 30):.1f}G" for size in memory}
 
 
