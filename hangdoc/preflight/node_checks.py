@@ -289,14 +289,15 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             need = plan.parameters * _BYTES_PER_PARAMETER * number
             enough = need < machine.memory_available_bytes
             yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,),
-                        text=f"{report.node}: weights, gradients and Adam of {amount(number, 'rank')} "
+                        text=f"{report.node}: weights, gradients and Adam in float32 of {amount(number, 'rank')} "
                         f"take {_size(need)}, {_size(machine.memory_available_bytes)} are available",
                         remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
             if report.free_bytes is not None:
                 kept = plan.parameters * _BYTES_KEPT
                 status = "fail" if kept > report.free_bytes else "warn" if 3 * kept > report.free_bytes else "pass"
                 yield Check(name="disk", status=status, nodes=() if status == "pass" else (report.node,),
-                            text=f"{report.node}: a checkpoint takes {_size(kept)}, {_size(report.free_bytes)} are free",
+                            text=f"{report.node}: a checkpoint with the state of Adam takes {_size(kept)} in float32, "
+                            f"{_size(report.free_bytes)} are free",
                             remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
         if plan.dtype == "bfloat16" and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
             yield Check(name="dtype", status="warn", nodes=(report.node,),
