@@ -25,10 +25,15 @@ def run_to_end(command: "Callable[[], int]") -> None:
         code = command()
         sys.stdout.flush()
         interrupts.end_at_once()
-    except KeyboardInterrupt:
-        code = interrupts.INTERRUPTED
-    except SystemExit as ended:  # of SIGTERM
-        code = ended.code if isinstance(ended.code, int) else 1
+    except (KeyboardInterrupt, SystemExit, RuntimeError) as error:
+        # Before Python 3.12, what a signal raises while a class is created is the cause of a RuntimeError.
+        ended = error.__cause__ if isinstance(error, RuntimeError) else error
+        if isinstance(ended, KeyboardInterrupt):
+            code = interrupts.INTERRUPTED
+        elif isinstance(ended, SystemExit):  # of SIGTERM
+            code = ended.code if isinstance(ended.code, int) else 1
+        else:
+            raise
     except output.OutputLost as lost:
         output.tell(f"hangdoc: {lost}")
         code = output.LOST

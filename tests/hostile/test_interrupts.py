@@ -107,6 +107,24 @@ def test_a_command_ends_at_any_time(words: str, number: signal.Signals, rank: in
             child.wait()
 
 
+@pytest.mark.parametrize(
+    ("raised", "code"), [("SystemExit(143)", 143), ("KeyboardInterrupt", 130), ("ValueError('bug')", 1)]
+)
+def test_a_signal_while_a_class_is_created(raised: str, code: int) -> None:
+    """A module that is imported then makes classes, and before Python 3.12, each exception in there becomes another one."""
+    program = (
+        "from hangdoc.cli import main\n"
+        "class Interrupted:\n"
+        f"    def __set_name__(self, owner, name): raise {raised}\n"
+        "def command():\n"
+        "    class Made: at = Interrupted()\n"
+        "main.run_to_end(command)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == code
+    assert ("Traceback" in ended.stderr) is (code == 1)
+
+
 def test_the_second_ctrl_c_does_not_wait_for_the_cleanup() -> None:
     program = (
         "import os, time\n"
