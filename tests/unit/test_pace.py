@@ -20,6 +20,7 @@ from hangdoc.snapshot import (
     Connections,
     FileBytes,
     FlightRecorder,
+    Frame,
     Group,
     Holder,
     Interpreter,
@@ -354,6 +355,19 @@ def test_who_is_behind_in_numbers() -> None:
     ]  # fmt: skip
 
 
+def find_skipped_backward(at: Frame) -> Finding:
+    """The finding where three ranks wait in the backward of a frame, and rank 2 in a barrier behind it."""
+    waits = rank(0, *backward(), at, native=native_backward())
+    ranks = [
+        replace(in_call(n, 27, BUCKET), stack=waits.stack, stack_before=waits.stack, native=waits.native)
+        for n in (0, 1, 3)
+    ]
+    other = rank(2, *c10d("barrier"), replace(at, line=40))
+    ranks.append(replace(in_call(2, 27, BARRIER), stack=other.stack, stack_before=other.stack))
+    (job,) = diagnose(snapshot(*ranks, wall_us=T0_US + 100_000_000)).jobs
+    return job.findings[0]
+
+
 @pytest.mark.parametrize(
     ("source", "confidence", "remedy"),
     [
@@ -365,16 +379,7 @@ def test_without_its_source_the_reason_of_a_skipped_backward_is_unknown(
     source: str | None, confidence: float, remedy: str
 ) -> None:
     """It may as well have left the loop: a look with its source says so."""
-    at = frame("main", 22, source=source)
-    waits = rank(0, *backward(), at, native=native_backward())
-    ranks = [
-        replace(in_call(n, 27, BUCKET), stack=waits.stack, stack_before=waits.stack, native=waits.native)
-        for n in (0, 1, 3)
-    ]
-    other = rank(2, *c10d("barrier"), replace(at, line=40))
-    ranks.append(replace(in_call(2, 27, BARRIER), stack=other.stack, stack_before=other.stack))
-    (job,) = diagnose(snapshot(*ranks, wall_us=T0_US + 100_000_000)).jobs
-    finding = job.findings[0]
+    finding = find_skipped_backward(frame("main", 22, source=source))
     assert (finding.code, finding.culprits, finding.confidence) == ("HD203", (2,), confidence)
     assert finding.remedy is not None and finding.remedy.startswith(remedy)
     assert ("its lines were not read" in str(finding.evidence)) is (source is None)
@@ -383,15 +388,7 @@ def test_without_its_source_the_reason_of_a_skipped_backward_is_unknown(
 def test_a_skipped_backward_may_be_of_an_earlier_iteration() -> None:
     """The condition of the call was true in this one, so its values do not show who left it out."""
     guarded = frame("main", 22, source="step()", conditions=("args.train", "torch.isfinite(loss)"), repeated=1)
-    waits = rank(0, *backward(), guarded, native=native_backward())
-    ranks = [
-        replace(in_call(n, 27, BUCKET), stack=waits.stack, stack_before=waits.stack, native=waits.native)
-        for n in (0, 1, 3)
-    ]
-    other = rank(2, *c10d("barrier"), replace(guarded, line=40))
-    ranks.append(replace(in_call(2, 27, BARRIER), stack=other.stack, stack_before=other.stack))
-    (job,) = diagnose(snapshot(*ranks, wall_us=T0_US + 100_000_000)).jobs
-    finding = job.findings[0]
+    finding = find_skipped_backward(guarded)
     assert finding.remedy is not None
     assert "was skipped because `torch.isfinite(loss)` was not true, or" in finding.remedy
     assert finding.commands == ()

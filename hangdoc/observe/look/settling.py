@@ -138,15 +138,9 @@ def _watch_cpu(proc: ProcFS, pids: tuple[int, ...]) -> Callable[[], bool]:
 def _read_progress(
     proc: ProcFS, pids: tuple[int, ...], count_calls: Callable[[], object], has_worked: Callable[[], bool]
 ) -> tuple[object, ...]:
-    """The switches and the time on a processor of the main threads, the calls of all, and whether a process works: who computes
-    may not give up its processor for seconds."""
-    times: list[str | None] = []
-    for pid in pids:
-        try:
-            times.append(proc.text(f"{pid}/schedstat").partition(" ")[0])
-        except ProcError:
-            times.append(None)
-    return _read_switches(proc, pids), times, count_calls(), has_worked()
+    """The switches of the main threads, the calls of all, and whether a process works: who computes may not give up its processor
+    for seconds."""
+    return _read_switches(proc, pids), count_calls(), has_worked()
 
 
 def _read_switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:

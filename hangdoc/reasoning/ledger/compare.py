@@ -350,11 +350,11 @@ def find_odd_across(ledger: Ledger, ranks: Iterable[int]) -> Odd | None:
     made = {rank: (name, signature(call)) for rank, (name, call) in waiting.items()}
     if expected is None or len(candidates) != 2 or all(made[rank] == expected for rank in members):
         return None
-    other = (rank for rank in waiting if made[rank] != expected)
+    others = sorted(rank for rank in waiting if made[rank] != expected)
     odd = tuple(
-        sorted(
-            rank for rank in other if rank in members or not _keeps_to_past(ledger, rank, made[rank], amounts_too=False)
-        )
+        rank
+        for rank in others
+        if rank in members or not _keeps_to_past(_complete_calls(ledger, rank), made[rank], amounts_too=False)
     )
     group_name, mine = waiting[odd[0]]
     theirs = next(waiting[rank][1] for rank in waiting if made[rank] == expected)
@@ -382,9 +382,13 @@ def _waits_for_all(ledger: Ledger, waiting: Iterable[int], ranks: Iterable[int])
     for rank in waiting:
         for group, calls in ledger.of_rank(rank):
             if calls.pending:
-                number = calls.pending[0].number
-                behind.update(n for n, its in group.ranks.items() if its.made is not None and its.made < number)
+                behind.update(_list_behind(group, calls.pending[0].number))
     return behind.issuperset(ranks)
+
+
+def _list_behind(group: GroupCalls, number: int) -> Iterator[int]:
+    """The ranks that have not made the call of a number in a group."""
+    return (rank for rank, calls in group.ranks.items() if calls.made is not None and calls.made < number)
 
 
 def _are_few_in_group(ledger: Ledger, odd: Collection[int], ranks: Collection[int]) -> bool:
@@ -401,28 +405,27 @@ def find_departed(ledger: Ledger, ranks: Iterable[int]) -> tuple[int, ...]:
     together. Each rank is compared with its own past, so this also holds where no two of them made the same calls. Amounts, which
     differ from batch to batch in a server, tell calls of the past apart only if nothing else does. Empty if a rank's wait is not
     recorded, if its past does not tell, or if no fewer ranks depart than do not."""
-    ranks = tuple(ranks)
-    return _find_departed(ledger, ranks, amounts_too=False) or _find_departed(ledger, ranks, amounts_too=True)
-
-
-def _find_departed(ledger: Ledger, ranks: Collection[int], *, amounts_too: bool) -> tuple[int, ...]:
-    departed: list[int] = []
+    made: dict[int, tuple[list[_GroupCall], _GroupCall]] = {}
     for rank in ranks:
         pending = _recorded_waits(ledger, rank)
         if len(pending) != 1:
             return ()
         name, call = pending[0]
-        keeps = _keeps_to_past(ledger, rank, (name, signature(call)), amounts_too=amounts_too)
-        if keeps is None:
-            return ()
-        if not keeps:
-            departed.append(rank)
-    return tuple(departed) if 2 * len(departed) < len(ranks) else ()
+        made[rank] = _complete_calls(ledger, rank), (name, signature(call))
+    return _list_departed(made, amounts_too=False) or _list_departed(made, amounts_too=True)
 
 
-def _keeps_to_past(ledger: Ledger, rank: int, made: _GroupCall, *, amounts_too: bool) -> bool | None:
-    """Whether a call of a rank is the one that always followed the same calls before; None if its past does not tell."""
-    past = _complete_calls(ledger, rank)
+def _list_departed(
+    made: Mapping[int, tuple[Sequence[_GroupCall], _GroupCall]], *, amounts_too: bool
+) -> tuple[int, ...]:
+    """The ranks whose last call is another one than the calls before it let expect. `made`: both, by rank."""
+    keeps = {rank: _keeps_to_past(past, last, amounts_too=amounts_too) for rank, (past, last) in made.items()}
+    departed = tuple(rank for rank, kept in keeps.items() if kept is False)
+    return departed if None not in keeps.values() and 2 * len(departed) < len(made) else ()
+
+
+def _keeps_to_past(past: Sequence[_GroupCall], made: _GroupCall, *, amounts_too: bool) -> bool | None:
+    """Whether a call is the one that always followed the same calls before; None if the past does not tell."""
     expected = _what_always_followed(past if amounts_too else list(map(_without_amounts, past)))
     return _without_amounts(made) == _without_amounts(expected) if expected is not None else None
 
@@ -521,7 +524,7 @@ def _are_awaited(ledger: Ledger, kind: GroupKind, number: int, ranks: Iterable[i
     behind: set[int] = set()
     for group in ledger.groups:
         if group.kind == kind and any(c.pending and c.pending[0].number == number for c in group.ranks.values()):
-            behind.update(n for n, calls in group.ranks.items() if calls.made is not None and calls.made < number)
+            behind.update(_list_behind(group, number))
     return behind.issuperset(ranks)
 
 
