@@ -53,6 +53,23 @@ def test_what_followed_nearly_always_is_expected_and_not_what_followed_last() ->
     assert odd_of(recorded([[*as_often, GRADIENT], [*as_often, LOSS]])) is None
 
 
+def test_a_call_that_comes_after_a_count_is_due_by_that_count() -> None:
+    """A barrier after each ten gradients, in a record too short to show that by what followed. Rank 1 skipped one of them before,
+    and the next one met it."""
+    epoch = [*[GRADIENT] * 10, BARRIER]
+    odd = odd_of(recorded([[LOSS, *epoch * 2, *[GRADIENT] * 10], [LOSS, *epoch * 2, *[GRADIENT] * 9, BARRIER]]))
+    assert odd is not None
+    assert (odd.ranks, odd.call, odd.skipped) == ((1,), BARRIER, True)
+
+
+def test_what_comes_after_varying_counts_is_no_departure() -> None:
+    """A barrier once a minute: after 9, 12, 10 and 11 steps, and now rank 1 has come to it after 10. Rank 0 may have left it
+    out."""
+    past = [call for steps in (9, 12, 10, 11) for call in (*[GRADIENT] * steps, BARRIER)]
+    past += [GRADIENT] * 10
+    assert odd_of(recorded([[*past, GRADIENT], [*past, BARRIER]])) is None
+
+
 def test_calls_that_met_by_chance_since_the_sides_parted_tell_nothing() -> None:
     """Rank 0 validates alone. Its calls meet those of rank 1's next step, which are as large, until one differs."""
     validate = GRADIENT._replace(sites=(Site("train.py", 50, "validate"),))

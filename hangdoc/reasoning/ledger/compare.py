@@ -6,6 +6,7 @@ Lines are not compared here: two lines may make one call. `history` compares the
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
 from typing import NamedTuple, TypeVar
 
 from hangdoc.reasoning.evidence.records import unfinished_transfers
@@ -241,10 +242,11 @@ def find_odd(group: GroupCalls, comparison: Differs | SizesDiffer) -> Odd | None
     if (departed := _find_first_departed(group, comparison)) is not None:
         return departed
     candidates = {signature(side.call) for side in sides}
-    expected = _what_followed(_past(group, comparison.number), candidates)
-    if expected is None or len(candidates) < 2:
+    pasts = (_past(group, comparison.number, side.ranks) for side in sides)
+    expected = {_what_is_expected(past, candidates) for past in pasts} - {None}
+    if len(expected) != 1 or len(candidates) < 2:
         return None
-    odd = tuple(sorted(rank for side in sides if signature(side.call) != expected for rank in side.ranks))
+    odd = tuple(sorted(rank for side in sides if signature(side.call) not in expected for rank in side.ranks))
     called = {rank: side.call for side in sides for rank in side.ranks}
     return _make_odd(group, comparison.number, odd, called, by_past=True)
 
@@ -619,10 +621,55 @@ def _numbered(calls: RankCalls) -> Iterable[tuple[int, Call]]:
     return zip(calls.numbers, calls.calls, strict=True)
 
 
-def _past(group: GroupCalls, number: int) -> list[Signature]:
-    """The calls before a number, of the rank with the longest record."""
-    longest = max(group.ranks.values(), key=lambda calls: len(calls.numbers))
+def _past(group: GroupCalls, number: int, ranks: Iterable[int]) -> list[Signature]:
+    """The calls before a number, of the one of some ranks with the longest record."""
+    longest = max((group.ranks[rank] for rank in ranks), key=lambda calls: len(calls.numbers))
     return [signature(call) for n, call in _numbered(longest) if n < number]
+
+
+def _what_is_expected(past: Sequence[Item], candidates: set[Item]) -> Item | None:
+    """Of the calls in which the sides wait, the one that is due by its count, or else the one that nearly always followed. None
+    if another one came after varying numbers of calls and now could: what depends on the data or the time is no departure."""
+    if (due := _what_is_due(past, candidates)) is not None:
+        return due
+    followed = _what_followed(past, candidates)
+    if any(_may_come_now(past, item) for item in candidates if item != followed):
+        return None
+    return followed
+
+
+def _what_is_due(past: Sequence[Item], candidates: set[Item]) -> Item | None:
+    """Of two calls, the one that is due where one of them has always come after the same number of the other: a barrier after
+    each ten steps. What came before the first time may be a setup. None if neither has a period, or if they disagree."""
+    if len(candidates) != 2:
+        return None
+    due = set()
+    for item, other in permutations(candidates):
+        counts, now = _count_between(past, item, other)
+        counts = counts if len(set(counts)) == 1 else counts[1:]
+        if len(counts) >= _LEAST_TIMES and len(set(counts)) == 1 and counts[0] > 0:
+            due.add(item if now == counts[0] else other)
+    return due.pop() if len(due) == 1 else None
+
+
+def _count_between(past: Iterable[Item], item: Item, other: Item) -> tuple[list[int], int]:
+    """How often a call was made before each time of another one, since the time before; and how often since the last time."""
+    counts, now = [], 0
+    for made in past:
+        if made == item:
+            counts.append(now)
+            now = 0
+        elif made == other:
+            now += 1
+    return counts, now
+
+
+def _may_come_now(past: Sequence[Item], item: Item) -> bool:
+    """Whether a call came now and then at this distance from its last time, when it had not come before."""
+    made = [at for at, other in enumerate(past) if other == item]
+    now = len(past) - made[-1] if made else 0
+    as_late = [later - earlier for earlier, later in pairwise(made) if later - earlier >= now]
+    return 0 < as_late.count(now) < len(as_late) and as_late.count(now) > (1 - _LEAST_SHARE) * len(as_late)
 
 
 def _what_followed(past: Sequence[Item], candidates: set[Item]) -> Item | None:
