@@ -13,6 +13,7 @@ from hangdoc.launch.rows import ORDER, Row, Standing, align_by_name, are_differe
 from hangdoc.launch.sizes import are_separate, size_of
 from hangdoc.launch.spelling import spell_option, spell_program
 from hangdoc.parse import natural
+from hangdoc.phrases import amount
 from hangdoc.torch_facts.launchers import DEFAULTS
 
 RENDEZVOUS = "rendezvous"
@@ -171,7 +172,7 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
     ]
     if any(count is not None and rank is not None and rank >= count for count, rank in zip(nodes, ranks, strict=True)):
         rows.append(Row(name="node rank", origin="launcher", standing="must differ", wrong=True,
-                        values=tuple(f"{rank} of {count} nodes" for rank, count in zip(ranks, nodes, strict=True)),
+                        values=tuple(map(_describe_rank, ranks, nodes)),
                         why="nodes are numbered from 0, so the rank of a node is less than their number"))  # fmt: skip
     if several and len(lines) > 1 and nodes[0] is not None and set(nodes) == {nodes[0]} and len(lines) != nodes[0]:
         counts = tuple(str(count) for count in nodes)
@@ -179,6 +180,11 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
                         why=f"{len(lines)} lines for --nnodes {nodes[0]}: "
                         + ("a node is missing" if len(lines) < nodes[0] else "there is a node too many")))  # fmt: skip
     return rows
+
+
+def _describe_rank(rank: int | None, nodes: int | None) -> str | None:
+    """`1 of 2 nodes`; None if the line does not give both."""
+    return f"{rank} of {amount(nodes, 'node')}" if rank is not None and nodes is not None else None
 
 
 def _check_loopback(lines: list[LaunchLine]) -> Iterator[Row]:

@@ -220,7 +220,7 @@ def as_used(tool: str, options: dict[str, str], environment: Mapping[str, str]) 
 
 def with_defaults(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """As `as_used`, and with the launcher's defaults for the options that are not given. For one node, torchrun takes a free
-    port."""
+    port. Where its static rendezvous meets is in both of its forms."""
     used, defaults = as_used(tool, options, environment), dict(DEFAULTS.get(tool, {}))
     if tool in TAKES_TORCHRUN_OPTIONS:
         meets = _default_endpoint(tool, used)
@@ -228,7 +228,22 @@ def with_defaults(tool: str, options: dict[str, str], environment: Mapping[str, 
             del defaults["master-port"]
         elif meets == DEFAULT_ENDPOINTS[C10D]:
             defaults["rdzv-endpoint"] = meets
+        return _write_both_forms(tool, defaults | used)
     return defaults | used
+
+
+def _write_both_forms(tool: str, options: dict[str, str]) -> dict[str, str]:
+    """Options with where the static rendezvous meets, which is its endpoint if it is given one, and else its address and port
+    (torch/distributed/run.py, `get_rdzv_endpoint`), as an endpoint and as an address and a port."""
+    if _rendezvous_backend(tool, options) != STATIC:
+        return options
+    address, port = options.get("master-addr", ""), options.get("master-port", "")
+    if given := options.get("rdzv-endpoint"):
+        address, _, port = given.rpartition(":")
+    if not address or not port:
+        return options
+    address = address.strip("[]")
+    return options | {"rdzv-endpoint": f"{address}:{port}", "master-addr": address, "master-port": port}
 
 
 def _rendezvous_backend(tool: str, options: dict[str, str]) -> str:

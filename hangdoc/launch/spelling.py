@@ -3,10 +3,15 @@
 from decimal import Decimal
 from posixpath import normpath
 
+from hangdoc.parse import natural
 from hangdoc.regex import regex
 
 _NUMBER = regex(r"[+-]?(?:(?:0|[1-9]\d{0,12})(?:\.\d{0,14})?|\.\d{1,14})(?:[eE][+-]?\d{1,2})?")
 """`0.01`, `1e-2`; with at most 28 digits, the precision of decimals. `007` is rather a name."""
+_WHOLE_NUMBERS = frozenset({
+    "main-port", "main-process-port", "machine-rank", "master-port", "max-restarts", "node-rank", "nproc-per-node",
+})  # fmt: skip
+"""Options of launchers that read their value with Python's `int`, for which `029500` is 29500."""
 
 
 def spell_value(value: str) -> str:
@@ -15,11 +20,20 @@ def spell_value(value: str) -> str:
 
 
 def spell_option(name: str, value: str) -> str:
-    """The value of an option of a launcher: a number of nodes as `MIN:MAX`."""
+    """The value of an option of a launcher: a number of nodes as `MIN:MAX`, the port of an endpoint as a number."""
     if name == "nnodes":
         least, _, most = value.partition(":")
-        return f"{spell_value(least)}:{spell_value(most or least)}"
-    return spell_value(value)
+        return f"{_spell_whole(least)}:{_spell_whole(most or least)}"
+    if name == "rdzv-endpoint":
+        address, colon, port = value.rpartition(":")
+        return f"{address}{colon}{_spell_whole(port)}"
+    return _spell_whole(value) if name in _WHOLE_NUMBERS else spell_value(value)
+
+
+def _spell_whole(value: str) -> str:
+    """`29500` of `029500`; any other text as any value."""
+    number = natural(value)
+    return spell_value(value) if number is None else str(number)
 
 
 def spell_program(program: str) -> str:

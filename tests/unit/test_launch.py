@@ -670,6 +670,45 @@ def test_a_value_that_differs_from_the_default_names_it() -> None:
     assert rows(line.format(0, "--main_process_port 29500"), line.format(1, ""))["main-process-port"].wrong
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "wrong"),
+    [
+        ("--rdzv-endpoint h1:1234", "--master-addr h1 --master-port 1234", set()),
+        ("--rdzv-endpoint h1:29500", "--master-addr h1", set()),
+        ("--rdzv-endpoint [::1]:1234", "--master-addr ::1 --master-port 1234", set()),
+        ("--rdzv-endpoint h1:1234 --master-addr h2", "--rdzv-endpoint h1:1234 --master-addr h3", set()),
+        ("--rdzv-endpoint h1:1234", "--master-addr h1 --master-port 1235", {"rdzv-endpoint", "master-port"}),
+        ("--rdzv-endpoint h1:1234", "--master-addr h2 --master-port 1234", {"rdzv-endpoint", "master-addr"}),
+        ("--rdzv-endpoint h1:1234", "--rdzv-endpoint h2:1234", {"rdzv-endpoint"}),
+        ("--master-addr h1 --master-port 1234", "--master-addr h1 --master-port 1235", {"master-port"}),
+        ("--rdzv-backend c10d --rdzv-endpoint h1:29500", "--rdzv-backend c10d --master-addr h1", {"rdzv-endpoint"}),
+    ],
+)
+def test_the_static_rendezvous_meets_at_its_endpoint_or_at_its_address_and_port(
+    one: str, other: str, wrong: set[str]
+) -> None:
+    found = rows(f"torchrun --nnodes 2 --node-rank 0 {one} t.py", f"torchrun --nnodes 2 --node-rank 1 {other} t.py")
+    assert {name for name, row in found.items() if row.wrong and not name.startswith("rendezvous")} == wrong
+
+
+def test_a_port_may_begin_with_zeros() -> None:
+    line = "torchrun --nnodes 2 --node-rank {} {} t.py"
+    for option, same in (
+        ("--master-port", ("7", "007")),
+        ("--rdzv-endpoint", ("h:7", "h:007")),
+        ("--nproc-per-node", ("2", "02")),
+    ):
+        found = rows(*(line.format(rank, f"{option} {same[rank]}") for rank in (0, 1)))
+        assert [name for name, row in found.items() if row.differs] == ["node-rank"]
+    assert rows(line.format("1", ""), line.format("01", ""))["node-rank"].wrong  # the same node twice
+    assert rows(line.format(0, "--rdzv-id 7"), line.format(1, "--rdzv-id 007"))["rdzv-id"].wrong  # a name
+
+
+def test_a_line_without_a_node_rank_has_no_number_of_nodes_to_exceed() -> None:
+    found = rows("torchrun --nnodes 1 --node-rank 1 t.py", "torchrun --rdzv-backend c10d t.py")
+    assert found["node rank"].values == ("1 of 1 node", None)
+
+
 def test_without_an_endpoint_the_dynamic_rendezvous_has_one() -> None:
     line = "torchrun --nnodes 2 --rdzv-backend c10d {} t.py"
     assert not rows(line.format("--rdzv-endpoint localhost"), line.format(""))["rdzv-endpoint"].wrong
