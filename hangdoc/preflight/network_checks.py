@@ -195,7 +195,9 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )
             remedy = f"End that process if it belongs to an earlier run, or use another {plan.port_setting}."
-            if report.holder_role is not None:
+            if not holder.pid:
+                remedy = f"Use another {plan.port_setting}, or ask the user of that process to end it."
+            elif report.holder_role is not None:
                 who += f", {'a rank' if report.holder_role == 'rank' else 'the launcher'} of another run"
                 remedy = f"In use: use another {plan.port_setting}, or end that run if it is no longer needed."
             yield Check(

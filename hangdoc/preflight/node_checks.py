@@ -8,7 +8,7 @@ from hangdoc.parse import natural, version
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
-from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, Plan
+from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, OtherRun, Plan
 from hangdoc.snapshot import Machine
 from hangdoc.torch_facts.launchers import (
     AGENTS,
@@ -21,11 +21,17 @@ from hangdoc.torch_facts.launchers import (
 
 _BYTES_PER_PARAMETER = 16
 """Weights, gradients and Adam's two moments in fp32."""
+_LESS_MEMORY = "the ranks share the model's state or keep it in a smaller type"
+"""As with FSDP, or in bfloat16."""
+_LESS_DISK = "checkpoints leave out the state of Adam or keep a smaller type"
 _BYTES_KEPT = 12
 """Size of a checkpoint per parameter: weights and moments."""
 _SHOWN = 4
 _THEY_SHARE = "They share cores and memory with this launch. `hangdoc diagnose` shows whether they hang."
 _END_IT, _END_THEM = "End it if it is no longer needed: it uses", "End those that are no longer needed: they use"
+_AT_REST, _AT_WORK = "memory and ports", "memory, cores and ports"
+"""What ranks use."""
+_REST = "The main threads of these ranks did not run for a second."
 _CARDS = "CUDA_VISIBLE_DEVICES"
 _SEVERAL = 2
 """Cards."""
@@ -243,8 +249,9 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
     for report in reports:
         for text in _shorten_runs(report.left_over, "rank"):
             end = _END_IT if text in report.left_over else _END_THEM
+            uses = _AT_WORK if text in report.left_over_at_work else _AT_REST
             yield Check(name="left-overs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"{end} memory and ports (HD305).")  # fmt: skip
+                        remedy=f"{end} {uses} (HD305).")  # fmt: skip
         for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy=_THEY_SHARE)  # fmt: skip
@@ -254,11 +261,34 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             if text in pids:
                 look = f"See whether the run hangs: `hangdoc diagnose --pid {pids[text]}`."
             end = _END_IT if text in pids else _END_THEM
-            seen = "The main threads of these ranks did not run for a second."
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
-                        remedy=f"{seen} {look} {end} memory and ports.")  # fmt: skip
-    if not any(report.left_over for report in reports):
-        yield Check(name="left-overs", status="pass", text="no rank without a launcher is running")
+                        remedy=f"{_REST} {look} {end} {_AT_REST}.")  # fmt: skip
+        yield from _list_foreign(report)
+    if not any(report.left_over or any(run.left_over for run in report.foreign) for report in reports):
+        only = dict.fromkeys(each.only for report in reports for each in report.attach if each.only)
+        limit = f"; hangdoc can recognize only {' and '.join(only)}" if only else ""
+        yield Check(name="left-overs", status="pass", text=f"no rank without a launcher is running{limit}")
+
+
+def _list_foreign(report: NodeReport) -> Iterator[Check]:
+    """The runs that only their users and root can look at and end."""
+    runs = {run.text: run for run in report.foreign}
+    for text in _shorten_runs(tuple(runs), "run"):
+        run = runs.get(text)
+        name = "left-overs" if run is not None and run.left_over else "other runs"
+        remedy = _ask_user(run) if run is not None else "They belong to other users: ask these, or root."
+        yield Check(name=name, status="warn", nodes=(report.node,), text=f"{report.node}: {text}", remedy=remedy)
+
+
+def _ask_user(run: OtherRun) -> str:
+    """Who can look at a run and end it, and what it uses."""
+    who = "root" if run.user == "root" else f"{run.user} and root"
+    seen = f"{_REST} " if run.at_rest else ""
+    return (
+        f"{seen}The run belongs to {run.user}: only {who} can see whether it hangs (`hangdoc diagnose --pid {run.pid}`), and "
+        f"end it. Ask {run.user} whether it is still needed: it uses {_AT_REST if run.at_rest else _AT_WORK}"
+        f"{' (HD305)' if run.left_over else ''}."
+    )
 
 
 def _shorten_runs(texts: Sequence[str], what: str) -> tuple[str, ...]:
@@ -288,16 +318,19 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         if plan.parameters and number is not None:
             need = plan.parameters * _BYTES_PER_PARAMETER * number
             enough = need < machine.memory_available_bytes
-            yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,),
+            unless = "" if enough else _LESS_MEMORY
+            yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,), unless=unless,
                         text=f"{report.node}: weights, gradients and Adam in float32 of {amount(number, 'rank')} "
-                        f"take {_size(need)}, {_size(machine.memory_available_bytes)} are available",
+                        f"take {_size(need)}, {_size(machine.memory_available_bytes)} are available"
+                        + (f": too little, unless {unless}" if unless else ""),
                         remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
             if report.free_bytes is not None:
                 kept = plan.parameters * _BYTES_KEPT
                 status = "fail" if kept > report.free_bytes else "warn" if 3 * kept > report.free_bytes else "pass"
-                yield Check(name="disk", status=status, nodes=() if status == "pass" else (report.node,),
+                unless = _LESS_DISK if status == "fail" else ""
+                yield Check(name="disk", status=status, nodes=() if status == "pass" else (report.node,), unless=unless,
                             text=f"{report.node}: a checkpoint with the state of Adam takes {_size(kept)} in float32, "
-                            f"{_size(report.free_bytes)} are free",
+                            f"{_size(report.free_bytes)} are free" + (f": too little, unless {unless}" if unless else ""),
                             remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
         if plan.dtype == "bfloat16" and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
             yield Check(name="dtype", status="warn", nodes=(report.node,),

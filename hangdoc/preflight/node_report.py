@@ -4,6 +4,7 @@ time limit."""
 import contextlib
 import os
 import platform
+import pwd
 import shutil
 import socket
 import sys
@@ -27,12 +28,12 @@ from hangdoc.observe.find.discover import discover
 from hangdoc.observe.kernel.data_directories import list_shards, named_folders, names_data, says_path
 from hangdoc.observe.kernel.machine import machine, resolve
 from hangdoc.observe.kernel.sockets import describe_listener, find_first_holder
-from hangdoc.observe.look.abilities import check_all
+from hangdoc.observe.look.abilities import check_all, find_only_user
 from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
-from hangdoc.preflight.plan import Agent, Attach, Card, MissingPath, NodeReport, Plan, RestingRun
+from hangdoc.preflight.plan import Agent, Attach, Card, MissingPath, NodeReport, OtherRun, Plan
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.regex import regex
@@ -67,11 +68,9 @@ def gather(plan: Plan) -> NodeReport:
     is_master = _has_address(host, resolved.get(master))
     holder = _find_port_holder(plan) if is_master else None
     running = discover(proc, Deadline(5)).targets
-    others = _find_other_ranks(proc, running)
-    launched = [each for each in others if not each[0].launcher_gone]
-    at_rest = _find_at_rest(proc, [target for each in launched for target in each])
-    texts = [_describe_ranks(proc, each, _find_launchers(running, each)) for each in launched]
-    rests = [all(target.pid in at_rest for target in each) for each in launched]
+    others = list(_describe_others(proc, running))
+    left_over = [run for run in others if run.user is None and run.left_over]
+    launched = [run for run in others if run.user is None and not run.left_over]
     report = NodeReport(
         name=own,
         machine=host,
@@ -91,16 +90,14 @@ def gather(plan: Plan) -> NodeReport:
         data=tuple(_list_data(plan, environment, problems, missing)),
         missing_data=tuple(missing),
         missing_checkpoints=tuple(_find_missing_checkpoints(plan)),
-        left_over=tuple(_describe_ranks(proc, each, ()) for each in others if each[0].launcher_gone),
-        running=tuple(text for text, rest in zip(texts, rests, strict=True) if not rest),
-        resting=tuple(
-            RestingRun(pid=each[0].owner or each[0].pid, text=text)
-            for each, text, rest in zip(launched, texts, rests, strict=True)
-            if rest
-        ),
+        left_over=tuple(run.text for run in left_over),
+        left_over_at_work=tuple(run.text for run in left_over if not run.at_rest),
+        running=tuple(run.text for run in launched if not run.at_rest),
+        resting=tuple(run for run in launched if run.at_rest),
+        foreign=tuple(run for run in others if run.user is not None),
         agents=tuple(_find_agents(proc, plan, running)),
         machine_id=machine_id(proc),
-        attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
+        attach=tuple(Attach(**ability._asdict()) for ability in check_all()),
         lacks_checkpoints=plan.checkpoints is not None and _is_missing(plan.checkpoints),
         usable_cores=len(os.sched_getaffinity(0)),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
@@ -301,6 +298,33 @@ def _find_other_ranks(proc: ProcFS, running: Mapping[int, Target]) -> list[list[
             alone = target.launcher_gone or target.owner is None
             runs.setdefault((proc.user(pid), f"pid {pid}" if alone else target.run), []).append(target)
     return [sorted(targets, key=_order_by_rank) for targets in runs.values()]
+
+
+def _describe_others(proc: ProcFS, running: Mapping[int, Target]) -> Iterator[OtherRun]:
+    """Ranks that already run on this node, as `_find_other_ranks` has them together."""
+    runs, only = _find_other_ranks(proc, running), find_only_user()
+    at_rest = _find_at_rest(proc, [target for each in runs for target in each])
+    for each in runs:
+        first = each[0]
+        launchers = [] if first.launcher_gone else _find_launchers(running, each)
+        yield OtherRun(
+            pid=first.pid if first.launcher_gone else first.owner or first.pid,
+            text=_describe_ranks(proc, each, launchers),
+            user=None if only is None or first.uid in (None, only) else _name_user(first.uid),
+            at_rest=all(target.pid in at_rest for target in each),
+            left_over=first.launcher_gone,
+        )
+
+
+def _name_user(uid: int) -> str:
+    """The name of a user, or `uid 1000`. Waits at most one second for it: a server may know it."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(pwd.getpwuid, uid).result(1.0).pw_name
+    except (FutureTimeout, KeyError):
+        return f"uid {uid}"
+    finally:
+        pool.shutdown(wait=False)
 
 
 def _find_launchers(running: Mapping[int, Target], targets: list[Target]) -> list[Target]:

@@ -64,6 +64,8 @@ class Attach(Value, frozen=True, kw_only=True):
     works: bool
     found: str
     remedy: str
+    only: str = ""
+    """As in `Ability`."""
 
 
 class Agent(Value, frozen=True, kw_only=True):
@@ -75,12 +77,18 @@ class Agent(Value, frozen=True, kw_only=True):
     """None if it was not given one."""
 
 
-class RestingRun(Value, frozen=True, kw_only=True):
-    """Ranks of another run whose main threads did not run for a second: they wait, and perhaps for each other."""
+class OtherRun(Value, frozen=True, kw_only=True):
+    """Ranks of another run."""
 
     pid: int
-    """Of their launcher, or of the first of them if that is not known."""
+    """Of their launcher, or of the first of them if that is gone or not known."""
     text: str
+    user: str | None = None
+    """The name of their user, or `uid 1000`, if this user may neither read nor end them."""
+    at_rest: bool = False
+    """Whether their main threads did not run for a second: they wait, and perhaps for each other."""
+    left_over: bool = False
+    """Whether their launcher is gone."""
 
 
 class MissingPath(Value, frozen=True, kw_only=True):
@@ -126,10 +134,15 @@ class NodeReport(Value, frozen=True, kw_only=True):
     missing_checkpoints: tuple[MissingPath, ...] = ()
     """From which the script is to resume."""
     left_over: tuple[str, ...]
-    """Ranks of earlier runs, whose launcher is gone, one clause each."""
+    """Ranks of earlier runs, whose launcher is gone, one clause each. Without those of `foreign`."""
+    left_over_at_work: tuple[str, ...] = ()
+    """Those of `left_over` that are not at rest."""
     running: tuple[str, ...] = ()
-    """Ranks of other runs, one clause for each launcher. Without those of `resting`."""
-    resting: tuple[RestingRun, ...] = ()
+    """Ranks of other runs, one clause for each launcher. Without those of `resting` and `foreign`."""
+    resting: tuple[OtherRun, ...] = ()
+    """Those at rest."""
+    foreign: tuple[OtherRun, ...] = ()
+    """Those that this user may neither read nor end."""
     agents: tuple[Agent, ...] = ()
     machine_id: str | None = None
     """As `Host.machine_id`."""

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hangdoc.parse import has_removed_part
 from hangdoc.phrases import amount
 from hangdoc.preflight.plan import Check
 from hangdoc.render.console import print_blocks
@@ -13,6 +14,7 @@ from hangdoc.render.words import clean
 
 _STYLE = {"pass": "green", "warn": "yellow", "fail": "bold red", "unknown": "magenta"}
 _ORDER = ("fail", "warn", "unknown", "pass")
+_REMOVED = "<str> and <redacted> stand for words that may be private, which hangdoc neither shows nor stores."
 
 
 def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
@@ -30,7 +32,8 @@ def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
     counts = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
     style = "bold red" if tally["fail"] else "bold green"
     end = Text.assemble((verdict, style), f" ({amount(nodes, 'node')}: {counts})")
-    print_blocks(console, (table, "", end))
+    notes = ("", _REMOVED) if any(has_removed_part(check.text) for check in checks) else ()
+    print_blocks(console, (table, *notes, "", end))
 
 
 def _conclude(failed: Sequence[Check]) -> str:

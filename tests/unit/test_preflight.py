@@ -25,7 +25,7 @@ from hangdoc.observe.kernel import sockets
 from hangdoc.preflight import connections, node_report, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
-from hangdoc.preflight.plan import Agent, Card, Check, Link, MissingPath, NodeReport, Plan, RestingRun
+from hangdoc.preflight.plan import Agent, Attach, Card, Check, Link, MissingPath, NodeReport, OtherRun, Plan
 from hangdoc.procfs import ProcFS
 from hangdoc.render.console import make_console
 from hangdoc.render.preflight import report as report_checks
@@ -577,9 +577,78 @@ def test_ranks_whose_launcher_lives_are_in_use() -> None:
 
 
 def test_a_run_whose_ranks_do_not_run_is_not_in_use() -> None:
-    found = failing([node(1, resting=(RestingRun(pid=6, text="ranks 0-1, pids 7, 8"),)), node(2)])["other runs"]
+    found = failing([node(1, resting=(OtherRun(pid=6, text="ranks 0-1, pids 7, 8"),)), node(2)])["other runs"]
     assert found.text == "n1: ranks 0-1, pids 7, 8"
     assert "`hangdoc diagnose --pid 6`" in (found.remedy or "") and "In use" not in (found.remedy or "")
+
+
+@pytest.mark.parametrize(("user", "who"), [("root", "root"), ("alice", "alice and root"), ("uid 7", "uid 7 and root")])
+def test_a_run_of_another_user_is_for_that_user(user: str, who: str) -> None:
+    """This one can neither diagnose nor end it."""
+    run = OtherRun(pid=6, text="ranks 0-1, pids 7, 8", user=user, at_rest=True)
+    (check,) = failing([node(1, foreign=(run,)), node(2)]).values()
+    assert (check.name, check.text) == ("other runs", "n1: ranks 0-1, pids 7, 8")
+    assert check.remedy == (
+        f"The main threads of these ranks did not run for a second. The run belongs to {user}: only {who} can see whether it "
+        f"hangs (`hangdoc diagnose --pid 6`), and end it. Ask {user} whether it is still needed: it uses memory and ports."
+    )
+    orphan = replace(run, at_rest=False, left_over=True)
+    (check,) = failing([node(1, foreign=(orphan,)), node(2)]).values()
+    assert check.name == "left-overs"
+    assert check.remedy.endswith(f"Ask {user} whether it is still needed: it uses memory, cores and ports (HD305).")
+    runs = tuple(replace(run, text=f"rank 0, pid {pid}") for pid in range(6))
+    *_, rest = (check for check in all_checks([node(1, foreign=runs), node(2)], LINKS, PLAN) if check.status == "warn")
+    assert rest.text.endswith("2 more runs, which hangdoc diagnose lists")
+    assert rest.remedy == "They belong to other users: ask these, or root."
+
+
+@pytest.mark.parametrize(("only", "foreign"), [(1000, ["root", "uid 4242424"]), (None, [])])
+def test_the_runs_of_others_are_told_by_their_users(
+    monkeypatch: pytest.MonkeyPatch, only: int | None, foreign: list[str]
+) -> None:
+    ticks = ProcFS().stat("self").start_ticks
+
+    def target(pid: int, uid: int) -> Target:
+        return Target(pid, 6, "rank", "python", ("python", "t.py"), "S", ticks, uid=uid, owner=pid + 50)
+
+    found = {pid: target(pid, uid) for pid, uid in ((2**22, 0), (2**22 + 1, 1000), (2**22 + 2, 4242424))}
+    monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(found, []))
+    monkeypatch.setattr(node_report, "find_only_user", lambda: only)
+    report = node_report.gather(Plan())
+    assert [run.user for run in report.foreign] == foreign
+    assert len(report.running) == 3 - len(foreign)
+
+
+@pytest.mark.parametrize(
+    ("at_work", "uses"), [((), "memory and ports"), (("rank 0, pid 7",), "memory, cores and ports")]
+)
+def test_a_left_over_rank_uses_cores_if_it_runs(at_work: tuple[str, ...], uses: str) -> None:
+    found = failing([node(1, left_over=("rank 0, pid 7",), left_over_at_work=at_work), node(2)])["left-overs"]
+    assert found.remedy == f"End it if it is no longer needed: it uses {uses} (HD305)."
+
+
+def test_left_overs_that_cannot_be_recognized_are_not_denied() -> None:
+    own = Attach(name="other users' ranks", works=True, found="", remedy="", only="the runs of uid 7")
+    checks = all_checks([node(1, attach=(own,)), node(2, attach=(own,))], LINKS, PLAN)
+    (passed,) = (check for check in checks if check.name == "left-overs")
+    assert passed.text == "no rank without a launcher is running; hangdoc can recognize only the runs of uid 7"
+
+
+def test_a_port_of_another_user_is_not_for_this_one_to_free() -> None:
+    held = Listener(port=29500, namespace="", pid=None, name="", argv=(), orphan=False)
+    found = failing([node(1, holder=held), node(2)])["master port"]
+    assert found.remedy == "Use another port, or ask the user of that process to end it."
+
+
+def test_words_that_are_not_shown_are_explained() -> None:
+    def lines(*runs: str) -> str:
+        console = make_console(width=200)
+        with console.capture() as printed:
+            report_checks(all_checks([node(1, running=runs), node(2)], LINKS, PLAN), 2, console)
+        return printed.get()
+
+    assert "<str> and <redacted> stand for words" in lines("rank 0, pid 7: torchrun t.py --bug <str>")
+    assert "stand for words" not in lines("rank 0, pid 7: torchrun t.py --bug ckpt")
 
 
 @pytest.mark.parametrize("work", ["while True: pass", "import time\nwhile True: time.sleep(0.05)"])
@@ -595,11 +664,14 @@ def test_ranks_at_rest_are_those_that_do_not_run(monkeypatch: pytest.MonkeyPatch
                 who = RankIdentity(rank=number, source="environment")
                 ticks = proc.stat(str(pid)).start_ticks
                 found[number] = Target(pid, owner, "rank", "python", ("python", "t.py"), "S", ticks, who, owner=owner)
+                found[number + 3] = replace(found[number], owner=None, launcher_gone=True)
             monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(found, []))
             report = node_report.gather(Plan())
         finally:
             sleeps.kill()
             works.kill()
+    assert len(report.left_over) == 3
+    assert [f"pid {works.pid}, an orphan" in text for text in report.left_over_at_work] == [True]
     assert [run.pid for run in report.resting] == [6]
     assert [f"{sleeps.pid}, {works.pid}" in text for text in report.running] == [True]
 
@@ -724,7 +796,7 @@ def test_the_runs_that_are_not_listed_are_counted() -> None:
 
 
 def test_the_remedy_for_several_runs_is_for_several() -> None:
-    resting = tuple(RestingRun(pid=pid, text=f"rank 0, pid {pid}") for pid in range(7))
+    resting = tuple(OtherRun(pid=pid, text=f"rank 0, pid {pid}") for pid in range(7))
     checks = all_checks([node(1, resting=resting), node(2)], LINKS, PLAN)
     *ones, rest = [check.remedy for check in checks if check.name == "other runs"]
     assert all(one.endswith("End it if it is no longer needed: it uses memory and ports.") for one in ones)
@@ -840,6 +912,9 @@ def test_a_loopback_name_harms_where_its_node_would_listen() -> None:
 def test_a_model_that_does_not_fit() -> None:
     found = failing([node(1), node(2)], plan=replace(PLAN, parameters=5 * 10**9, ranks_per_node=2))
     assert {"memory", "disk"} <= set(found)
+    assert found["memory"].unless == "the ranks share the model's state or keep it in a smaller type"
+    assert found["disk"].unless == "checkpoints leave out the state of Adam or keep a smaller type"
+    assert all(found[name].text.endswith(f": too little, unless {found[name].unless}") for name in ("memory", "disk"))
 
 
 def test_time_of_an_all_reduce() -> None:

@@ -161,8 +161,14 @@ def _check_sockets() -> Ability:
     return Ability("sockets (sock_diag)", True, f"{amount(count, 'TCP socket')} read", "")
 
 
+def find_only_user() -> int | None:
+    """The uid whose processes alone hangdoc may read and end; None for root, which may those of all."""
+    return os.geteuid() or None
+
+
 def _check_other_users() -> Ability:
-    if os.geteuid() == 0:
+    only = find_only_user()
+    if only is None:
         # A container may lack this capability. Even then, ranks with no more capabilities than hangdoc are readable.
         capable = int(ProcFS().status("self").get("CapEff", "0"), 16) & _SYS_PTRACE
         if capable:
@@ -178,8 +184,8 @@ def _check_other_users() -> Ability:
     words = ["sh", str(file)] if file is not None else [program or "hangdoc"]
     command = shlex.join(["sudo", *words])
     sudo = f"`{command}`" if shutil.which("sudo") else "hangdoc as root"
-    found = f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all"
-    return Ability("other users' ranks", True, found, "", f"the runs of uid {os.geteuid()}")
+    found = f"only ranks of uid {only} are readable; {sudo} can read all"
+    return Ability("other users' ranks", True, found, "", f"the runs of uid {only}")
 
 
 def _check_files_of_other_users() -> Ability:
