@@ -41,7 +41,8 @@ _MOST_ROWS = 64
 _CODE: dict[Cell, int] = {cell: code for code, cell in enumerate(CELLS)}
 _UNSEEN = _CODE["unseen"]
 _MOST_SEVERE_FIRST = ("dead", "waiting", "unseen", "moving", "data", "computing")
-_OPERATIONS = ("in-collective", "in-p2p")
+CALL_STATES = ("in-collective", "in-p2p")
+"""States of a rank that waits in a call."""
 _FIRST_POLL_SECONDS = 1.0
 """At the first poll, bytes of this last second count as progress."""
 
@@ -290,11 +291,11 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
 def _find_call(view: RankView, seconds: float, progress: _Progress) -> float | None:
     """The time at which a rank made the call that it stands in, or exchanged data since: by its record, or else by the kernel if
     the poll that saw its last progress was right after that. None if neither tells. `seconds` is the time of this poll."""
-    if view.state not in _OPERATIONS or view.progress is not None:
+    if view.state not in CALL_STATES or view.progress is not None:
         return None
     age = _age_of_last_sign(view)
     at = seconds - age if age is not None else None
-    return at if _is_call_recorded(view) or (at is not None and progress.least <= at) else None
+    return at if find_call_age(view) is not None or (at is not None and progress.least <= at) else None
 
 
 def _age_of_last_sign(view: RankView) -> float | None:
@@ -303,12 +304,16 @@ def _age_of_last_sign(view: RankView) -> float | None:
     return min((age for age in ages if age is not None), default=None)
 
 
-def _is_call_recorded(view: RankView) -> bool:
-    """Whether its record tells when a rank made the call that it waits in."""
-    return any(
-        calls.source == "recorder" and calls.pending is not None and calls.age_seconds is not None
+def find_call_age(view: RankView) -> float | None:
+    """Seconds since a rank made the call that it waits in, by its record: its first unfinished one, in the group in which it is
+    seen if that has one. None without such a record."""
+    ages = {
+        calls.group: calls.age_seconds
         for calls in view.calls
-    )
+        if calls.source == "recorder" and calls.pending is not None and calls.age_seconds is not None
+    }
+    group = view.operation.group if view.operation is not None else None
+    return ages.get(group, min(ages.values(), default=None))
 
 
 def _in_255ths(share: float) -> int:
@@ -357,10 +362,10 @@ def _cell(view: RankView, since: float, *, moved: bool) -> Cell:
         return "unseen"
     if view.label == "dead":
         return "dead"
-    if view.label == "computing" or (view.progress is not None and view.state not in _OPERATIONS):
+    if view.label == "computing" or (view.progress is not None and view.state not in CALL_STATES):
         return "data" if view.state == "loading-data" else "computing"
     fresh = view.silent_seconds is not None and view.silent_seconds < since
-    if view.state not in _OPERATIONS or not (moved or fresh):
+    if view.state not in CALL_STATES or not (moved or fresh):
         return "waiting"
     return "waiting" if _waited_for_most(view, since, moved=moved) else "moving"
 
@@ -368,7 +373,7 @@ def _cell(view: RankView, since: float, *, moved: bool) -> Cell:
 def _waited_for_most(view: RankView, since: float, *, moved: bool) -> bool:
     """Whether a rank has waited in its call for more than half of the time since the previous poll. A rank of which the share is
     known is drawn with it. The last byte may be older than a call that is not recorded."""
-    if view.waited_share is not None or (moved and not _is_call_recorded(view)):
+    if view.waited_share is not None or (moved and find_call_age(view) is None):
         return False
     age = _age_of_last_sign(view)
     return age is not None and age > since / 2

@@ -335,6 +335,29 @@ def test_a_rank_that_goes_from_call_to_call_has_no_events_until_it_stops() -> No
     assert events[1:] == [[], [], [], [], ["computing → in-collective"], [], ["in-collective → computing"]]
 
 
+def test_an_event_has_the_time_of_the_call_that_a_rank_waits_in() -> None:
+    """The freeze of 13:49:52 was an event of 13:49:53, when a poll had seen it. The call may be older than another rank's event,
+    and than one of the same rank: then the rank was seen elsewhere after it had made it."""
+    history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    def waits(age: float, group: str | None = None) -> RankView:
+        recorded = [Calls(group=group, made=9, pending=9, last=None, age_seconds=age, source="recorder"),
+                    Calls(group="2", made=9, pending=9, last=None, age_seconds=0.1, source="recorder")]  # fmt: skip
+        return view(0, "blocked", "in-collective", calls=tuple(recorded), operation=Operation(op="barrier"))
+
+    works, other, asleep = view(0), view(1), view(1, "blocked", "sleeping")
+    polls = [(works, other), (works, asleep), (waits(1.8), asleep), (works, asleep), (waits(9.0), asleep)]
+    for second, poll in enumerate(polls):
+        history.add(began + datetime.timedelta(seconds=second), job(*poll))
+    events = [((event.at - began).total_seconds(), event.rank, event.at_most) for event in history.events][3:]
+    assert events == [(0.2, 0, False), (1.0, 1, True), (3.0, 0, True), (4.0, 0, True)]
+    history.add(began + datetime.timedelta(seconds=5), job(view(0, "blocked", "in-collective"), asleep))
+    history.add(began + datetime.timedelta(seconds=6), job(works, asleep))
+    history.add(began + datetime.timedelta(seconds=7), job(waits(0.5, group="3"), asleep))
+    last = history.events[-1]
+    assert ((last.at - began).total_seconds(), last.at_most) == (6.9, False)
+
+
 def test_a_finding_that_ends_is_an_event() -> None:
     """`healthy: HD601 straggler` never ended, while `findings` said that nothing was found."""
     history, began = History(), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

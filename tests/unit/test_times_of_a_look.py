@@ -1,5 +1,6 @@
 """The times of a look: all its ages count from the end of its window, and it takes at least as long as it observes."""
 
+import datetime
 import os
 import subprocess
 import sys
@@ -68,6 +69,11 @@ def test_it_takes_at_least_as_long_as_it_observes(
         polling._ended -= 300.0  # as if 300 s had passed since the first poll
         (host,) = polling.look().hosts
         assert host.elapsed_seconds >= host.window_seconds >= 300.0
+        # Its ages are from its time: an event was as much too early as the readings of the poll took.
+        assert host.wall_us is not None
+        assert datetime.datetime.fromisoformat(host.taken_at).timestamp() == pytest.approx(
+            host.wall_us / 1e6, abs=0.0011
+        )
     finally:
         polling.close()
 

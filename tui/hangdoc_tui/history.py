@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.render import words
-from hangdoc.timeline import Past, Recorder
+from hangdoc.timeline import CALL_STATES, Past, Recorder, find_call_age
 
 _KEPT_POLLS = 240
 _RATE_SECONDS = 10.0
@@ -34,6 +34,8 @@ class Event:
     rank: int | None
     text: str
     serious: bool = False
+    at_most: bool = False
+    """Whether `at` is that of the poll that saw the change, which may have been earlier. If not, a record tells when it was."""
 
 
 class Track:
@@ -42,6 +44,8 @@ class Track:
     def __init__(self) -> None:
         self.last: RankView | None = None
         """With which the next poll is compared; None if it is gone."""
+        self.changed: datetime.datetime | None = None
+        """When its last event was."""
         self._counted: tuple[float, RankView] | None = None
         """The newest reading with a number of batches, and when it was made."""
         self._series: dict[_Loop, _Series] = {}
@@ -312,7 +316,11 @@ class History:
             track.count(seconds, view, job.hung_for_seconds or 0.0 if stands else 0.0)
             if track.last is None or not _only_passes(track.last, view):
                 track.last = view
-        self.events.extend(new)
+        for event in new:
+            if event.rank is not None:
+                self.tracks[event.rank].changed = event.at
+        if new:  # a change is younger than the rank's earlier ones, but may be older than those of others
+            self.events = deque(sorted([*self.events, *new], key=lambda event: event.at), maxlen=_KEPT_EVENTS)
         return new
 
     def fill_counts(self, job: Job) -> Job:
@@ -341,17 +349,24 @@ class History:
             if before is None:
                 yield Event(at, view.rank, f"first observed, pid {view.pid}: {view.state}")
             elif before.pid != view.pid and view.pid is not None:
-                yield Event(at, view.rank, f"restarted: pid {view.pid} after {before.pid}")
+                yield Event(at, view.rank, f"restarted: pid {view.pid} after {before.pid}", at_most=True)
             elif (before.label, before.state) != (view.label, view.state) and not _only_passes(before, view):
                 place, at_place = words.place(view.where), ", last call at " if words.is_last_call(view) else " at "
-                yield Event(
-                    at,
-                    view.rank,
-                    f"{before.state} → {view.state}" + (f"{at_place}{place}" if place else ""),
-                    view.label == "dead",
-                )
+                text = f"{before.state} → {view.state}" + (f"{at_place}{place}" if place else "")
+                called = _find_call_time(at, view, track)
+                yield Event(called or at, view.rank, text, view.label == "dead", at_most=called is None)
         there = {view.rank for view in job.ranks}
         for rank, track in self.tracks.items():
             if rank not in there and track.last is not None:
                 track.last = None
-                yield Event(at, rank, "gone", serious=True)
+                yield Event(at, rank, "gone", serious=True, at_most=True)
+
+
+def _find_call_time(at: datetime.datetime, view: RankView, track: Track | None) -> datetime.datetime | None:
+    """When a rank made the call in which the poll of `at` sees it, by its record. None if no record tells, or if that was before
+    its last event: then it has been seen elsewhere since."""
+    age = find_call_age(view) if view.state in CALL_STATES else None
+    if age is None or track is None or track.changed is None:
+        return None
+    called = at - datetime.timedelta(seconds=age)
+    return called if called > track.changed else None

@@ -131,11 +131,14 @@ class Events(Listing):
 
     def show(self, model: ViewModel) -> None:
         """Draw the events."""
-        self.list(
+        events = model.history.events
+        rows = (
             (
-                Text(event.at.strftime("%H:%M:%S"), style="dim"),
+                Text(f"{'≤' if event.at_most else ' '}{event.at:%H:%M:%S}", style="dim"),
                 Text("-" if event.rank is None else str(event.rank)),
                 Text(words.clean(event.text), style="bold red" if event.serious else ""),
             )
-            for event in reversed(model.history.events)
+            for event in reversed(events)
         )
+        remark = Text("≤ the poll that saw it: it may have been a little earlier", style="dim")
+        self.list(rows, [remark] if any(event.at_most for event in events) else [])

@@ -157,7 +157,6 @@ class Polling:
         began = self._ended
         time.sleep(max(0.0, began + window - time.monotonic()))
         new = self._update_targets(deadline)
-        taken_at = datetime.datetime.now(datetime.timezone.utc)
         self._recorders.whole = first  # what happened before hangdoc came is asked once
         for probe in self._probes:
             if probe is self._sockets:
@@ -181,7 +180,7 @@ class Polling:
                 gathered[pid]["recorder"] = record
         ras = self._guarded("RAS", lambda s: self._ras.poll(s, lambda: self._with_deep(gathered)), observation)
         gathered.setdefault(None, {})["ras"] = ras or ()
-        snapshot = self._make_snapshot(taken_at, began, gathered)
+        snapshot = self._make_snapshot(began, gathered)
         resting = self._find_resting(observation)
         for probe in self._probes:
             probe.start_next_window(observation)
@@ -429,11 +428,10 @@ class Polling:
         """The evidence with stack and memory of each process."""
         return {pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()}
 
-    def _make_snapshot(
-        self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]
-    ) -> Snapshot:
+    def _make_snapshot(self, began: float, gathered: dict[int | None, dict[str, Any]]) -> Snapshot:
         observation = self._observation
-        assert self._ended is not None  # noqa: S101
+        assert self._ended is not None and self._wall_us is not None  # noqa: S101
+        taken_at = datetime.datetime.fromtimestamp(self._wall_us / 1e6, datetime.timezone.utc)
         processes = each_process(observation, lambda target: self._make_process(target, gathered.get(target.pid, {})))
         host = Host(
             name=socket.gethostname(),
@@ -450,7 +448,7 @@ class Polling:
             unread=self._membership.discovered.unread,
             machine=self._read_machine(),
             wall_us=self._wall_us,
-            monotonic_us=monotonic_at(self._wall_us) if self._wall_us is not None else None,
+            monotonic_us=monotonic_at(self._wall_us),
             connections_seconds_ago=self._sockets.seconds_ago if self._sockets_kept else None,
             **gathered.get(None, {}),
         )
