@@ -576,6 +576,15 @@ def test_events_tell_what_changed() -> None:
     assert [event.text for event in history.add(later[3], gone)] == ["gone"]
 
 
+async def test_each_run_of_a_recording_has_its_recorded_past() -> None:
+    """The second of two bundles of different runs had one cell, though its bundle alone has a record."""
+    source = Recorded([CORPUS / "recorded" / f"{name}.hangdoc" for name in ("accelerate_uneven", "async_work")], 2.0)
+    polls = [source.poll(number) for number in (1, 0, 1)]
+    assert [list(poll.pasts) == [job.id for job in poll.diagnosis.jobs] for poll in polls] == [True] * 3
+    again = Recorded([CORPUS / "recorded" / "async_work.hangdoc"] * 2, 2.0)
+    assert [bool(again.poll(number).pasts) for number in range(2)] == [True, False]
+
+
 async def test_the_batches_view_names_the_loop_that_it_counts() -> None:
     top = Top(Recorded([CORPUS / "recorded" / "early_stop.hangdoc"], 2.0))
     async with top.run_test(size=(120, 36)) as pilot:

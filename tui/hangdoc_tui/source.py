@@ -38,7 +38,8 @@ class Poll:
     diagnosis: Diagnosis
     runs: tuple[Run, ...]
     pasts: Mapping[str, Past] = field(default_factory=dict)
-    """Only of the first poll: what the ranks of each job did before it, by the job's id. Without jobs that have no record."""
+    """What the ranks of each job did before it, by the job's id: only of jobs of which it is the first poll. Without jobs that
+    have no record."""
     paces: Mapping[str, Pace] = field(default_factory=dict)
     """Who comes late to the calls of each job, by its id. Without jobs that have no record."""
     no_rank: str = ""
@@ -77,11 +78,13 @@ class Live:
         """`pids`: those of this host at whose trees it looks, if they were named."""
         self._looker, self.title, self._patience, self._pids = looker, title, patience, pids
         self._saw_job = False
+        self._first_polls: dict[str, int] = {}
+        """Of each job, as of Recorded."""
 
     def poll(self, number: int) -> Poll:
         """Take a snapshot and diagnose it."""
         before = cpu_seconds()
-        poll = _make_poll(number, self._looker.look(), self._patience, before)
+        poll = _make_poll(number, self._looker.look(), self._patience, self._first_polls, before)
         self._saw_job = self._saw_job or bool(poll.diagnosis.jobs)
         if self._saw_job or not any(map(psutil.pid_exists, self._pids)):  # what has ended was no stranger
             return poll
@@ -99,6 +102,8 @@ class Recorded:
         """Reads every bundle once, for its time and its hosts. Raises BundleError for a file that is not a bundle."""
         self._groups = _group_bundles([(path, *_describe_snapshot(codec.read(path))) for path in files])
         self._patience = patience
+        self._first_polls: dict[str, int] = {}
+        """The number of the first poll in which each job was seen, by its id."""
         self.length = len(self._groups)
         self.title = files[0].name if len(files) == 1 else f"{len(files)} bundles"
         self._read = lru_cache(4)(self._load)
@@ -112,14 +117,18 @@ class Recorded:
 
     def _load(self, number: int) -> Poll:
         snapshot = merge(tuple(codec.read(path) for path in self._groups[number]))
-        return _make_poll(number, snapshot, self._patience, None)
+        return _make_poll(number, snapshot, self._patience, self._first_polls)
 
 
-def _make_poll(number: int, snapshot: Snapshot, patience: float, before: float | None) -> Poll:
+def _make_poll(
+    number: int, snapshot: Snapshot, patience: float, first_polls: dict[str, int], before: float | None = None
+) -> Poll:
+    """`first_polls`: the number of the first poll of each job, by its id. Jobs that it lacks are added."""
     diagnosis, runs = examine(snapshot, patience=patience)
     cost = cpu_seconds() - before if before is not None else 0.0
     at = max((host.taken_at for host in snapshot.hosts), default="1970-01-01T00:00:00+00:00")
-    pasts = {run.id: past_cells(run, least_seconds=_LEAST_SECONDS) for run in runs} if number == 0 else {}
+    new = [run for run in runs if first_polls.setdefault(run.id, number) == number]
+    pasts = {run.id: past_cells(run, least_seconds=_LEAST_SECONDS) for run in new}
     paces = {run.id: run_pace(run) for run in runs}
     return Poll(
         number,
