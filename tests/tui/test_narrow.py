@@ -150,6 +150,22 @@ async def test_a_notice_replaces_one_behind_a_page(tmp_path: Path) -> None:
         assert [line.split("▌")[1].strip() for line in lines(top) if "▌" in line] == ["copied: ls"]
 
 
+@pytest.mark.parametrize("before", ["", "slash"])
+async def test_a_notice_is_not_drawn_twice_when_a_page_is_opened(before: str, tmp_path: Path) -> None:
+    """`report written` was in the last line of the view and in that of the keys. It is back when the page is closed."""
+    top = app("hung", tmp_path)
+    async with top.run_test(size=(80, 24), notifications=True) as pilot:
+        await seen(pilot)
+        if before:
+            await pilot.press(before, "enter")
+        top.notify("report written: a.txt")
+        await pilot.pause(0.1)
+        for pressed in ("i", "question_mark", "escape", "escape"):
+            await open_view(pilot, pressed)
+            await pilot.pause(0.1)
+            assert [line.split("▌")[1].strip() for line in lines(top) if "▌" in line] == ["report written: a.txt"]
+
+
 def test_the_keys_for_help_and_for_leaving_are_always_in_sight() -> None:
     for width in range(30, 90):
         shown = keys.footer(width)

@@ -77,11 +77,15 @@ class Actions(App[None]):
     def notify(self, message: str, **options: Any) -> None:
         """Show a notification in place of the earlier one. It has one line, over the last one of the view (top.tcss)."""
         self.clear_notifications()
-        # Textual leaves the earlier ones behind: each with a line, and those behind a page in sight.
-        for screen in self.screen_stack:
-            screen.query("ToastHolder").remove()
+        self.screen.query("ToastHolder").remove()  # Textual leaves the earlier ones behind, each with a line
         options.pop("markup", None)
         super().notify(message, markup=False, **options)
+
+    def _refresh_notifications(self) -> None:
+        """Draw the notification on the newest screen only: Textual leaves it in sight behind a page that is opened over it."""
+        for screen in self.screen_stack[:-1]:
+            screen.query("ToastHolder").remove()
+        super()._refresh_notifications()
 
     def refresh_model(self) -> None:
         """Build the view model from the last poll, and draw header and view."""
