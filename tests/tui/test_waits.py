@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 from rich.text import Text
 
 from hangdoc import codec
@@ -85,6 +86,18 @@ def test_what_a_wait_is_fits_into_80_columns(name: str) -> None:
     for job, run in zip(diagnosis.jobs, found, strict=True):
         for cells, _ in _make_lines(ViewModel(poll, job, run, None, History())):
             assert len(cells) > 1 or not isinstance(cells[0], Text) or cells[0].cell_len <= 77, cells[0]
+
+
+@pytest.mark.parametrize("limit", [1700.0, None])
+def test_what_cannot_end_by_itself_may_end_at_the_timeout(limit: float | None) -> None:
+    """`cannot end by itself` was beside `torch ends this run in 28 min`."""
+    value = codec.read(CORPUS / "trainer_shard_mismatch.hangdoc")
+    diagnosis, (run,) = examine(value, patience=2.0)
+    poll = Poll(0, datetime.datetime.now(datetime.UTC), 0.0, value, diagnosis, (run,))
+    job = replace(diagnosis.jobs[0], ends_by_itself_in_seconds=limit)
+    lines = [str(cells[0]) for cells, _ in _make_lines(ViewModel(poll, job, run, None, History()))]
+    (facts,) = (line for line in lines if "by itself" in line)
+    assert facts.endswith("cannot end by itself before torch's timeout" if limit else "cannot end by itself")
 
 
 def test_ranks_that_have_ended_are_no_ranks_that_were_not_observed() -> None:

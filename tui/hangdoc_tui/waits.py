@@ -5,7 +5,7 @@ from statistics import median
 
 from rich.text import Text
 
-from hangdoc.diagnosis import Finding
+from hangdoc.diagnosis import Finding, Job
 from hangdoc.phrases import duration, numbers
 from hangdoc.reasoning.model.rank import Class
 from hangdoc.reasoning.model.run import Run
@@ -66,7 +66,7 @@ def _make_lines(model: ViewModel) -> Iterator[Line]:
             yield (Text(""),), None
         blamed = next(iter(picture.blockage.blamed), None)
         yield (_make_title(picture, model),), blamed
-        if facts := _describe_facts(picture):
+        if facts := _describe_facts(picture, model.job):
             yield (Text(f"  {facts}", "dim"),), blamed
         yield from _make_end_lines(picture, model)
         for waiting in picture.behind:
@@ -99,12 +99,15 @@ def _make_title(picture: Picture, model: ViewModel) -> Text:
     return Text.assemble((f"● {who}", words.CULPRIT_STYLE if blamed else "bold"), f": {name}")
 
 
-def _describe_facts(picture: Picture) -> str:
+def _describe_facts(picture: Picture, job: Job) -> str:
     """`a cycle for 48 s, cannot end by itself`: a line of its own, because both lines must fit into 80 columns."""
     age = picture.blockage.age_seconds
     since = f"for {duration(age)}" if age is not None else ""
     what = " ".join(part for part in ("a cycle" if picture.cycle else "", since) if part)
-    return ", ".join(part for part in (what, _ENDS[picture.blockage.ends]) if part)
+    ends = _ENDS[picture.blockage.ends]
+    if picture.blockage.ends == "never" and job.ends_by_itself_in_seconds is not None:
+        ends += " before torch's timeout"
+    return ", ".join(part for part in (what, ends) if part)
 
 
 def _find_finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
