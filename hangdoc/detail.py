@@ -65,7 +65,7 @@ class Setting(Struct, frozen=True):
     name: str
     """As users write it: `--lr`, `OMP_NUM_THREADS`."""
     standing: str
-    """`must agree`, `should agree`, `names data`, `unknown`, `tuning`, `inert`, `meant to differ`."""
+    """`must agree`, `should agree`, `names data`, `unknown`, `tuning`, `inert`, `may differ`."""
     why: str
     values: tuple[tuple[str | None, tuple[int, ...]], ...]
     """Each value (None: not set) with its ranks, the most frequent first."""

@@ -282,9 +282,7 @@ def _compare_rank_settings(
         if versions[0][name] != versions[1][name]:
             yield Difference(what=f"{name} version", first=versions[0][name], second=versions[1][name])
     both = structs.replace(run, ranks=ranks)
-    telling = (
-        setting for setting in compare_settings(both) if setting.differs and setting.standing != "meant to differ"
-    )
+    telling = (setting for setting in compare_settings(both) if setting.differs and setting.standing != "may differ")
     for setting in sorted(telling, key=lambda setting: STANDING_ORDER.index(setting.standing)):
         value_of = {number: value for value, group in setting.values.values for number in group}
         yield Difference(

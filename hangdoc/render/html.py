@@ -25,7 +25,7 @@ _BEGAN: dict[Began | None, str] = {
     "data": "the last byte between the ranks that wait",
     None: "the beginning of the wait",
 }
-_QUIET = ("meant to differ", "inert")
+_QUIET = ("may differ", "inert")
 """Standings of settings that may differ."""
 
 

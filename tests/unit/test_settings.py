@@ -59,6 +59,12 @@ def test_variables(name: str, kind: str | None) -> None:
     assert (found.kind if found else None) == kind
 
 
+def test_the_number_of_a_node_tells_nodes_apart() -> None:
+    """On one node it is the same for all ranks, and was said to tell them apart."""
+    whys = [setting.why for name in ("GROUP_RANK", "LOCAL_RANK") if (setting := settings.variable(name)) is not None]
+    assert whys == ["tells nodes apart", "tells ranks apart"]
+
+
 def test_nccl_is_inert_under_gloo_alone() -> None:
     assert settings.inert("NCCL_ALGO", "gloo")
     assert not settings.inert("NCCL_ALGO", "nccl")

@@ -76,17 +76,17 @@ def _grown(ranks: list[int], paths: dict[int, tuple[Frame, ...]], depth: int) ->
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
+Standing = Literal["must agree", "should agree", "names data", "may differ", "inert", "tuning", "unknown"]
 _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree",
     "meeting": "must agree",
     "numbers": "should agree",
     "data": "names data",
-    "differs": "meant to differ",
+    "differs": "may differ",
     "tuning": "tuning",
 }
 STANDING_ORDER: tuple[Standing, ...] = (
-    "must agree", "should agree", "names data", "unknown", "tuning", "inert", "meant to differ",
+    "must agree", "should agree", "names data", "unknown", "tuning", "inert", "may differ",
 )  # fmt: skip
 """The gravest first."""
 
