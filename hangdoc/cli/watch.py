@@ -22,7 +22,7 @@ from hangdoc.typed_programs import typed_programs
 
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
-    from hangdoc.diagnosis import Diagnosis
+    from hangdoc.diagnosis import Diagnosis, Job
     from hangdoc.observe.look.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Reaction, Targets
@@ -220,11 +220,16 @@ def _describe_jobs(diagnosis: "Diagnosis") -> list[str]:
     from hangdoc.render.words import job_names
 
     names = job_names(diagnosis.jobs)
-    return [
-        f"{job.verdict}: {names[job.id]}"
-        + (f", {job.findings[0].code} {job.findings[0].name}: {job.findings[0].summary}" if job.findings else "")
-        for job in diagnosis.jobs
-    ]
+    return [f"{job.verdict}: {names[job.id]}{_describe_job(job)}" for job in diagnosis.jobs]
+
+
+def _describe_job(job: "Job") -> str:
+    """The first finding; without one, what that means, unless the job is healthy."""
+    from hangdoc.render.words import without_finding
+
+    if job.findings:
+        return f", {job.findings[0].code} {job.findings[0].name}: {job.findings[0].summary}"
+    return f". {without_finding(job)}" if job.verdict != "healthy" else ""
 
 
 def log(text: str) -> None:

@@ -133,7 +133,10 @@ def without_finding(job: Job) -> str:
         return "Nothing found." if job.ranks else _UNREADABLE if unread else _NO_RANK
     if any(rank.label != "dead" for rank in job.ranks):
         still = all(rank.progress is None for rank in job.ranks)
-        return f"{'No rank is' if still else 'Some ranks are not'} making progress, but no rank is waiting for another rank."
+        ended = [rank.rank for rank in job.ranks if rank.label == "dead"]
+        gone = f"; {do(ended, 'has ended', 'have ended')}" if ended else ""
+        none = "No rank is" if still else "Some ranks are not"
+        return f"{none} making progress, but no rank is waiting for another rank{gone}."
     return (
         "No rank of this run is alive: the launcher has not started any yet, all have ended, or it runs the script once and "
         "without ranks, as `accelerate launch --cpu` does."

@@ -96,6 +96,9 @@ def test_words_that_fit_what_was_seen() -> None:
     assert words.without_finding(loads) == "Every rank is making progress, and waits for its dataloader now."
     still = words.without_finding(replace(loads, verdict="waiting"))
     assert still == "No rank is making progress, but no rank is waiting for another rank."
+    ended = replace(view, rank=1, label="dead", state="exited")
+    ending = words.without_finding(replace(loads, verdict="waiting", ranks=(view, ended)))
+    assert ending == "No rank is making progress, but no rank is waiting for another rank; rank 1 has ended."
     assert words.operation(Operation(op="rpc_sync", peer=0)) == "rpc_sync to 0"
     assert file_names.origin_of_call("/x/torch/nn/parallel/distributed.py", "DDP._run_ddp_forward") == "user"
     assert call_names.key_as_written("/default_pg/0//ckpt/ready") == "ckpt/ready"

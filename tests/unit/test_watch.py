@@ -173,6 +173,14 @@ def test_a_look_that_was_late_does_not_say_that_there_is_no_rank() -> None:
     assert _describe_jobs(absent) == ["no torch.distributed rank found; pid 7 has not loaded torch"]
 
 
+def test_a_job_that_waits_without_a_finding_says_what_that_means() -> None:
+    """`waiting: train.py · torchrun · 2 ranks` said neither who waits nor for what, while the run was ending."""
+    (waits,) = _describe_jobs(replace(hung(), jobs=(replace(hung().jobs[0], verdict="waiting", findings=()),)))
+    assert waits.startswith("waiting: ")
+    assert ". No rank is making progress, but no rank is waiting for another rank" in waits
+    assert "progress" not in _describe_jobs(moving(hung()))[0]
+
+
 @pytest.mark.parametrize("read", [True, False])
 def test_the_metrics_of_a_rank_that_makes_progress_do_not_depend_on_how_long_it_waits(
     tmp_path: Path, read: bool
