@@ -12,6 +12,33 @@ TRAINING_THREADS = (
     Function("/ray/air/_internal/util.py", "run"),
 )
 """Functions that Ray Train's workers run in a thread, and that call the user's training function (Ray 2.60: V2 and V1)."""
+
+
+class Meeting(NamedTuple):
+    """A function in which each rank waits until all ranks of the run have called it, outside of torch's process groups."""
+
+    function: Function
+    call: str
+    """What leads there in a program."""
+    counter: str
+    """The title of the process that counts the ranks that have come."""
+    versions: str
+
+
+_RAY_TRAIN, _COUNTER = "/ray/train/v2/_internal/execution/", "ray::SynchronizationActor"
+MEETINGS = (
+    Meeting(
+        Function(f"{_RAY_TRAIN}context.py", "_sync_checkpoint_dir_name_across_ranks"),
+        "ray.train.report", _COUNTER, "2.60",
+    ),
+    Meeting(
+        Function(f"{_RAY_TRAIN}collective_impl.py", "barrier"), "ray.train.collective.barrier", _COUNTER, "2.60"
+    ),
+    Meeting(
+        Function(f"{_RAY_TRAIN}collective_impl.py", "broadcast_from_rank_zero"),
+        "ray.train.collective.broadcast_from_rank_zero", _COUNTER, "2.60",
+    ),
+)  # fmt: skip
 ENGINE_LOOPS = (
     Function("/vllm/v1/engine/core.py", "run_busy_loop"),
     Function("/vllm/v1/engine/core.py", "process_input_sockets"),

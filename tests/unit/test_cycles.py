@@ -1015,6 +1015,40 @@ def test_the_training_function_runs_in_a_thread_of_ray() -> None:
     assert operations == ["barrier", "all_reduce"]
 
 
+RAY_TRAIN = "/x/site-packages/ray/train/v2/_internal/execution/"
+REPORT = (
+    frame("Worker.get_objects", 1007, "/x/site-packages/ray/_private/worker.py"),
+    frame("TrainContext._sync_checkpoint_dir_name_across_ranks", 254, RAY_TRAIN + "context.py"),
+    frame("TrainContext.report", 474, RAY_TRAIN + "context.py"),
+)
+BARRIER = (REPORT[0], frame("barrier", 20, RAY_TRAIN + "collective_impl.py"))
+IN_LOOP = frame("Worker.main_loop", 1069, "/x/site-packages/ray/_private/worker.py")
+
+
+def test_a_report_of_ray_train_that_only_one_rank_makes() -> None:
+    """All workers must make it: it ends when the last of them has come. Rank 1 is in its next backward."""
+    reports = rank(0, *REPORT, frame("train", 34, conditions=("rank == 0",)), kernel={"syscall": "futex"})
+    found = job(reports, rank(1, *native_backward().threads[0].frames[3:], native=native_backward()))
+    assert blamed(found) == [("subset", "HD203", (0,), (1,))]
+    assert found.findings[0].summary.startswith("only rank 0 called ray.train.report (inside `if rank == 0`)")
+    assert not any("made by" in evidence.text for evidence in found.findings[0].evidence)
+
+
+@pytest.mark.parametrize("meeting", [REPORT, BARRIER])
+def test_a_meeting_of_ray_train_that_a_rank_never_makes(meeting: tuple[Frame, ...]) -> None:
+    """Its training function has returned. Nothing will come for it, so it is not idle."""
+    found = job(rank(0, *meeting, frame("train", 35), kernel={"syscall": "futex"}), rank(1, IN_LOOP))
+    assert blamed(found) == [("gets-requests", "HD202", (1,), (0,))]
+    assert found.verdict == "hung"
+
+
+def test_all_ranks_in_a_report_of_ray_train() -> None:
+    """Nobody is missing. The process that counts them may be stopped."""
+    found = job(*(rank(number, *REPORT, frame("train", 35), kernel={"syscall": "futex"}) for number in range(2)))
+    assert blamed(found) == [("same-call", "HD901", (), (0, 1))]
+    assert "ray::SynchronizationActor" in (found.findings[0].remedy or "")
+
+
 def test_a_rank_that_waits_for_one_in_a_cycle_of_two_groups() -> None:
     """Ranks 0 and 2 reduce gradients of two groups in opposite order. Rank 1 waits for rank 0 in a third group."""
     pair = Group(address=7, name="1", ranks=(0, 2), default=False, backend="gloo")

@@ -141,8 +141,8 @@ def _of_framework(text: str) -> Path | None:
 
 def _functions_of_frameworks() -> list[Function]:
     atoms = [atom for value in _values(frameworks).values() for atom in _atoms(value) if isinstance(atom, Function)]
-    loops = (loop.function for loop in frameworks.TASK_LOOPS)
-    return sorted({*atoms, *loops, Function(frameworks.TQDM, "__iter__")})
+    waits = (each.function for each in (*frameworks.TASK_LOOPS, *frameworks.MEETINGS))
+    return sorted({*atoms, *waits, Function(frameworks.TQDM, "__iter__")})
 
 
 @pytest.mark.parametrize("function", _functions_of_frameworks(), ids=lambda function: function.file)

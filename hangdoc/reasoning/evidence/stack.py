@@ -64,6 +64,8 @@ class Reading(Struct, frozen=True, gc=False):
     """Operations of the user's innermost call, which may tell what tensors they were given."""
     rpc: int | None
     """The outermost call of torch.distributed.rpc that waits for another rank."""
+    meeting: frameworks.Meeting | None
+    """What it waits in, if all ranks of the run meet there outside of its process groups."""
     handles_rpc: bool
     """Whether the thread does what another rank has requested by RPC."""
     trains: bool
@@ -124,6 +126,7 @@ def _read(lines: Lines) -> Reading:
         c10d=c10d,
         arguments=tuple((at, file_names.bare_name(frames[at].function)) for at in c10d if at <= first_own),
         rpc=_rpc(frames[:first_own]),
+        meeting=_meeting(frames[:first_own]),
         handles_rpc=_is_in(frames, file_names.RPC_HANDLER),
         trains=_is_in(frames, *frameworks.TRAINING_THREADS),
         in_request=_is_in(frames[first_own:], *frameworks.REQUEST_LOOPS),
@@ -142,6 +145,11 @@ def _rpc(frames: Sequence[Frame]) -> int | None:
     waits = {*call_names.RPC_CALLS, *call_names.RPC_MEETINGS}
     positions = [at for at, f in enumerate(frames) if f.file.endswith(file_names.RPC) and f.function in waits]
     return max(positions, default=None)
+
+
+def _meeting(frames: Sequence[Frame]) -> frameworks.Meeting | None:
+    meetings = ((frame, meeting) for frame in frames for meeting in frameworks.MEETINGS)
+    return next((meeting for frame, meeting in meetings if meeting.function.is_at(frame.file, frame.function)), None)
 
 
 def name_operation(frames: Sequence[Frame]) -> str | None:

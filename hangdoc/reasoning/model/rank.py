@@ -50,6 +50,9 @@ class Wait(Struct, frozen=True, gc=False):
     makes: tuple[int, ...] | None = None
     """Of a call that makes a group, the ranks that this group is to have. All ranks of the default group must make the call."""
 
+    counter: str | None = None
+    """Of a call outside of the process groups, the title of the process that counts the ranks that have made it."""
+
     number: int | None = None
     """Of a call that a card executes, its number in its group: those of different numbers do not meet."""
     thread_at: str | None = None

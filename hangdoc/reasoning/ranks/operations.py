@@ -188,6 +188,8 @@ def _find_in_python_frames(thread: PythonThread, read: Reading, groups: tuple[Gr
         return _read_call(op, called, read.origin, groups)
     if read.rpc is not None:
         return _read_rpc_call(thread.frames[read.rpc])
+    if read.meeting is not None:
+        return Wait("collective", Operation(op=read.meeting.call, origin="user"), counter=read.meeting.counter)
     return _find_store_call(thread)
 
 

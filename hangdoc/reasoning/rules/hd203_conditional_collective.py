@@ -61,7 +61,9 @@ nothing ends early, with as many calls as the ranks still in it, the record coun
 calls of those. One in each of their rounds means that the others left one out, if these
 did more rounds. If that is not known, their data may have ended earlier: the score is
 lower, and the evidence notes it. A condition on the rank did not decide that if the rank
-made the same call before.
+made the same call before. A call in which all workers of Ray Train meet
+(`ray.train.report`, `ray.train.collective.barrier`) counts as well, although torch does
+not record it.
 
 Of calls in different groups, those of a mesh for example, the record shows the order
 on each rank. Where most ranks made one call, each in its own group of that kind, and

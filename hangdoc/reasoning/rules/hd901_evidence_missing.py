@@ -71,6 +71,7 @@ _OF_CONNECTIONS = (
     "whether these ranks can connect to each other: their addresses, their interfaces, and what is between them. If they can, "
     "end the run and start it again"
 )
+_OF_COUNTER = "whether {} runs, the process that counts the ranks in this call"
 _BETWEEN_HOSTS = "the links between the hosts (queues, retransmits), and "
 _SHOWN = 8
 _SETTLE = "The stack of {} would show it. If the command is refused too, `hangdoc doctor` shows what is missing."
@@ -80,15 +81,16 @@ _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how t
 
 @about(SameCall, Standstill)
 def _unexplained(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    who = set(numbers_of(blockage.awaited))
+    who, first = set(numbers_of(blockage.awaited)), blockage.awaited[0].first
     if isinstance(kind, SameCall):
-        call = words.operation(blockage.awaited[0].first)
-        outside = meets_others(run, blockage.awaited[0].first)
+        call, outside = words.operation(first), meets_others(run, first)
         state = f"{words.do(who, 'is', 'are all')} waiting in {call}{_OUTSIDE if outside else ''}, but"
         if outside:
             check = _OF_OTHERS
-        elif blockage.awaited[0].first.in_rendezvous:
+        elif first.in_rendezvous:
             check = _OF_CONNECTIONS
+        elif first.wait is not None and first.wait.counter is not None:
+            check = _OF_COUNTER.format(first.wait.counter)
         else:
             check = f"{_BETWEEN_HOSTS if len(run.hosts) > 1 else ''}{_OF_CALLS}"
     else:

@@ -313,7 +313,10 @@ def name_maker(rank: Rank) -> str | None:
     the package was asked for (`trainer.fit()`). None elsewhere."""
     if rank.wait is None or rank.thread is None or not rank.own:
         return None
-    made_by = (f for f in rank.thread.frames if f == rank.own[0] or package_of(f.file) not in (None, "torch"))
+    own_package = rank.wait.operation.op.partition(".")[0]  # `ray.train.report`
+    made_by = (
+        f for f in rank.thread.frames if f == rank.own[0] or package_of(f.file) not in (None, "torch", own_package)
+    )
     frame = next(made_by, rank.own[0])
     function = frame.function.rpartition("<locals>.")[2]
     return f"{function} of {package_of(frame.file)}" if frame.library else None
