@@ -51,7 +51,18 @@ def test_who_has_left_a_request_in_which_others_wait_is_to_blame() -> None:
     finding = job.findings[0]
     assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD202", (1,))
     assert "which is waiting for requests from the Ray driver" in finding.summary
-    assert "caught the error" in (finding.remedy or "")
+    assert (finding.remedy or "").startswith(
+        "Rank 1 has no request: it left the last one, or was not sent the next one."
+    )
+
+
+def test_a_driver_may_have_sent_a_request_to_some_ranks_only() -> None:
+    """The remedy names the request of the others."""
+    others = rank(0, *c10d("all_reduce"), frame("Trainer.train_step", 9), TASKS)
+    (job,) = diagnose(snapshot(others, rank(1, TASKS, kernel={"syscall": "futex"}))).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD202", (1,))
+    assert "it left the last one, or was not sent `Trainer.train_step`, in which rank 0 is." in (finding.remedy or "")
 
 
 @pytest.mark.parametrize("hands_out", [True, False])

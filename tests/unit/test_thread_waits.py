@@ -655,11 +655,21 @@ def test_nothing_comes_from_a_server_that_is_stopped() -> None:
     assert str(hold) == "waiting for requests from pid 50 (api_server), which is stopped by a signal (state T)"
 
 
-def test_a_worker_of_ray_waits_for_tasks() -> None:
+@pytest.mark.parametrize(
+    "thread",
+    [
+        kernel(MAIN, "epoll_wait"),
+        kernel(MAIN, "futex"),
+        polling(),
+        kernel(MAIN, "", voluntary_switches=115, state="R"),
+    ],
+    ids=["epoll", "futex", "asleep", "running"],
+)
+def test_a_worker_of_ray_waits_for_tasks(thread: KernelThread) -> None:
+    """Its loop wakes a hundred times a second, and is in another system call at each look."""
     loop = frame("Worker.main_loop", 1069, "/site-packages/ray/_private/worker.py")
-    assert (
-        str(wait_of_worker(None, kernel(MAIN, "epoll_wait"), loop).hold) == "waiting for requests from the Ray driver"
-    )
+    wait = wait_of_worker(None, thread, loop)
+    assert (wait.state, str(wait.hold)) == ("waiting-io", "waiting for requests from the Ray driver")
 
 
 @pytest.mark.parametrize("more", [{"state": "R"}, {"wchan": "hrtimer_nanosleep"}], ids=["running", "asleep again"])

@@ -370,6 +370,7 @@ def _for_event(waiter: Waiter) -> ThreadWait | None:
 
 
 _PROVIDERS = (
+    _for_task,
     _for_input,
     for_files,
     _for_file_lock,
@@ -388,8 +389,9 @@ _PROVIDERS = (
     _for_threads,
     _for_own_loading,
     _for_iterator,
-    _for_task,
     for_network,
     _for_event,
 )
-"""The most specific evidence first: a file that the kernel names comes before a function that Python names."""
+"""The most specific evidence first: a file that the kernel names comes before a function that Python names. Only a framework's
+task loop comes before both: what its thread is woken for is the framework's own business, and the kernel shows another system
+call at each look."""

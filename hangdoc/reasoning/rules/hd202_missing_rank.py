@@ -87,6 +87,7 @@ from hangdoc import phrases, settings
 from hangdoc.parse import was_removed
 from hangdoc.phrases import duration, shorten, verb
 from hangdoc.reasoning.evidence import observed
+from hangdoc.reasoning.evidence.stack import reading
 from hangdoc.reasoning.model.holds import (
     Asleep,
     AtFileLock,
@@ -130,9 +131,9 @@ _PROGRAM_OVER = (
     "Look at its log: an exception may have ended the program, or it did not make the call. Make the thread a daemon, or end it "
     "with the program, so that the launcher notices the end of the rank."
 )
-_LEFT_REQUEST = (
-    "Look at its log: it probably failed in the last request, and caught the error. Let such an error end the request on all "
-    "ranks."
+_WITHOUT_REQUEST = (
+    "Look at {its} log for an early return or an error that was caught, and at the code that sends the requests. All ranks must "
+    "leave a request together, also after an error."
 )
 _FORKED = (
     "os.fork copies locks, but no threads: fork before other threads start, or start the child with subprocess or with "
@@ -155,7 +156,6 @@ _NO_THREAD_LEFT = (
 _REMEDIES: dict[type[Hold], str] = {
     AtOwnQueue: _NOBODY_AT_QUEUE,
     AtOwnTasks: _NO_THREAD_LEFT,
-    GetsRequests: _LEFT_REQUEST,
     InEventLoop: _WAKE_LOOP,
     InStore: _FIND_SETTER,
     ProgramOver: _PROGRAM_OVER,
@@ -466,6 +466,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
     if (remedy := _REMEDIES.get(type(kind))) is not None:
         return remedy
     match kind:
+        case GetsRequests():
+            return _describe_missing_request(blockage)
         case ChildAtLock(forked=True):
             return _FORKED
         case ChildStopped(by=by):
@@ -493,6 +495,17 @@ def _remedy(run: Run, blockage: Blockage, kind: Hold, inside: Sequence[Evidence]
             limit = " Give the request a timeout." if kind.timeout_seconds is None else ""
             return f"Check the server at {peer}.{limit}"
     return _say_where_to_look(blockage, kind, inside)
+
+
+def _describe_missing_request(blockage: Blockage) -> str:
+    """The remedy for ranks that wait for a request while others are in one: nothing shows whether they got that."""
+    who = tuple(numbers_of(blockage.awaited))
+    inside = (rank for alike in blockage.waiting if (rank := alike.first).thread is not None)
+    asked = next((rank for rank in inside if rank.own and rank.thread and reading(rank.thread).in_request), None)
+    other = f"`{asked.own[-1].function}`, in which rank {asked.rank} is" if asked is not None else "the next one"
+    has, it, was = (words.verb(who, *forms) for forms in (("has", "have"), ("it", "they"), ("was", "were")))
+    either = f"{words.ranks(who).capitalize()} {has} no request: {it} left the last one, or {was} not sent {other}."
+    return f"{either} {_WITHOUT_REQUEST.format(its=words.verb(who, 'its', 'their'))}"
 
 
 def _say_where_to_look(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
