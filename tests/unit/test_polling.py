@@ -86,6 +86,16 @@ def test_who_has_run(now: Threads, expected: bool) -> None:
     assert has_run(10, STACK, clocks(t10=5, t11=5, t12=5, t13=5), now) is expected
 
 
+@pytest.mark.parametrize(("now", "expected"), [(clocks(t10=6, t11=5), False), (clocks(t10=5, t11=6), True)])
+def test_where_a_framework_trains_in_a_thread_the_main_thread_tells_nothing(now: Threads, expected: bool) -> None:
+    """A worker of Ray Train that stands still: Ray's loop in its main thread wakes a hundred times a second."""
+    loop = frame("Worker.main_loop", 1069, "/e/site-packages/ray/_private/worker.py", library=True)
+    starts = "/e/site-packages/ray/train/v2/_internal/execution/worker_group/thread_runner.py"
+    trains = thread(11, frame("ThreadRunner.run.<locals>._run_target", 37, starts, library=True), name="TrainingThread")
+    worker = Stack(at_seconds=0.0, threads=(thread(10, loop, name="MainThread"), trains))
+    assert has_run(10, worker, clocks(t10=5, t11=5), now) is expected
+
+
 def test_whoever_had_the_gil_matters() -> None:
     """A monitor that happened to hold the GIL when it was read must not be said to have kept it."""
     holds = replace(STACK, threads=(*STACK.threads[:1], thread(11, LIBRARY, gil=True)))

@@ -23,6 +23,7 @@ from hangdoc.observe.stacks.source import Sources
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import PythonThread, Stack, Unavailable
 from hangdoc.torch_facts import file_names
+from hangdoc.torch_facts.frameworks import TRAINING_THREADS
 
 _HELPERS_PER_RANK = 16
 _RESERVE_SECONDS = 1.0
@@ -231,13 +232,16 @@ def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads)
 
 def find_relevant_threads(pid: int, stack: Stack | Unavailable, now: Threads) -> set[int]:
     """The main thread of a process, and the threads that run the user's code, wait in torch.distributed, or have the GIL. Other
-    Python threads run all the time (progress bars, monitors), and threads of torch's backends have no Python stack."""
-    relevant = {pid}
+    Python threads run all the time (progress bars, monitors), and threads of torch's backends have no Python stack. The main
+    thread is one of those where a framework trains in another thread: it only runs the framework's loop."""
+    relevant, trains = {pid}, False
     for thread in stack.threads if isinstance(stack, Stack) else ():
+        by_framework = any(starts.is_at(f.file, f.function) for f in thread.frames for starts in TRAINING_THREADS)
         matters = thread.owns_gil or any(not f.library or file_names.DISTRIBUTED in f.file for f in thread.frames)
-        if matters and thread.name != "MainThread":
+        if (matters or by_framework) and thread.name != "MainThread":
             relevant |= {thread.tid} if thread.tid is not None else now.keys()
-    return relevant
+        trains |= by_framework and thread.tid is not None
+    return relevant - {pid} if trains else relevant
 
 
 def waits_for_a_child(observation: Observation, rank: Target, stack: Stack | Unavailable | None) -> bool:
