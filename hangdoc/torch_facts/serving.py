@@ -12,6 +12,8 @@ RAY_WORKER = "ray::"
 """How the titles of Ray's workers begin."""
 RAY_SERVICES = ("gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """How the names or command lines of the processes begin with which all workers of a cluster are connected."""
+RAY_WITHOUT_TASKS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""The titles of Ray's workers that have no task, and of its own services."""
 WORKER = "Worker"
 """What vLLM calls a worker that is the only one of its engine."""
 RAY_TRAIN_ACTORS = frozenset({"RayTrainWorker", "_RayTrainWorker__execute"})

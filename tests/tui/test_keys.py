@@ -372,13 +372,13 @@ async def test_the_legend_has_heights_while_there_are_any() -> None:
     top = freezing("hung", freezes_at=100)
     async with top.run_test(size=(80, 24)) as pilot:
         await seen(pilot)
-        assert "time not waiting" not in text(top)
+        assert "time not waiting for ranks" not in text(top)
         poll = top.source.poll(1)
         (job,) = poll.diagnosis.jobs
         ranks = tuple(msgspec.structs.replace(view, waited_share=0.1) for view in job.ranks)
         diagnosis = msgspec.structs.replace(poll.diagnosis, jobs=(msgspec.structs.replace(job, ranks=ranks),))
         top.post_message(Polled(replace(poll, diagnosis=diagnosis)))
-        await shows(pilot, "▁…▇ time not waiting")
+        await shows(pilot, "▁…▇ time not waiting for ranks")
         assert "recorded" not in text(top)
 
 

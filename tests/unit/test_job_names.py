@@ -50,6 +50,15 @@ def test_a_job_of_ray_has_the_file_of_its_training_function() -> None:
     assert job_names([job]) == {job.id: "finetune.py · Ray · 1 actor"}
 
 
+@pytest.mark.parametrize("source", ["os.environ", "process group"])
+def test_the_launcher_of_actors_is_ray(source: str) -> None:
+    """Ray Train's workers set the variables of their ranks; other actors have them in their process groups only."""
+    who = RankIdentity(rank=0, source=source, world_size=1)
+    actor = rank(0, frame("f"), argv=("ray::Trainer",), environment={"RAY_RAYLET_PID": "7"}, identity=who)
+    (job,) = diagnose(snapshot(actor)).jobs
+    assert job.launcher == "Ray"
+
+
 def test_a_run_has_one_name_whether_its_ranks_move_or_wait() -> None:
     """multiprocessing's `spawn` gives a rank no command line, and the stack of one that moves is not read."""
     stack = (*c10d("all_reduce"), frame("worker", 7, "/home/me/serve.py"),

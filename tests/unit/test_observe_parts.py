@@ -202,6 +202,21 @@ def test_ranks_that_may_not_be_read_have_the_numbers_of_their_start(tmp_path: Pa
     assert any("by the order in which torchrun started them" in problem for problem in found.problems)
 
 
+def test_workers_of_ray_of_another_user_are_reported(tmp_path: Path) -> None:
+    """No launcher is above them. One without a task, and one of this user, say nothing of ranks."""
+    titles = {10: "ray::Trainer.train_step", 11: "ray::Trainer", 12: "ray::IDLE", 13: "python x.py", 14: "ray::Trainer"}
+    for pid, title in titles.items():
+        fake_process(tmp_path, pid, 1, title, {})
+        user = os.geteuid() if pid == 14 else os.geteuid() + 1
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tray\nUid:\t{user}\t{user}\t{user}\t{user}\n")
+        (tmp_path / str(pid) / "environ").unlink()
+        (tmp_path / str(pid) / "environ").symlink_to(tmp_path / "gone")
+    found = discover(ProcFS(str(tmp_path)), Deadline(60))
+    assert found.problems == [
+        "2 workers of Ray of another user can't be read, and may be ranks: run hangdoc as that user or as root"
+    ]
+
+
 @pytest.mark.parametrize(
     "scope", [Scope(pids=(4_000_000,)), Scope(pids=(os.getpid(), 4_000_000)), Scope(run_of=4_000_000)]
 )

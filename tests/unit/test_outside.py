@@ -823,6 +823,8 @@ def test_the_tasks_of_other_workers_of_ray_are_seen_behind_the_driver(
         tasks = ray_tasks.read_tasks(PROC, waiting.pid, frozenset())
         assert [(task.pid, task.title) for task in tasks] == ([(worker.pid, title)] if in_task else [])
         assert all(task.idle_seconds is not None for task in tasks)
+        before = ray_tasks.read_tasks(PROC, waiting.pid, frozenset(), until=0.0)  # it has run after that
+        assert all(task.idle_seconds == 0.0 for task in before)
         assert ray_tasks.read_tasks(PROC, worker.pid, frozenset({waiting.pid})) == ()
 
 

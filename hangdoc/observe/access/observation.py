@@ -87,6 +87,8 @@ class Observation(msgspec.Struct):
     """Whether NCCL's RAS is asked: `auto`, `never` or `always`."""
     of_fleet: bool = False
     """Whether somebody looks at the other hosts of the runs too."""
+    ended: float | None = None
+    """When the window ended (monotonic): ages count to it, also of what is read later. None before its end."""
     _images: dict[int, Image] = msgspec.field(default_factory=dict)
     _locating: dict[int, threading.Lock] = msgspec.field(default_factory=dict)
     _budgets: dict[int, tuple[Deadline, Budget]] = msgspec.field(default_factory=dict)

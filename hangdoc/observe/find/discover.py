@@ -7,6 +7,7 @@ rank is a helper: it inherits the rank's environment and often its command line,
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from hangdoc.observe.memory.maps import is_python
 from hangdoc.phrases import amount
 from hangdoc.procfs import ProcFS, network_of
 from hangdoc.snapshot import RankIdentity, Unavailable
-from hangdoc.torch_facts import thread_names
+from hangdoc.torch_facts import serving, thread_names
 
 _MOST_UNREAD = 4096
 _SECONDS_FOR_HELPER = 5.0
@@ -217,8 +218,9 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     for launcher, count in Counter(launcher_of[pid] for pid in unreadable if pid in unseen).items():
         if launcher in targets:
             targets[launcher].unreadable_below = count
+    of_ray = _report_workers_of_ray(search, {pid for pid in unseen if launcher_of[pid] is None})
     if not unreadable:
-        return []
+        return of_ray
     others = any(search.user(pid) != os.geteuid() for pid in unreadable)
     numbered = [
         f"{len(by_order)} ranks that can't be read have numbers by the order in which torchrun started them, as on the only node "
@@ -228,12 +230,28 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     ]
     processes = amount(len(unreadable), "process", "es")
     return [
+        *of_ray,
         *numbered,
         f"{processes} of another user below a launcher can't be read: run hangdoc as that user or as root"
         if others
         else f"{processes} of this user below a launcher can't be read: the container lacks "
         "CAP_SYS_PTRACE, or the processes forbid it; run hangdoc as root with that capability",
     ]
+
+
+def _report_workers_of_ray(search: Search, unread: Iterable[int]) -> list[str]:
+    """Problems for workers of Ray in other users' processes. No launcher is above them, and only their memory shows whether they
+    are ranks."""
+    titles = {pid: next(iter(search.table[pid].argv), "") for pid in unread if search.user(pid) != os.geteuid()}
+    workers = [
+        title
+        for title in titles.values()
+        if title.startswith(serving.RAY_WORKER) and not title.startswith(serving.RAY_WITHOUT_TASKS)
+    ]
+    if not workers:
+        return []
+    number = amount(len(workers), "worker")
+    return [f"{number} of Ray of another user can't be read, and may be ranks: run hangdoc as that user or as root"]
 
 
 def _add_launchers(search: Search, targets: dict[int, Target]) -> None:

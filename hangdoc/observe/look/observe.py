@@ -243,7 +243,7 @@ def _run(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
         guard.run(observation, probe.name, probe.close, observation.deadline.remaining() + _MIN_SECONDS)
-    ended_us = time.time_ns() // 1000
+    ended_us, observation.ended = time.time_ns() // 1000, time.monotonic()
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
         left = observation.deadline.remaining() + _MIN_SECONDS
@@ -398,7 +398,7 @@ def _with_others(observation: Observation, target: Target, process: Process) -> 
         fields["others_at_work"] = tuple(other for other in others if other.works)
         fields["others_asleep"] = tuple(other for other in others if other.sleeps)
         fields["others_stopped"] = tuple(other for other in others if other.state == "T" and not other.works)
-        fields["ray_tasks"] = awaited_processes.tasks_beside(proc, pid, clocks, stack, of_runs)
+        fields["ray_tasks"] = awaited_processes.tasks_beside(proc, pid, stack, of_runs, observation.ended)
         fields["others_in_memory"] = awaited_processes.sharing_memory(proc, pid, clocks, of_runs)
         fields["arrival"] = newest_files.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
     elif target.role == "launcher" and target.launch is None:

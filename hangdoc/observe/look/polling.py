@@ -163,7 +163,7 @@ class Polling:
                 self._read_sockets(observation, changed=bool(new) or self._after_gap or first)
             else:
                 self._guarded(probe.name, probe.close, observation)
-        self._ended = time.monotonic()
+        self._ended = observation.ended = time.monotonic()
         self._wall_us = time.time_ns() // 1000
         # Right after the clocks: those tell which ranks are still where they were.
         read = self._guarded(self._loops.name, self._read_loops, observation) or {}

@@ -112,13 +112,15 @@ def beside(
     )
 
 
-def tasks_beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[RayTask, ...]:
-    """The tasks of Ray that others execute while rank `pid` waits for one."""
+def tasks_beside(
+    proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int], until: float | None
+) -> tuple[RayTask, ...]:
+    """The tasks of Ray that others execute while rank `pid` waits for one. `until`: as in `ray_tasks.read_tasks`."""
     main = _find_main_thread(stack, pid)
     in_loop = main is not None and any(
         loop.function.is_at(frame.file, frame.function) for frame in main.frames[:1] for loop in TASK_LOOPS
     )
-    return ray_tasks.read_tasks(proc, pid, observed) if in_loop else ()
+    return ray_tasks.read_tasks(proc, pid, observed, until) if in_loop else ()
 
 
 def sharing_memory(proc: ProcFS, pid: int, clocks: Clocks, observed: frozenset[int]) -> tuple[Holder, ...]:

@@ -130,8 +130,9 @@ def _launcher(run: Gathered) -> str | None:
     if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
         return "mp.spawn"
     source = next((identity.source for identity in run.identities), None)
-    is_ray = source == "os.environ" and all(RAYLET in observed.environment(process) for _, process in run.members)
-    if tool is None and is_ray:
+    # Ray Train's workers set their ranks in `os.environ`; actors of other programs have them in their process groups only.
+    from_memory = source in ("os.environ", "process group")
+    if tool is None and from_memory and all(RAYLET in observed.environment(process) for _, process in run.members):
         return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 

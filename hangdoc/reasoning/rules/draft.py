@@ -171,7 +171,7 @@ def _remedy(blockage: Blockage, draft: Draft) -> str:
     if not 0 < left < _SOON_SECONDS:
         return _RUN_AGAIN
     when = minutes(math.ceil(left)).replace(".0 s", " s")
-    return f"Run hangdoc again in {when}: if nothing has changed by then, the run hangs."
+    return f"Run hangdoc again {when} after this look, or later: if nothing has changed by then, the run hangs."
 
 
 def _still_young(blockage: Blockage) -> str:
