@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 from hangdoc.torch_facts.environment_names import NO_RUN_ID, RUN_ID
 
 DIGEST_LENGTH = 24
+_MOST_DIGITS = 18
+"""Of a number of a launch. More would be slow to read."""
 
 
 def name(environment: Mapping[str, str], network: str = "") -> str | None:
@@ -44,7 +46,7 @@ def names(environment: Mapping[str, str], network: str = "") -> Names:
     run_id = environment.get(RUN_ID)
     # Users reuse ids such as `--rdzv-id job`. The port that the agents agreed on distinguishes two such runs.
     has_run_id = run_id not in (None, "", NO_RUN_ID)
-    torchrun = f"torchrun:{run_id}@{environment.get('MASTER_PORT', '')}" if has_run_id else None
+    torchrun = f"torchrun:{run_id}@{spell_number(environment.get('MASTER_PORT', ''))}" if has_run_id else None
     return Names(torchrun, _rendezvous(environment, network), _cluster_name(environment))
 
 
@@ -124,4 +126,16 @@ def _rendezvous(environment: Mapping[str, str], network: str) -> str | None:
     address, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if not address or not port:
         return None
+    port = spell_number(port)
     return f"localhost({network}):{port}" if is_loopback(address) else f"{address}:{port}"
+
+
+def spell_number(text: str) -> str:
+    """`29500` of `029500`: torch reads ports and sizes with Python's `int`. Any other text as it is."""
+    return str(int(text)) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else text
+
+
+def spell_endpoint(endpoint: str) -> str:
+    """`host:29500` of `host:029500`."""
+    address, colon, port = endpoint.rpartition(":")
+    return f"{address}{colon}{spell_number(port)}" if colon else endpoint

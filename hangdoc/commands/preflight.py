@@ -24,6 +24,7 @@ from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
+from hangdoc.run_identity import spell_endpoint
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
 from hangdoc.torch_facts.launchers import AGENTS, FLAGS, MPI_AS_ROOT, NAME_HOW, OPEN_MPI, PROGRAMS, TORCHRUN_OPTIONS
 
@@ -73,14 +74,14 @@ def master_of(
         address, _, port = master.rpartition(":")
         if not address or not _is_port(port):
             raise CommandError(f"--master {master!r} is not ADDR:PORT. Example: --master node0:29500.", USAGE)
-        return master, None, []
+        return spell_endpoint(master), None, []
     address, port = (in_line.get(name, environment.get(name, "")) for name in ("MASTER_ADDR", _PORT_VARIABLE))
     places = {name: "launch line" if name in in_line else "environment" for name in ("MASTER_ADDR", _PORT_VARIABLE)}
     if address and port:
         if not _is_port(port):
             where = places[_PORT_VARIABLE]
             raise CommandError(f"MASTER_PORT is {port!r} in the {where}. Set it to 1-65535, or give --master.", USAGE)
-        return f"{address}:{port}", _name_origin(places), []
+        return spell_endpoint(f"{address}:{port}"), _name_origin(places), []
     if not address and not port:
         return None, None, []
     is_set, missing = ("MASTER_ADDR", "MASTER_PORT") if address else ("MASTER_PORT", "MASTER_ADDR")
@@ -128,7 +129,7 @@ def planned(
     if meets is not None and meets[1] == launchers.IN_LINE and in_line != meets:
         meets = meets[0], "PET_ variables of the environment"
     _refuse_contradiction("--ranks-per-node", ranks_per_node, size.ranks_per_node)
-    _refuse_contradiction("--master", master, meets and meets[0])
+    _refuse_contradiction("--master", master and spell_endpoint(master), meets and meets[0])
     more = []
     if master is not None or tool not in AGENTS:
         address, origin, more = master_of(master, here, line.environment)

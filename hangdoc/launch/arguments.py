@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from hangdoc import settings
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
-from hangdoc.launch.rows import Row, Standing, align_by_name, are_different, is_repeated
+from hangdoc.launch.rows import Row, Standing, align_by_name, are_different, depend_on_default, is_repeated
 from hangdoc.launch.sizes import counts_cards
 from hangdoc.launch.spelling import spell_value
+from hangdoc.run_identity import spell_number
 from hangdoc.torch_facts.environment_names import INTERFACE_ENDING
 from hangdoc.torch_facts.launchers import DEFAULT_NODE_RANK, NODE_RANK, ONE_RANK, TAKES_TORCHRUN_OPTIONS
 
@@ -36,14 +37,23 @@ def _compare_argument(name: str, written: str, values: tuple[str | None, ...]) -
     used = values if standing == "suspicious" else _spell_values(values)
     differs = are_different(used)
     why = setting.why if setting is not None else ("hangdoc does not know this argument" if differs else "")
-    wrong = differs and standing == "must agree"
-    if differs and standing in ("unknown", "should agree"):
+    by_default = differs and standing in ("must agree", "should agree", "unknown") and depend_on_default(used)
+    wrong = differs and standing == "must agree" and not by_default
+    if by_default:
+        standing, why = "suspicious", f"{why}; {_describe_default(values)}"
+    elif differs and standing in ("unknown", "should agree"):
         standing, why = "suspicious", f"training arguments differ: {why}"
     elif standing == "suspicious" and differs:
         why = f"{why}: ranks with different amounts of data hang (HD101)"
     elif standing == "suspicious":
         standing = "unknown"
     return Row(name=written, origin="argument", standing=standing, values=values, used=used, why=why, wrong=wrong)
+
+
+def _describe_default(values: tuple[str | None, ...]) -> str:
+    given = sum(value is not None for value in values)
+    lines = "one line" if given == 1 else f"{given} of {len(values)} lines"
+    return f"given on {lines} only: the default of the script decides whether the others have the same value"
 
 
 def _spell_values(values: tuple[str | None, ...]) -> tuple[str | None, ...]:
@@ -117,8 +127,9 @@ def _compare_meeting(name: str, values: tuple[str | None, ...], why: str, tools:
     # torchrun sets them for its ranks (torch/distributed/elastic/agent/server/local_elastic_agent.py)
     if tools <= TAKES_TORCHRUN_OPTIONS:
         return Row(name=name, origin="variable", standing="inert", values=values, why="torchrun does not read it")
-    wrong = len({value for value in values if value is not None}) > 1
-    return Row(name=name, origin="variable", standing="must agree", values=values, why=why, wrong=wrong)
+    used = tuple(value if value is None else spell_number(value) for value in values)
+    wrong = len(set(used) - {None}) > 1
+    return Row(name=name, origin="variable", standing="must agree", values=values, used=used, why=why, wrong=wrong)
 
 
 def _compare_variable(

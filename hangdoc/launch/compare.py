@@ -175,8 +175,8 @@ def _check_rendezvous(lines: list[LaunchLine]) -> list[Row]:
                         values=tuple(map(_describe_rank, ranks, nodes)),
                         why="nodes are numbered from 0, so the rank of a node is less than their number"))  # fmt: skip
     if several and len(lines) > 1 and nodes[0] is not None and set(nodes) == {nodes[0]} and len(lines) != nodes[0]:
-        counts = tuple(str(count) for count in nodes)
-        rows.append(Row(name="number of lines", origin="launcher", standing="must agree", values=counts, wrong=True,
+        places = tuple(f"{at} of {amount(nodes[0], 'node')}" for at in range(1, len(lines) + 1))
+        rows.append(Row(name="number of lines", origin="launcher", standing="must agree", values=places, wrong=True,
                         why=f"{len(lines)} lines for --nnodes {nodes[0]}: "
                         + ("a node is missing" if len(lines) < nodes[0] else "there is a node too many")))  # fmt: skip
     return rows

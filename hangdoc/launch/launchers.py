@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc.parse import natural
 from hangdoc.regex import regex
+from hangdoc.run_identity import spell_endpoint
 from hangdoc.snapshot import Launch
 from hangdoc.torch_facts import thread_names
 from hangdoc.torch_facts.launchers import (
@@ -284,13 +285,13 @@ def node_rank(tool: str, options: dict[str, str], environment: Mapping[str, str]
 
 
 def endpoint(tool: str, options: dict[str, str]) -> str | None:
-    """torchrun's rendezvous as `host:port`, from its options; None if they do not give one. Of a launcher that runs torchrun, the
-    options by torchrun's names."""
+    """torchrun's rendezvous as `host:port`, from its options, in one spelling; None if they do not give one. Of a launcher that
+    runs torchrun, the options by torchrun's names."""
     if options.get("rdzv-endpoint"):
-        return options["rdzv-endpoint"]
+        return spell_endpoint(options["rdzv-endpoint"])
     if "master-addr" in options or "master-port" in options:
         used = DEFAULTS["torchrun"] | in_torchrun(tool, DEFAULTS.get(tool, {})) | options
-        return f"{used['master-addr']}:{used['master-port']}"
+        return spell_endpoint(f"{used['master-addr']}:{used['master-port']}")
     return None
 
 

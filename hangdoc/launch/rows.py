@@ -1,6 +1,6 @@
 """The result of a comparison of launch lines."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 import msgspec
@@ -37,6 +37,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def are_different(values: tuple[str | None, ...]) -> bool:
     """Whether two of the values are not equal."""
     return len(set(values)) > 1
+
+
+def depend_on_default(values: Collection[str | None]) -> bool:
+    """Whether an option has one value, and is left out elsewhere: the program's default, which may be that value, decides whether
+    the values are equal. A flag has no such default: without it, it is off."""
+    given = set(values) - {None}
+    return None in values and len(given) == 1 and "(set)" not in given
 
 
 def is_repeated(values: tuple[str | None, ...]) -> bool:

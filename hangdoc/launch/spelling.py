@@ -3,8 +3,8 @@
 from decimal import Decimal
 from posixpath import normpath
 
-from hangdoc.parse import natural
 from hangdoc.regex import regex
+from hangdoc.run_identity import spell_endpoint, spell_number
 
 _NUMBER = regex(r"[+-]?(?:(?:0|[1-9]\d{0,12})(?:\.\d{0,14})?|\.\d{1,14})(?:[eE][+-]?\d{1,2})?")
 """`0.01`, `1e-2`; with at most 28 digits, the precision of decimals. `007` is rather a name."""
@@ -25,15 +25,13 @@ def spell_option(name: str, value: str) -> str:
         least, _, most = value.partition(":")
         return f"{_spell_whole(least)}:{_spell_whole(most or least)}"
     if name == "rdzv-endpoint":
-        address, colon, port = value.rpartition(":")
-        return f"{address}{colon}{_spell_whole(port)}"
+        return spell_endpoint(value)
     return _spell_whole(value) if name in _WHOLE_NUMBERS else spell_value(value)
 
 
 def _spell_whole(value: str) -> str:
     """`29500` of `029500`; any other text as any value."""
-    number = natural(value)
-    return spell_value(value) if number is None else str(number)
+    return spell_value(spell_number(value))
 
 
 def spell_program(program: str) -> str:

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from hangdoc import settings
+from hangdoc.launch.rows import depend_on_default
 from hangdoc.parse import natural, version
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, OtherRun, Plan
+from hangdoc.run_identity import spell_number
 from hangdoc.snapshot import Machine
 from hangdoc.torch_facts.launchers import (
     AGENTS,
@@ -221,11 +223,16 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         values = {node: options.get(name) for node, options in arguments.items()}
         if len(set(values.values())) > 1 and argument is not None and argument.kind in ("collectives", "numbers"):
             wrong += 1
-            why = f"{argument.why} (HD501). Launch all nodes with the same value."
-            yield agree(written[name], values, why, "fail" if argument.kind == "collectives" else "warn")
+            by_default = depend_on_default(values.values())
+            default = "Where it is not given, the default of the script decides. " if by_default else ""
+            why = f"{argument.why} (HD501). {default}Launch all nodes with the same value."
+            fails = argument.kind == "collectives" and not by_default
+            yield agree(written[name], values, why, "fail" if fails else "warn")
     for name in sorted({name for report in reports for name in report.environment}):
         setting = settings.variable(name)
         values = {report.node: report.environment.get(name) for report in reports}
+        if setting is not None and setting.kind == "meeting":
+            values = {node: value if value is None else spell_number(value) for node, value in values.items()}
         if (
             len(set(values.values())) > 1
             and setting is not None

@@ -320,7 +320,35 @@ def test_two_lines_without_a_number_of_nodes_are_two_runs() -> None:
 
 def test_a_missing_line_is_wrong() -> None:
     third = WIRED.replace("--nnodes=2", "--nnodes=3")
-    assert rows(third, WIRELESS.replace("--nnodes=2", "--nnodes=3"))["number of lines"].wrong
+    row = rows(third, WIRELESS.replace("--nnodes=2", "--nnodes=3"))["number of lines"]
+    assert (row.wrong, row.values) == (True, ("1 of 3 nodes", "2 of 3 nodes"))
+    many = rows(WIRED, WIRELESS, WIRELESS)["number of lines"]
+    assert many.values[-1] == "3 of 2 nodes"
+    assert many.why == "3 lines for --nnodes 2: there is a node too many"
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong", "why"),
+    [
+        (("--batch-size 4", ""), False, "given on one line only: the default of the script decides"),
+        (("--lr 4", ""), False, "given on one line only: the default of the script decides"),
+        (("--other 4", ""), False, "given on one line only: the default of the script decides"),
+        (
+            ("--batch-size 4", "--batch-size 4", ""),
+            False,
+            "given on 2 of 3 lines only: the default of the script decides",
+        ),
+        (("--batch-size 4", "--batch-size 8", ""), True, "changes the number of batches"),
+        (("--bf16", ""), True, "changes the type of the tensors"),  # without a flag, it is off
+    ],
+)
+def test_an_argument_that_some_lines_leave_out_may_be_its_default(
+    options: tuple[str, ...], wrong: bool, why: str
+) -> None:
+    lines = (f"torchrun --nnodes {len(options)} --node-rank {at} t.py {option}" for at, option in enumerate(options))
+    row = rows(*lines)[options[0].partition(" ")[0]]
+    assert (row.wrong, row.standing) == (wrong, "must agree" if wrong else "suspicious")
+    assert why in row.why
 
 
 def test_nothing_is_executed(tmp_path: Path) -> None:
@@ -702,6 +730,10 @@ def test_a_port_may_begin_with_zeros() -> None:
         assert [name for name, row in found.items() if row.differs] == ["node-rank"]
     assert rows(line.format("1", ""), line.format("01", ""))["node-rank"].wrong  # the same node twice
     assert rows(line.format(0, "--rdzv-id 7"), line.format(1, "--rdzv-id 007"))["rdzv-id"].wrong  # a name
+    line = "MASTER_ADDR=h1 MASTER_PORT={} WORLD_SIZE=2 RANK={} python t.py"
+    found = rows(line.format("029500", 0), line.format("29500", 1)).values()
+    assert [row.name for row in found if row.differs or row.wrong] == ["RANK"]
+    assert rows(line.format("029501", 0), line.format("29500", 1))["MASTER_PORT"].wrong
 
 
 def test_a_line_without_a_node_rank_has_no_number_of_nodes_to_exceed() -> None:

@@ -88,6 +88,23 @@ def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
         assert set(failing(reports, links)) == {name}
 
 
+def test_an_argument_that_a_node_leaves_out_may_be_its_default() -> None:
+    assert failing([node(1), node(2, arguments=("--depth", "2"))])["--depth"].status == "fail"
+    left_out = failing([node(1), node(2, arguments=())])["--depth"]
+    assert (left_out.status, left_out.text) == ("warn", "4 on n1; none on n2")
+    assert "Where it is not given, the default of the script decides." in left_out.remedy
+    assert failing([node(1, arguments=("--bf16",)), node(2, arguments=())])["--bf16"].status == "fail"
+
+
+def test_a_port_is_a_number() -> None:
+    first, second = (node(at, environment={"MASTER_PORT": port}) for at, port in ((1, "029500"), (2, "29500")))
+    assert "MASTER_PORT" not in failing([first, second])
+    assert failing([first, replace(second, environment={"MASTER_PORT": "29501"})])["MASTER_PORT"].status == "fail"
+    words = ("MASTER_ADDR=h1", "MASTER_PORT=029500", "RANK=0", "python", "t.py")
+    plan, _ = planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    assert plan.master == "h1:29500"
+
+
 def test_the_python_of_the_one_file_may_lack_torch() -> None:
     """The launch may use another one, so this is no failure."""
     versions = {"hangdoc": "1", "Python": "3.11", "torch": None}
@@ -503,7 +520,7 @@ def test_a_launcher_that_waits_at_the_master_is_a_node_of_the_launch(
     line = f"torchrun --nnodes 2 --master_addr 127.0.0.1 {options} t.py"
     plan, _ = planned(Plan(), tuple(line.split()), {}, master=None, ranks_per_node=None)
     assert plan.node_rank == node_rank
-    launch = launch_of("pt_elastic", tuple(line.split()), {})
+    launch = launch_of("pt_elastic", tuple(line.replace("29500", "029500").split()), {})
     own = os.getpid()
     launcher = Target(own, 1, "launcher", "pt_elastic", tuple(line.split()), "S", 0, None, launch=launch)
     found = {own: launcher}

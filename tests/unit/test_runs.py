@@ -15,6 +15,7 @@ from hangdoc.snapshot import (
     Clocks,
     Connection,
     Connections,
+    Environment,
     Frame,
     Group,
     Holder,
@@ -193,6 +194,7 @@ MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_ess_base_jobid": "18282"}
         (MPI, "mpi:18282"),
         ({**MPI, "PMIX_NAMESPACE": "prte-1"}, "mpi:prte-1"),
         ({"MASTER_ADDR": "h", "MASTER_PORT": "1"}, "h:1"),
+        ({"MASTER_ADDR": "h", "MASTER_PORT": "01"}, "h:1"),
         ({}, None),
     ],
 )
@@ -326,6 +328,17 @@ def test_ranks_told_different_ports_are_one_wrongly_launched_run() -> None:
     (job,) = diagnose(snapshot(plain(0, 29661), plain(1, 29662), connections=listening(29661))).jobs
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD406", (1,))
     assert "29661 on rank 0, 29662 on rank 1" in job.findings[0].summary
+
+
+def test_a_port_is_a_number() -> None:
+    """torch reads it with Python's `int`."""
+    first, second = plain(0, 29661), plain(1, 29661)
+    environment = second.environment
+    assert isinstance(environment, Environment)
+    spelled = {**environment.variables, "MASTER_PORT": "029661"}
+    second = msgspec.structs.replace(second, environment=Environment(variables=spelled))
+    (job,) = diagnose(snapshot(first, second, connections=listening(29661))).jobs
+    assert "HD406" not in {finding.code for finding in job.findings}
 
 
 def test_ranks_of_two_runs_that_each_wait_for_another_host_are_not_joined() -> None:

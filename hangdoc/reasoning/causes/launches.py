@@ -15,7 +15,7 @@ from hangdoc.reasoning.model.holds import Hold, ReadsPipe
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.model.run import Run
 from hangdoc.reasoning.runs import launch
-from hangdoc.run_identity import is_loopback
+from hangdoc.run_identity import is_loopback, spell_number
 from hangdoc.snapshot import Connections, Environment, Host, Launch, Listener, Machine, Process
 from hangdoc.torch_facts import environment_names
 from hangdoc.torch_facts.launchers import TAKES_TORCHRUN_OPTIONS
@@ -187,6 +187,7 @@ def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -
     nodes = str(size) if size is not None else variables.get("WORLD_SIZE")
     # Only `env://` reads these variables (torch/distributed/rendezvous.py).
     address, port = (variables.get(name) if method is None else None for name in ("MASTER_ADDR", "MASTER_PORT"))
+    port, nodes = (spell_number(text) if text is not None else None for text in (port, nodes))
     run_id = variables.get(environment_names.RUN_ID)
     return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,), method)
 
