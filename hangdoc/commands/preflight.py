@@ -23,6 +23,7 @@ from hangdoc.launch.sizes import Size, find_decider, name_counted, needs_cards, 
 from hangdoc.phrases import amount, shorten
 from hangdoc.portable import find_launcher_python
 from hangdoc.preflight import session
+from hangdoc.preflight.absence import ASK_ITS_USER, MISSING, find_absence
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.run_identity import spell_endpoint
 from hangdoc.torch_facts.dtypes import BY_NUMBER, SHORT_NAMES
@@ -278,9 +279,13 @@ def _check_files(plan: Plan, line: LaunchLine, words: Sequence[str]) -> Iterator
             name="launcher", status="warn", text=text, remedy="Start it as another user, or add --allow-run-as-root."
         )
     script = line.launched.program
-    if script.endswith(".py") and not os.path.exists(script):
+    absence = find_absence(script) if script.endswith(".py") else None
+    if absence == MISSING:
         text = f"{shorten(script, 60)} does not exist in {shorten(os.getcwd(), 60)}"
         yield Check(name="script", status=status, text=text, remedy="Correct the path.")
+    elif absence is not None:
+        text = f"{shorten(script, 60)} cannot be checked by this user: {absence}"
+        yield Check(name="script", status="unknown", text=text, remedy=ASK_ITS_USER)
 
 
 def _refuses_root(line: LaunchLine, words: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from hangdoc.launch.rows import depend_on_default
 from hangdoc.parse import natural, version
 from hangdoc.phrases import amount
 from hangdoc.portable import NAME
+from hangdoc.preflight.absence import ASK_ITS_USER
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, OtherRun, Plan
 from hangdoc.run_identity import spell_number
@@ -197,14 +198,27 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
 
 def _judge_missing(missing: MissingPath, report: NodeReport, reports: Sequence[NodeReport]) -> Check:
     """Many programs download or prepare their data at the start. Nothing shows that they do so on some nodes only."""
+    if missing.refused:
+        return _judge_refused("data", missing, report)
     elsewhere = any(missing.path == source.path for other in reports for source in other.data)
     must_exist = missing.must_exist or elsewhere
     remedy = "Mount or copy the data there" + (
         "." if must_exist else ", unless the script itself makes or downloads it."
     )
     text = f"{report.node}: the data {missing.path} ({missing.origin}) does not exist"
+    if missing.may_be_name and not must_exist:
+        text += "; it may be the name of a data set instead"
+        return Check(
+            name="data", status="unknown", nodes=(report.node,), text=text, remedy="If it is a path, correct it."
+        )
     status: Literal["fail", "warn"] = "fail" if must_exist else "warn"
     return Check(name="data", status=status, nodes=(report.node,), text=text, remedy=remedy)
+
+
+def _judge_refused(name: str, missing: MissingPath, report: NodeReport) -> Check:
+    """A path that the user of preflight may not look for or read: the user of the launch may."""
+    text = f"{report.node}: {missing.path} ({missing.origin}) cannot be checked by this user: {missing.refused}"
+    return Check(name=name, status="unknown", nodes=(report.node,), text=text, remedy=ASK_ITS_USER)
 
 
 def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -314,10 +328,7 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         number = count_ranks(report, plan)
         if number is not None:
             yield _cores(report, machine, plan, number)
-        for missing in report.missing_checkpoints:
-            yield Check(name="checkpoints", status="warn", nodes=(report.node,),
-                        text=f"{report.node}: the checkpoint {missing.path} ({missing.origin}) does not exist",
-                        remedy="Copy it there, or correct the path: the script may fail, or begin anew.")  # fmt: skip
+        yield from (_judge_missing_checkpoint(missing, report) for missing in report.missing_checkpoints)
         if report.lacks_checkpoints:
             yield Check(name="checkpoints", status="warn", nodes=(report.node,),
                         text=f"{report.node}: directory {plan.checkpoints} (--checkpoints) does not exist",
@@ -343,6 +354,14 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             yield Check(name="dtype", status="warn", nodes=(report.node,),
                         text=f"{report.node} has no CPU instructions for bf16",
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip
+
+
+def _judge_missing_checkpoint(missing: MissingPath, report: NodeReport) -> Check:
+    if missing.refused:
+        return _judge_refused("checkpoints", missing, report)
+    return Check(name="checkpoints", status="warn", nodes=(report.node,),
+                 text=f"{report.node}: the checkpoint {missing.path} ({missing.origin}) does not exist",
+                 remedy="Copy it there, or correct the path: the script may fail, or begin anew.")  # fmt: skip
 
 
 def _cores(report: NodeReport, machine: Machine, plan: Plan, number: int) -> Check:

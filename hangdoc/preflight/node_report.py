@@ -33,6 +33,7 @@ from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
+from hangdoc.preflight.absence import MISSING, find_absence
 from hangdoc.preflight.plan import Agent, Attach, Card, MissingPath, NodeReport, OtherRun, Plan
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.reasoning.runs.launch import program
@@ -44,6 +45,8 @@ from hangdoc.torch_facts.launchers import PROGRAMS
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
+_IS_DATA = regex(r"(?i)(^|[-_.])(data|datasets?|corpus|shards?|dirs?|directory|paths?|files?|folder|root)$")
+"""Settings whose value names data itself, and not a part or a form of it (`--train_split`, `--data_config`)."""
 _VALUE = regex(r"(?i)true|false|none|null|auto|[0-9.]+[a-z]?")
 _RESUMES = regex(
     r"(?i)^(.*[-_.])?((resume|load|restore|restart)([-_.]?(from|path|file|ckpt|checkpoint))*|ckpt[-_.]?(path|file))$"
@@ -98,7 +101,7 @@ def gather(plan: Plan) -> NodeReport:
         agents=tuple(_find_agents(proc, plan, running)),
         machine_id=machine_id(proc),
         attach=tuple(Attach(**ability._asdict()) for ability in check_all()),
-        lacks_checkpoints=plan.checkpoints is not None and _is_missing(plan.checkpoints),
+        lacks_checkpoints=plan.checkpoints is not None and find_absence(plan.checkpoints) == MISSING,
         usable_cores=len(os.sched_getaffinity(0)),
         free_bytes=_measure_free_space(plan.checkpoints or "."),
         address=published(host, resolved.get(own), environment),
@@ -240,9 +243,18 @@ def _list_data(
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
-        elif listed is None and meant and (path in surely or _is_surely_path(path, origin)) and _is_missing(path):
-            missing.append(MissingPath(path=path, origin=origin, must_exist=path in own))
+        elif listed is None and meant:
+            is_path = path in surely or _is_surely_path(path, origin)
+            missing += _find_missing(path, origin, must_exist=path in own, is_path=is_path)
     pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _find_missing(path: str, origin: str, *, must_exist: bool, is_path: bool) -> Iterator[MissingPath]:
+    """The data that a setting names, if it is not there. What surely `is_path` is none of a word such as `true`."""
+    absence = find_absence(path)
+    if absence is not None and (is_path or (_IS_DATA.search(origin) and not _VALUE.fullmatch(basename(path)))):
+        refused = "" if absence == MISSING else absence
+        yield MissingPath(path=path, origin=origin, must_exist=must_exist, may_be_name=not is_path, refused=refused)
 
 
 def _find_missing_checkpoints(plan: Plan) -> Iterator[MissingPath]:
@@ -255,9 +267,10 @@ def _find_missing_checkpoints(plan: Plan) -> Iterator[MissingPath]:
             continue
         path = os.path.abspath(os.path.expanduser(value))
         try:
-            if pool.submit(_is_missing, path).result(_LIST_SECONDS):
+            absence = pool.submit(find_absence, path).result(_LIST_SECONDS)
+            if absence is not None:
                 written = settings.names_as_written(("", *plan.arguments))[name]
-                yield MissingPath(path=path, origin=written)
+                yield MissingPath(path=path, origin=written, refused="" if absence == MISSING else absence)
         except FutureTimeout:
             break
     pool.shutdown(wait=False, cancel_futures=True)
@@ -412,16 +425,6 @@ def _describe_directory(proc: ProcFS, target: Target) -> str:
         return f" in {shorten(redact.path(proc.link(f'{target.pid}/cwd')), 100)}"
     except ProcError:
         return ""
-
-
-def _is_missing(folder: str) -> bool:
-    try:
-        os.stat(os.path.expanduser(folder))
-    except FileNotFoundError:
-        return True
-    except OSError:  # it may be there
-        return False
-    return False
 
 
 def _measure_free_space(folder: str) -> int | None:

@@ -92,13 +92,17 @@ class OtherRun(Value, frozen=True, kw_only=True):
 
 
 class MissingPath(Value, frozen=True, kw_only=True):
-    """A file or directory that a setting names and that is not on the node."""
+    """A file or directory that a setting names and that is not on the node, as far as this user can see."""
 
     path: str
     origin: str
     """The option or variable that names it."""
     must_exist: bool = False
     """Whether an option of preflight names it. What one of the script names, the script may make."""
+    may_be_name: bool = False
+    """Whether the setting may as well give a name, as of a data set in a hub."""
+    refused: str = ""
+    """Why this user may not look for it or read it; empty if nothing is there."""
 
 
 class NodeReport(Value, frozen=True, kw_only=True):

@@ -970,7 +970,7 @@ def test_data_types_have_the_name_that_torch_has() -> None:
         (("--train-split", "0.9"), None),
         (("--dataset_name", "wikitext"), None),
         (("--dataset_name", "allenai/c4"), None),
-        (("--dataset-path", "allenai/c4"), None),
+        (("--dataset-path", "allenai/c4"), "?allenai/c4"),
         (("--max_train_files", "10k"), None),
         (("--shuffle_train_files", "true"), None),
         (("--data-dir", "2024"), "2024"),
@@ -981,7 +981,10 @@ def test_data_types_have_the_name_that_torch_has() -> None:
         (("--dataset", "/nowhere/shards"), "/nowhere/shards"),
         (("--data", "./shards"), "shards"),
         (("--train-data", "{}/shards"), "shards"),
-        (("--data", "shards"), None),  # no option of preflight: it may be the name of a dataset
+        (("--data", "shards"), "?shards"),  # no option of preflight: it may be the name of a dataset
+        (("--dataset=imdb",), "?imdb"),
+        (("--train-data", "true"), None),
+        (("--data_config", "en"), None),
     ],
 )
 def test_only_what_surely_is_a_path_must_exist(
@@ -996,8 +999,52 @@ def test_only_what_surely_is_a_path_must_exist(
     words = tuple(word.format(tmp_path) for word in words)
     assert not list(node_report._list_data(Plan(arguments=("train.py", *words)), {}, problems, lacking))
     name = words[0].partition("=")[0]
-    expected = [] if missing is None else [MissingPath(path=str(tmp_path / missing), origin=name)]
+    may_be_name, expected = missing is not None and missing.startswith("?"), list[MissingPath]()
+    if missing is not None:
+        path = str(tmp_path / missing.removeprefix("?"))
+        expected = [MissingPath(path=path, origin=name, may_be_name=may_be_name)]
     assert (problems, lacking) == ([], expected)
+
+
+def test_data_that_may_be_a_name_is_said_to_be_none_of_a_path() -> None:
+    lacks = MissingPath(path="/w/datax", origin="--data", may_be_name=True)
+    (check,) = (check for check in all_checks([node(1, missing_data=(lacks,))], [], Plan()) if check.name == "data")
+    assert (check.status, check.remedy) == ("unknown", "If it is a path, correct it.")
+    assert check.text == "n1: the data /w/datax (--data) does not exist; it may be the name of a data set instead"
+    has = DataSource(path="/w/datax", origin="--data", files=4, bytes=4, suffixes=(), digest="a")
+    assert failing([node(1, missing_data=(lacks,)), node(2, data=(has,))])["data"].status == "fail"
+
+
+def test_what_this_user_may_not_look_for_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where root's directory is closed to others. Root itself may look everywhere, so stat(2) is made to refuse."""
+    real = os.stat
+
+    def refuse(path: object, **more: object) -> os.stat_result:
+        if str(path).startswith("/closed/"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, **more)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "stat", refuse)
+    words = ("torchrun", "--nproc-per-node", "1", "/closed/t.py", "--data", "/closed/d", "--resume", "/closed/x.pt")
+    plan, more = planned(Plan(), words, {}, master=None, ranks_per_node=None)
+    report = replace(node_report.gather(plan), node="n1")
+    checks = [*more, *all_checks([report], [], plan)]
+    refused = {check.name: check for check in checks if "cannot be checked by this user" in check.text}
+    assert {name: check.status for name, check in refused.items()} == dict.fromkeys(
+        ("script", "data", "checkpoints"), "unknown"
+    )
+    assert refused["script"].text == "/closed/t.py cannot be checked by this user: Permission denied"
+    assert refused["data"].text.startswith("n1: /closed/d (--data) cannot")
+    assert all("as the user who will start the launch" in check.remedy for check in refused.values())
+    assert not any("does not exist" in check.text for check in checks)
+
+
+def test_a_script_that_this_user_may_not_read_is_no_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script := tmp_path / "t.py").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(script))
+    _, more = planned(Plan(), ("torchrun", str(script)), {}, master=None, ranks_per_node=None)
+    assert [check.status for check in more if check.name == "script"] == ["unknown"]
 
 
 def test_directories_of_data_keep_their_order(tmp_path: Path) -> None:
