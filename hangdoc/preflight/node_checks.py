@@ -276,12 +276,12 @@ def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         for text in _shorten_runs(report.running, "run"):
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy=_THEY_SHARE)  # fmt: skip
-        pids = {each.text: each.pid for each in report.resting}
-        for text in _shorten_runs(tuple(pids), "run"):
+        resting = {each.text: each for each in report.resting}
+        for text in _shorten_runs(tuple(resting), "run"):
             look = "See whether they hang: `hangdoc diagnose`."
-            if text in pids:
-                look = f"See whether the run hangs: `hangdoc diagnose --pid {pids[text]}`."
-            end = _END_IT if text in pids else _END_THEM
+            if text in resting:
+                look = f"See whether the run hangs: `{_write_diagnose(resting[text])}`."
+            end = _END_IT if text in resting else _END_THEM
             yield Check(name="other runs", status="warn", nodes=(report.node,), text=f"{report.node}: {text}",
                         remedy=f"{_REST} {look} {end} {_AT_REST}.")  # fmt: skip
         yield from _list_foreign(report)
@@ -306,10 +306,15 @@ def _ask_user(run: OtherRun) -> str:
     who = "root" if run.user == "root" else f"{run.user} and root"
     seen = f"{_REST} " if run.at_rest else ""
     return (
-        f"{seen}The run belongs to {run.user}: only {who} can see whether it hangs (`hangdoc diagnose --pid {run.pid}`), and "
+        f"{seen}The run belongs to {run.user}: only {who} can see whether it hangs (`{_write_diagnose(run)}`), and "
         f"end it. Ask {run.user} whether it is still needed: it uses {_AT_REST if run.at_rest else _AT_WORK}"
         f"{' (HD305)' if run.left_over else ''}."
     )
+
+
+def _write_diagnose(run: OtherRun) -> str:
+    """The command that looks at a run: with one launcher of several, it would miss the ranks of the others."""
+    return " ".join(("hangdoc diagnose", *(f"--pid {pid}" for pid in (run.pid, *run.other_pids))))
 
 
 def _shorten_runs(texts: Sequence[str], what: str) -> tuple[str, ...]:

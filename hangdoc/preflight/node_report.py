@@ -31,7 +31,7 @@ from hangdoc.observe.kernel.sockets import describe_listener, find_first_holder
 from hangdoc.observe.look.abilities import check_all, find_only_user
 from hangdoc.observe.look.observe import machine_id
 from hangdoc.parse import natural
-from hangdoc.phrases import duration, ranks, shorten, shorten_before
+from hangdoc.phrases import amount, duration, ranks, shorten, shorten_before
 from hangdoc.portable import find_launcher_python, running_from
 from hangdoc.preflight.absence import MISSING, find_absence
 from hangdoc.preflight.plan import Agent, Attach, Card, MissingPath, NodeReport, OtherRun, Plan
@@ -315,18 +315,43 @@ def _find_other_ranks(proc: ProcFS, running: Mapping[int, Target]) -> list[list[
 
 def _describe_others(proc: ProcFS, running: Mapping[int, Target]) -> Iterator[OtherRun]:
     """Ranks that already run on this node, as `_find_other_ranks` has them together."""
-    runs, only = _find_other_ranks(proc, running), find_only_user()
+    runs = _find_other_ranks(proc, running)
     at_rest = _find_at_rest(proc, [target for each in runs for target in each])
     for each in runs:
         first = each[0]
         launchers = [] if first.launcher_gone else _find_launchers(running, each)
+        pid, *more = dict.fromkeys(target.pid if first.launcher_gone else target.owner or target.pid for target in each)
         yield OtherRun(
-            pid=first.pid if first.launcher_gone else first.owner or first.pid,
+            pid=pid,
+            other_pids=tuple(more),
             text=_describe_ranks(proc, each, launchers),
-            user=None if only is None or first.uid in (None, only) else _name_user(first.uid),
+            user=_name_other_user(first),
             at_rest=all(target.pid in at_rest for target in each),
             left_over=first.launcher_gone,
         )
+    for launchers in _find_unread(running):
+        pid, *more = (launcher.pid for launcher in launchers)
+        text = _describe_unread(proc, launchers)
+        yield OtherRun(pid=pid, other_pids=tuple(more), text=text, user=_name_other_user(launchers[0]))
+
+
+def _find_unread(running: Mapping[int, Target]) -> list[list[Target]]:
+    """The launchers below which processes can't be read, and none is known as a rank: those of one user and run together, as far
+    as their launch lines say so."""
+    at_work = {target.owner for target in running.values() if target.role == "rank"}
+    runs: dict[tuple[object, ...], list[Target]] = {}
+    for pid, target in running.items():
+        if target.unreadable_below and pid not in at_work:
+            launch = target.launch
+            name = (launch.endpoint, launch.run_id) if launch is not None and launch.endpoint is not None else (pid,)
+            runs.setdefault((target.uid, *name), []).append(target)
+    return list(runs.values())
+
+
+def _name_other_user(target: Target) -> str | None:
+    """The name of the user of a process; None if this one may read and end it, or if that is not known."""
+    only = find_only_user()
+    return None if only is None or target.uid in (None, only) else _name_user(target.uid)
 
 
 def _name_user(uid: int) -> str:
@@ -402,6 +427,15 @@ def _describe_ranks(proc: ProcFS, targets: Sequence[Target], launchers: Sequence
     who = ranks(numbers) if numbers else "a rank"
     started = duration(age(proc, first.start_ticks))
     return f"{who}, {_list_pids(targets)}{state}, started {started} ago{by}{_describe_directory(proc, top)}: {command}"
+
+
+def _describe_unread(proc: ProcFS, launchers: Sequence[Target]) -> str:
+    """`4 processes that this user can't read, started 20 s ago by pids 6, 7: torchrun --nnodes 2 train.py`."""
+    first = launchers[0]
+    who = amount(sum(launcher.unreadable_below for launcher in launchers), "process", "es")
+    started = f"started {duration(age(proc, first.start_ticks))} ago by {_list_pids(launchers)}"
+    command = f"{_describe_directory(proc, first)}: {_describe_command(redact.argv(first.argv))}"
+    return f"{who} that this user can't read, {started}{command}"
 
 
 def _describe_command(argv: tuple[str, ...]) -> str:

@@ -78,10 +78,12 @@ class Agent(Value, frozen=True, kw_only=True):
 
 
 class OtherRun(Value, frozen=True, kw_only=True):
-    """Ranks of another run."""
+    """Ranks of another run, or launchers whose processes this user can't read."""
 
     pid: int
     """Of their launcher, or of the first of them if that is gone or not known."""
+    other_pids: tuple[int, ...] = ()
+    """The same of the other nodes of the run, if several are on this host."""
     text: str
     user: str | None = None
     """The name of their user, or `uid 1000`, if this user may neither read nor end them."""

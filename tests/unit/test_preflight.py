@@ -29,7 +29,7 @@ from hangdoc.preflight.plan import Agent, Attach, Card, Check, Link, MissingPath
 from hangdoc.procfs import ProcFS
 from hangdoc.render.console import make_console
 from hangdoc.render.preflight import report as report_checks
-from hangdoc.snapshot import DataSource, Interface, Listener, Machine, RankIdentity, Unavailable
+from hangdoc.snapshot import DataSource, Interface, Launch, Listener, Machine, RankIdentity, Unavailable
 from tests.rules.shapes import machine
 
 
@@ -597,6 +597,37 @@ def test_a_run_whose_ranks_do_not_run_is_not_in_use() -> None:
     found = failing([node(1, resting=(OtherRun(pid=6, text="ranks 0-1, pids 7, 8"),)), node(2)])["other runs"]
     assert found.text == "n1: ranks 0-1, pids 7, 8"
     assert "`hangdoc diagnose --pid 6`" in (found.remedy or "") and "In use" not in (found.remedy or "")
+
+
+def test_a_run_with_two_launchers_is_looked_at_with_both() -> None:
+    """With one of them, ranks of it are missing."""
+    run = OtherRun(pid=6, other_pids=(9,), text="ranks 0-3")
+    assert "`hangdoc diagnose --pid 6 --pid 9`" in failing([node(1, resting=(run,)), node(2)])["other runs"].remedy
+    foreign = replace(run, user="root")
+    assert "`hangdoc diagnose --pid 6 --pid 9`" in failing([node(1, foreign=(foreign,)), node(2)])["other runs"].remedy
+
+
+def test_a_run_that_can_not_be_read_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As two nodes of another user's run on this host: of several nodes, no order tells the ranks."""
+    ticks, line = ProcFS().stat("self").start_ticks, "torchrun --nnodes 2 --master-addr n0 --node-rank {} t.py"
+
+    def launcher(pid: int, node_rank: int, port: int) -> Target:
+        argv = tuple(f"{line.format(node_rank)} --master-port {port}".split())
+        launch = Launch(tool="torchrun", nnodes="2", endpoint=f"n0:{port}")
+        return Target(pid, 1, "launcher", "pt_elastic", argv, "S", ticks, uid=0, launch=launch, unreadable_below=2)
+
+    found = [launcher(2**22, 0, 7), launcher(2**22 + 1, 1, 7), launcher(2**22 + 2, 0, 8)]
+    waiting = replace(found[0], pid=2**22 + 3, unreadable_below=0)
+    running = {target.pid: target for target in (*found, waiting)}
+    monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(running, []))
+    monkeypatch.setattr(node_report, "find_only_user", lambda: 1000)
+    runs = node_report.gather(Plan()).foreign
+    assert [(run.pid, run.other_pids, run.user) for run in runs] == [
+        (2**22, (2**22 + 1,), "root"),
+        (2**22 + 2, (), "root"),
+    ]
+    assert runs[0].text.startswith("4 processes that this user can't read, started ")
+    assert f" ago by pids {2**22}, {2**22 + 1}: torchrun --nnodes 2" in runs[0].text
 
 
 @pytest.mark.parametrize(("user", "who"), [("root", "root"), ("alice", "alice and root"), ("uid 7", "uid 7 and root")])
