@@ -41,7 +41,11 @@ _IDLE_SECONDS = 120
     metavar="N",
     help="Number of model parameters (25M, 1.3B), to check memory and disk and to predict an all-reduce.",
 )
-@click.option("--dtype", metavar="NAME", help="Data type of the training, for example bfloat16.")
+@click.option(
+    "--dtype",
+    metavar="NAME",
+    help="Data type of the training, for example bfloat16. With --params, memory and disk are counted in it, too.",
+)
 @click.option(
     "--data",
     multiple=True,

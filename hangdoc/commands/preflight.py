@@ -34,7 +34,7 @@ _USED = frozenset({
     "main-process-ip", "main-process-port", "main-address", "main-port", "machine-rank", "host",
 })  # fmt: skip
 """The options of launchers that a plan is made of, by torchrun's names where it has them."""
-_PORT_VARIABLE = "MASTER_PORT"
+_ADDRESS_VARIABLE, _PORT_VARIABLE = "MASTER_ADDR", "MASTER_PORT"
 _MAX_ANSWER_BYTES = 4 << 20
 
 
@@ -120,7 +120,8 @@ def planned(
     if line is None:
         address, origin, more = master_of(master, environment)
         plan = replace(plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or 1, arguments=words,
-                       port_setting=_PORT_VARIABLE if origin is not None else plan.port_setting)  # fmt: skip
+                       port_setting=_PORT_VARIABLE if origin is not None else plan.port_setting,
+                       address_setting=_ADDRESS_VARIABLE if origin is not None else plan.address_setting)  # fmt: skip
         return plan, [*_describe_no_launch(words, ranks_per_node), *more]
     here = environment if line.host is None else {}  # ssh starts another shell
     in_line = launchers.meeting_point(line.launched.tool, line.launched.options, line.environment)
@@ -138,10 +139,17 @@ def planned(
         address, origin = meets
     else:
         address = origin = None
+    settings = _ADDRESS_VARIABLE, _PORT_VARIABLE
+    if tool in AGENTS:
+        options = line.launched.options
+        settings = (
+            launchers.meeting_option(tool, options, merged, "master-addr"),
+            launchers.meeting_option(tool, options, merged, "master-port"),
+        )
     plan = replace(
         plan, master=address, master_origin=origin, ranks_per_node=ranks_per_node or size.ranks_per_node,
         arguments=tuple(word for word in line.launched.arguments if word != "--"), nodes=size.nodes, launcher=tool,
-        port_setting=launchers.port_option(tool, line.launched.options, merged) if tool in AGENTS else _PORT_VARIABLE,
+        address_setting=settings[0] if master is None else plan.address_setting, port_setting=settings[1],
         node_rank=launchers.node_rank(tool, line.launched.options, merged),
         environment=line.environment, python=_find_python(words), needs_cards=needs_cards(line),
         counted=name_counted(line),

@@ -4,6 +4,7 @@ takes from variables, and its defaults, is read here too."""
 import re
 from collections.abc import Mapping
 from posixpath import basename
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -334,11 +335,13 @@ def given_endpoint(tool: str, options: dict[str, str], environment: Mapping[str,
     return endpoint(tool, in_torchrun(tool, {name: value for name, value in options.items() if name not in ignored}))
 
 
-def port_option(tool: str, options: dict[str, str], environment: Mapping[str, str]) -> str:
-    """The option by which a launcher takes the port at which its nodes meet, as its users write it."""
+def meeting_option(
+    tool: str, options: dict[str, str], environment: Mapping[str, str], part: Literal["master-addr", "master-port"]
+) -> str:
+    """The option by which a launcher takes the address or the port at which its nodes meet, as its users write it."""
     options = as_used(tool, options, environment)
     in_endpoint = options.get("rdzv-endpoint") or "master-port" in without_effect(tool, options, {})
-    name = "rdzv-endpoint" if in_endpoint else "master-port"
+    name = "rdzv-endpoint" if in_endpoint else part
     return write_option(tool, next((own for own, its in IN_TORCHRUN.get(tool, {}).items() if its == name), name))
 
 

@@ -218,17 +218,25 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         who = f"no interface of {reports[0].node}" if alone else "no node"
         yield Check(name="master port", status="unknown" if alone else "fail",
                     text=f"{who} has the address of {plan.master}{origin}",
-                    remedy="Run preflight on all nodes, or correct --master.")  # fmt: skip
+                    remedy=_find_master(plan.node_rank if alone else None, plan.address_setting))  # fmt: skip
         return
     calls = [link for link in links if link.called == MASTER]
     for link in calls:
         if link.outcome != "ok":
             yield Check(name="master port", status="fail", nodes=(link.caller,),
                         text=f"{link.caller} cannot connect to {link.target}: {link.outcome}",
-                        remedy="Open the port on the master, or correct --master.")  # fmt: skip
+                        remedy=f"Open the port on the master, or correct {plan.address_setting}.")  # fmt: skip
     if all(link.outcome == "ok" for link in calls):
         reached = f", and {len(calls)} nodes can connect to it" if calls else ""
         yield Check(name="master port", status="pass", text=f"{plan.master}{origin} is free{reached}")
+
+
+def _find_master(node_rank: int | None, setting: str) -> str:
+    """What to do where no node has the master's address. `node_rank`: of the only node that was checked, if its line gives it."""
+    if node_rank == 0:
+        return f"Node 0, which the line starts, must have it: run preflight on that node, or correct {setting}."
+    where = "node 0, which must have it" if node_rank is not None else "all nodes"
+    return f"Run preflight on {where}, or correct {setting}."
 
 
 def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -1,7 +1,7 @@
 """Checks of the nodes: versions, data, settings, left-over ranks, resources. Pure."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hangdoc import settings
 from hangdoc.launch.rows import depend_on_default
@@ -13,6 +13,7 @@ from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, MissingPath, NodeReport, OtherRun, Plan
 from hangdoc.run_identity import spell_number
 from hangdoc.snapshot import Machine
+from hangdoc.torch_facts.dtypes import BYTES
 from hangdoc.torch_facts.launchers import (
     AGENTS,
     BUILD_WITHOUT_CARDS,
@@ -22,13 +23,14 @@ from hangdoc.torch_facts.launchers import (
     TORCHRUN_READ_IN,
 )
 
-_BYTES_PER_PARAMETER = 16
-"""Weights, gradients and Adam's two moments in fp32."""
-_LESS_MEMORY = "the ranks share the model's state or keep it in a smaller type"
-"""As with FSDP, or in bfloat16."""
-_LESS_DISK = "checkpoints leave out the state of Adam or keep a smaller type"
-_BYTES_KEPT = 12
-"""Size of a checkpoint per parameter: weights and moments."""
+_NUMBERS_PER_PARAMETER = 4
+"""Weight, gradient and Adam's two moments."""
+_NUMBERS_KEPT = 3
+"""In a checkpoint per parameter: weight and moments."""
+_SHARE, _SMALLER = "the ranks share the model's state", " or keep it in a smaller type"
+"""When memory suffices all the same: as with FSDP, or in bfloat16."""
+_LEAVE_OUT, _SMALLER_FILE = "checkpoints leave out the state of Adam", " or keep a smaller type"
+"""The same of disk space."""
 _SHOWN = 4
 _THEY_SHARE = "They share cores and memory with this launch. `hangdoc diagnose` shows whether they hang."
 _END_IT, _END_THEM = "End it if it is no longer needed: it uses", "End those that are no longer needed: they use"
@@ -339,26 +341,69 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                         text=f"{report.node}: directory {plan.checkpoints} (--checkpoints) does not exist",
                         remedy="Create it, unless the script does so: torch.save does not.")  # fmt: skip
         if plan.parameters and number is not None:
-            need = plan.parameters * _BYTES_PER_PARAMETER * number
-            enough = need < machine.memory_available_bytes
-            unless = "" if enough else _LESS_MEMORY
-            yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (report.node,), unless=unless,
-                        text=f"{report.node}: weights, gradients and Adam in float32 of {amount(number, 'rank')} "
-                        f"take {_size(need)}, {_size(machine.memory_available_bytes)} are available"
-                        + (f": too little, unless {unless}" if unless else ""),
-                        remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
+            yield _memory(report, machine, plan, number)
             if report.free_bytes is not None:
-                kept = plan.parameters * _BYTES_KEPT
-                status = "fail" if kept > report.free_bytes else "warn" if 3 * kept > report.free_bytes else "pass"
-                unless = _LESS_DISK if status == "fail" else ""
-                yield Check(name="disk", status=status, nodes=() if status == "pass" else (report.node,), unless=unless,
-                            text=f"{report.node}: a checkpoint with the state of Adam takes {_size(kept)} in float32, "
-                            f"{_size(report.free_bytes)} are free" + (f": too little, unless {unless}" if unless else ""),
-                            remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
+                yield _disk(report, plan, report.free_bytes)
         if plan.dtype == "bfloat16" and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
             yield Check(name="dtype", status="warn", nodes=(report.node,),
                         text=f"{report.node} has no CPU instructions for bf16",
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip
+
+
+class _State(NamedTuple):
+    """The size of what is kept for each parameter of a model."""
+
+    type: str
+    size: int
+    smaller: int | None
+    """If the model itself is in the half-precision type of the training. With autocast, it stays in float32."""
+
+    def describe(self, dtype: str | None) -> str:
+        """`800 MB in float32 (400 MB if the model itself is in bfloat16)`."""
+        less = f" ({_size(self.smaller)} if the model itself is in {dtype})" if self.smaller is not None else ""
+        return f"{_size(self.size)} in {self.type}{less}"
+
+    def name_condition(self, available: int, dtype: str | None, other: str, smaller_type: str) -> str:
+        """When this size is enough; empty if it is. `other`: when less is kept."""
+        if self.size < available:
+            return ""
+        if self.smaller is None:
+            return f"{other}{smaller_type}"
+        return f"the model itself is in {dtype} or {other}" if self.smaller < available else other
+
+
+def _measure_state(plan: Plan, numbers: int) -> _State:
+    kept = "float64" if plan.dtype == "float64" else "float32"
+    half, count = BYTES.get(plan.dtype or kept, BYTES[kept]), (plan.parameters or 0) * numbers
+    return _State(kept, count * BYTES[kept], count * half if half < BYTES[kept] else None)
+
+
+def _memory(report: NodeReport, machine: Machine, plan: Plan, number: int) -> Check:
+    """Whether the state of this number of ranks has room in memory."""
+    state, available = _measure_state(plan, _NUMBERS_PER_PARAMETER * number), machine.memory_available_bytes
+    unless = state.name_condition(available, plan.dtype, _SHARE, _SMALLER)
+    text = (
+        f"{report.node}: weights, gradients and Adam of {amount(number, 'rank')} take {state.describe(plan.dtype)}, "
+        f"{_size(available)} are available"
+    )
+    if not unless:
+        return Check(name="memory", status="pass", text=text)
+    return Check(name="memory", status="fail", nodes=(report.node,), unless=unless, text=f"{text}: too little, unless {unless}",
+                 remedy="Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
+
+
+def _disk(report: NodeReport, plan: Plan, free: int) -> Check:
+    """Whether a checkpoint has room on the disk, and some more of them."""
+    state = _measure_state(plan, _NUMBERS_KEPT)
+    unless = state.name_condition(free, plan.dtype, _LEAVE_OUT, _SMALLER_FILE)
+    text = (
+        f"{report.node}: a checkpoint with the state of Adam takes {state.describe(plan.dtype)}, {_size(free)} are free"
+    )
+    if not unless and 3 * state.size <= free:
+        return Check(name="disk", status="pass", text=text)
+    return Check(name="disk", status="fail" if unless else "warn", nodes=(report.node,), unless=unless,
+                 text=text + (f": too little, unless {unless}" if unless else ""),
+                 remedy="Free disk space, or keep fewer checkpoints.")  # fmt: skip
 
 
 def _judge_missing_checkpoint(missing: MissingPath, report: NodeReport) -> Check:

@@ -19,6 +19,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """Where `master` was found, if it was not given as an option."""
     port_setting: str = "port"
     """The option or variable that gives the port of `master` to the launch; a word for it if that is not known."""
+    address_setting: str = "--master"
+    """The option or variable that gives the address."""
     ranks_per_node: int | None = 1
     """None if the launch line does not determine it."""
     parameters: int | None = None

@@ -13,6 +13,8 @@ COMMON = frozenset({
     "float8_e5m2", "float8_e4m3fn",
 })  # fmt: skip
 """Those that training uses: a tensor that is looked for in memory has one of them."""
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Of a number, for the types in which models are trained."""
 SHORT_NAMES = {
     "bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32", "tf32": "float32",
     "fp64": "float64", "double": "float64", "fp8": "float8_e4m3fn",

@@ -370,6 +370,28 @@ def test_the_remedy_for_a_port_in_use_is_a_setting_of_the_launch(line: str, sett
     assert failing([node(1, holder=holder)], [], plan)["master port"].remedy.endswith("or use another port.")
 
 
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("torchrun --nnodes 2 --node_rank 0 --master_addr 10.9.9.9 t.py",
+         "Node 0, which the line starts, must have it: run preflight on that node, or correct --master-addr."),
+        ("torchrun --nnodes 2 --node_rank 1 --master_addr 10.9.9.9 t.py",
+         "Run preflight on node 0, which must have it, or correct --master-addr."),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.9.9.9:1 t.py",
+         "Run preflight on all nodes, or correct --rdzv-endpoint."),
+        ("accelerate launch --multi_gpu --num_machines 2 --num_processes 2 --machine_rank 1 --main_process_ip 10.9.9.9 t.py",
+         "Run preflight on node 0, which must have it, or correct --main_process_ip."),
+        ("MASTER_ADDR=10.9.9.9 MASTER_PORT=1 RANK=0 python t.py", "Run preflight on all nodes, or correct MASTER_ADDR."),
+        ("--lr 1", "Run preflight on all nodes, or correct --master."),
+    ],
+)  # fmt: skip
+def test_the_remedy_for_a_master_elsewhere_is_a_setting_of_the_launch(line: str, remedy: str) -> None:
+    master = "10.9.9.9:1" if line.startswith("--") else None
+    plan, _ = planned(Plan(), tuple(line.split()), {}, master=master, ranks_per_node=None)
+    checks = all_checks([node(1, is_master=False)], [], plan)
+    assert [check.remedy for check in checks if check.name == "master port"] == [remedy]
+
+
 def test_options_that_contradict_the_launch_line_are_refused() -> None:
     words = ("torchrun", "--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "n0", "t.py")
     with pytest.raises(CommandError, match="--ranks-per-node is 4, but 2 in the launch line"):
@@ -963,6 +985,31 @@ def test_a_model_that_does_not_fit() -> None:
     assert found["memory"].unless == "the ranks share the model's state or keep it in a smaller type"
     assert found["disk"].unless == "checkpoints leave out the state of Adam or keep a smaller type"
     assert all(found[name].text.endswith(f": too little, unless {found[name].unless}") for name in ("memory", "disk"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parameters", "text", "unless"),
+    [
+        (None, 25_000_000, "take 800 MB in float32, 10.0 GB are available", ""),
+        ("float32", 25_000_000, "take 800 MB in float32, 10.0 GB are available", ""),
+        ("float64", 25_000_000, "take 1.6 GB in float64, 10.0 GB are available", ""),
+        ("bfloat16", 25_000_000, "take 800 MB in float32 (400 MB if the model itself is in bfloat16), 10.0 GB are", ""),
+        ("float16", 5 * 10**8, "(8.0 GB if the model itself is in float16)",
+         "the model itself is in float16 or the ranks share the model's state"),
+        ("bfloat16", 10**9, "take 32.0 GB in float32 (16.0 GB if the", "the ranks share the model's state"),
+    ],
+)  # fmt: skip
+def test_the_data_type_counts_for_a_model_that_is_in_it(
+    dtype: str | None, parameters: int, text: str, unless: str
+) -> None:
+    """With autocast, a model stays in float32: which of the two it is, no option says."""
+    plan = replace(PLAN, parameters=parameters, dtype=dtype, ranks_per_node=2)
+    checks = {check.name: check for check in all_checks([node(1), node(2)], LINKS, plan)}
+    assert text in checks["memory"].text
+    assert (checks["memory"].unless, checks["memory"].status) == (unless, "fail" if unless else "pass")
+    assert ("(150 MB if the model itself is in bfloat16)" in checks["disk"].text) == (
+        dtype == "bfloat16" and parameters == 25_000_000
+    )
 
 
 def test_time_of_an_all_reduce() -> None:

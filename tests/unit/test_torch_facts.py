@@ -250,6 +250,8 @@ def test_dtypes_have_these_numbers_and_names() -> None:
     for name, shown in zip(names, dtypes.BY_NUMBER, strict=True):
         assert shown == dtypes.BY_SCALAR_TYPE.get(name, name.lower())
     assert set(dtypes.BY_NUMBER) >= dtypes.COMMON
+    assert set(dtypes.BYTES) <= dtypes.COMMON
+    assert all(name.endswith(f"float{8 * size}") for name, size in dtypes.BYTES.items())
 
 
 @pytest.mark.parametrize(
