@@ -22,7 +22,7 @@ from hangdoc.launch.launchers import launch_of
 from hangdoc.observe.access.observation import Target
 from hangdoc.observe.find.discover import Discovered
 from hangdoc.observe.kernel import sockets
-from hangdoc.preflight import connections, node_report, session
+from hangdoc.preflight import connections, node_report, other_runs, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
 from hangdoc.preflight.plan import Agent, Attach, Card, Check, Link, MissingPath, NodeReport, OtherRun, Plan
@@ -642,7 +642,7 @@ def test_a_run_that_can_not_be_read_is_another_run(monkeypatch: pytest.MonkeyPat
     waiting = replace(found[0], pid=2**22 + 3, unreadable_below=0)
     running = {target.pid: target for target in (*found, waiting)}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(running, []))
-    monkeypatch.setattr(node_report, "find_only_user", lambda: 1000)
+    monkeypatch.setattr(other_runs, "find_only_user", lambda: 1000)
     runs = node_report.gather(Plan()).foreign
     assert [(run.pid, run.other_pids, run.user) for run in runs] == [
         (2**22, (2**22 + 1,), "root"),
@@ -683,7 +683,7 @@ def test_the_runs_of_others_are_told_by_their_users(
 
     found = {pid: target(pid, uid) for pid, uid in ((2**22, 0), (2**22 + 1, 1000), (2**22 + 2, 4242424))}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(found, []))
-    monkeypatch.setattr(node_report, "find_only_user", lambda: only)
+    monkeypatch.setattr(other_runs, "find_only_user", lambda: only)
     report = node_report.gather(Plan())
     assert [run.user for run in report.foreign] == foreign
     assert len(report.running) == 3 - len(foreign)
@@ -754,12 +754,12 @@ def test_a_step_of_each_clock_is_rounding(
 ) -> None:
     """User and system time may step by a tick each although a fraction was used; on a loaded host the sleep takes longer."""
     used, now = iter((100, 100 + ticks)), iter((5.0, 5.0 + seconds))
-    clocks = (node_report._Clock(each, ("7", "1")) for each in used)
+    clocks = (other_runs._Clock(each, ("7", "1")) for each in used)
     target = Target(pid=7, ppid=6, role="rank", name="python", argv=(), state="S", start_ticks=0, owner=6)
-    monkeypatch.setattr(node_report, "_read_clock", lambda proc, target: next(clocks))
-    monkeypatch.setattr(node_report.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(node_report.time, "monotonic", lambda: next(now))
-    assert node_report._find_at_rest(ProcFS(), [target]) == (frozenset([7]) if rests else frozenset())
+    monkeypatch.setattr(other_runs, "_read_clock", lambda proc, target: next(clocks))
+    monkeypatch.setattr(other_runs.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(other_runs.time, "monotonic", lambda: next(now))
+    assert other_runs._find_at_rest(ProcFS(), [target]) == (frozenset([7]) if rests else frozenset())
 
 
 def test_the_holder_of_a_port_is_a_rank_or_a_launcher_of_a_run() -> None:
@@ -788,10 +788,10 @@ def test_the_ranks_of_two_agents_are_one_run() -> None:
         replace(rank, pid=pids[4], owner=pids[5], identity=other),
     ]
     running = {target.pid: target for target in targets}
-    runs = node_report._find_other_ranks(ProcFS(), running)
+    runs = other_runs._find_other_ranks(ProcFS(), running)
     assert [[target.pid for target in each] for each in runs] == [[pids[3], pids[2]], [pids[4]]]
-    launchers = node_report._find_launchers(running, runs[0])
-    assert f" by pids {pids[1]}, {pids[0]}: torchrun" in node_report._describe_ranks(ProcFS(), runs[0], launchers)
+    launchers = other_runs._find_launchers(running, runs[0])
+    assert f" by pids {pids[1]}, {pids[0]}: torchrun" in other_runs._describe_ranks(ProcFS(), runs[0], launchers)
 
 
 def test_another_run_is_told_by_its_directory(tmp_path: Path) -> None:
@@ -801,8 +801,8 @@ def test_another_run_is_told_by_its_directory(tmp_path: Path) -> None:
         try:
             argv = (f"{folder}/bin/python", "-c", "from multiprocessing.spawn import spawn_main")
             rank = Target(pid=process.pid, ppid=1, role="rank", name="python", argv=argv, state="S", start_ticks=0)
-            text = node_report._describe_ranks(ProcFS(), [rank], ())
-            gone = node_report._describe_ranks(ProcFS(), [replace(rank, pid=2**22 + 1)], ())
+            text = other_runs._describe_ranks(ProcFS(), [rank], ())
+            gone = other_runs._describe_ranks(ProcFS(), [replace(rank, pid=2**22 + 1)], ())
         finally:
             process.kill()
     assert f" ago in {folder}: " in text
@@ -823,7 +823,7 @@ def test_a_command_of_another_run_begins_with_its_program(argv: str, shown: str)
     target = Target(
         pid=2**22 + 1, ppid=1, role="rank", name="python", argv=tuple(argv.split()), state="S", start_ticks=0
     )
-    assert node_report._describe_ranks(ProcFS(), [target], ()).endswith(f" ago: {shown}")
+    assert other_runs._describe_ranks(ProcFS(), [target], ()).endswith(f" ago: {shown}")
 
 
 def test_the_holder_of_the_port_is_shown_as_another_run_is() -> None:
@@ -835,7 +835,7 @@ def test_the_holder_of_the_port_is_shown_as_another_run_is() -> None:
     holder = Listener(port=29872, namespace="", pid=7, name="pt_elastic", argv=argv)
     command = node_report._describe_holder({7: launcher}, holder)
     assert command == "torchrun --nproc_per_node 2 --master_port 29872 train_ok.py"
-    assert node_report._describe_ranks(ProcFS(), [replace(launcher, pid=2**22 + 1)], ()).endswith(f": {command}")
+    assert other_runs._describe_ranks(ProcFS(), [replace(launcher, pid=2**22 + 1)], ()).endswith(f": {command}")
     of_run = failing([node(1, holder=holder, holder_command=command, holder_role="launcher"), node(2)])["master port"]
     assert f"pid 7 ({command}), the launcher" in of_run.text
     server = replace(holder, argv=(f"{folder}/venv/bin/python", f"{folder}/serve.py", "--token", "x1"))
@@ -848,7 +848,7 @@ def test_a_directory_is_filtered_as_the_paths_of_the_command_in_it(tmp_path: Pat
     with subprocess.Popen(["sleep", "60"], cwd=folder) as process:
         try:
             rank = Target(pid=process.pid, ppid=1, role="rank", name="python", argv=argv, state="S", start_ticks=0)
-            text = node_report._describe_ranks(ProcFS(), [rank], ())
+            text = other_runs._describe_ranks(ProcFS(), [rank], ())
         finally:
             process.kill()
     assert "a1b2c3d4" not in text
@@ -1293,9 +1293,7 @@ def test_ranks_of_a_live_launcher_are_one_clause_and_not_left_over(monkeypatch: 
 
     targets = {8: target(8, 1, owner=6), 7: target(7, 0, owner=6), 9: target(9, 0, launcher_gone=True)}
     monkeypatch.setattr(node_report, "discover", lambda proc, deadline: Discovered(targets, []))
-    monkeypatch.setattr(
-        node_report, "_describe_directory", lambda proc, target: ""
-    )  # these pids may be those of others
+    monkeypatch.setattr(other_runs, "_describe_directory", lambda proc, target: "")  # these pids may be those of others
     (runs,) = node_report.gather(Plan()).running
     assert runs.endswith(" ago: python train.py")  # the ranks' own, without that of a shell
     targets[6] = Target(6, 1, "launcher", "python", ("python", "spawn.py"), "S", 0)
