@@ -278,7 +278,12 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     operations: tuple[str, ...] = ()
     """Those of these calls."""
     long_wait_seconds: float | None = None
-    """For how long the ranks once waited for a later rank, if that was for longer than in all other calls together; else None."""
+    """For how long the ranks once waited for a later rank, if that was for longer than in all other calls together; else None.
+    The longest of a few such waits for the same ranks."""
+    long_waits: int = 0
+    """How many these are."""
+    long_wait_ranks: tuple[int, ...] = ()
+    """For whom: the ranks that came late to each of these calls; empty if more came late than waited."""
     tells_of_ranks: bool = True
     """Whether these are enough calls, over enough time, to tell whether a rank slows the others."""
 
@@ -314,6 +319,10 @@ class PastView(DocumentPart, frozen=True, kw_only=True):
     operations: tuple[str, ...] = ()
     """Those of these calls."""
     long_wait_seconds: float | None = None
+    """As in the pace."""
+    long_waits: int = 0
+    """As in the pace."""
+    long_wait_ranks: tuple[int, ...] = ()
     """As in the pace."""
 
 

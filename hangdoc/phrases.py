@@ -95,9 +95,14 @@ def list_operations(operations: Iterable[str]) -> str:
     return f"{', '.join(names[:_NAMES])}{more}"
 
 
-def apart_from_wait(seconds: float | None) -> str:
-    """` apart from one wait of 2 min 1 s in the run`: behind a share of the time in which it is not counted; empty for none."""
-    return f" apart from one wait of {duration(seconds)} in the run" if seconds is not None else ""
+def apart_from_waits(count: int, seconds: float, awaited: Iterable[int]) -> str:
+    """` apart from one wait of 2 min 1 s in the run`, ` apart from 3 waits of up to 20 s for rank 0 in the run`: behind a share
+    of the time in which they are not counted; empty for none. `seconds`: the longest one."""
+    if not count:
+        return ""
+    waits = f"{count} waits of up to" if count > 1 else "one wait of"
+    late = sorted(awaited)
+    return f" apart from {waits} {duration(seconds)}{f' for {ranks(late)}' if late else ''} in the run"
 
 
 def milliseconds(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Diagnosis, Finding, GpuView, Job, Operation, PaceView, PastView, RankView, Where
 from hangdoc.phrases import (
-    apart_from_wait,
+    apart_from_waits,
     caller,
     compared_calls,
     do,
@@ -179,7 +179,7 @@ def pace(job: Job) -> str:
     counted = f" lately, and {frequency(steps)} steps per second in this look" if steps is not None else ""
     text = f"{_call_rates(measured, 'calls per second')}{counted}; "
     text += f"the ranks wait for a later one in collectives {measured.waited_share:.0%} of the time"
-    text += apart_from_wait(measured.long_wait_seconds)
+    text += _apart_from_waits(measured)
     calls = compared_calls(measured.calls or 0, measured.of_calls or 0, measured.operations)
     if not measured.tells_of_ranks:
         return f"{text}; these are too few calls to tell whether one rank slows the others"
@@ -209,6 +209,10 @@ def _call_rates(of: PaceView | PastView, unit: str) -> str:
     """`310 calls/s`; `18.6 to 193 calls/s (ranks differ)`."""
     least, most = of.least_calls_per_second, frequency(of.calls_per_second)
     return f"{most} {unit}" if least is None else f"{frequency(least)} to {most} {unit} (ranks differ)"
+
+
+def _apart_from_waits(of: PaceView | PastView) -> str:
+    return apart_from_waits(of.long_waits, of.long_wait_seconds or 0.0, of.long_wait_ranks)
 
 
 def looked(diagnosis: Diagnosis) -> str:
@@ -430,7 +434,7 @@ def past(before: PastView) -> str:
     calls = compared_calls(before.calls, before.of_calls or 0, before.operations)
     return (
         f"{text}. Rank {before.slowest} was the last in {before.last_share:.0%} of {calls},{after}"
-        f" waited {before.others_waited_share:.0%} of the time{apart_from_wait(before.long_wait_seconds)}."
+        f" waited {before.others_waited_share:.0%} of the time{_apart_from_waits(before)}."
     )
 
 

@@ -254,7 +254,7 @@ def test_one_long_wait_decides_no_share_of_the_time(late_ms: int) -> None:
     (job,) = diagnosis.jobs
     assert job.pace is not None and job.pace.waited_share < 0.1 and job.pace.long_wait_seconds == seconds
     line = words.pace(job)
-    assert "% of the time apart from one wait of 2 min 0 s in the run; by the " in line
+    assert "% of the time apart from one wait of 2 min 0 s for rank 1 in the run; by the " in line
     assert line.endswith(" among the last 80, no single rank slows the others much")
     assert not findings(diagnosis, "HD601")
 

@@ -1,5 +1,7 @@
 """Who is a straggler: a server between requests, waits between calls, few calls, one long wait, bursts."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,6 +11,7 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ledger.lags import pace
 from hangdoc.render import words
 from hangdoc.snapshot import (
+    CallForm,
     Connection,
     Connections,
     FlightRecorder,
@@ -20,7 +23,7 @@ from hangdoc.snapshot import (
 )
 from tests.unit.builders import frame, rank, silent, snapshot, train
 from tests.unit.recordings import T0_US, history_of, recorder
-from tests.unit.test_pace import _STEP_US, _STEPS, _WALL_US, BUCKET, LOSS, METRICS, findings, trains
+from tests.unit.test_pace import _STEP_US, _STEPS, _WALL_US, BARRIER, BUCKET, LOSS, METRICS, findings, trains
 
 _NOT_READ = Unavailable(reason="not needed")
 
@@ -87,8 +90,8 @@ def test_only_a_rank_that_waited_long_has_the_long_wait() -> None:
         snapshot(*(trains(n, ranks=2, stopped_us=seconds * 1_000_000) for n in range(2)), silence=0.0, wall_us=late), 30
     )
     measured = pace(run.ledger.groups[0])
-    assert measured is not None and measured.long_wait_seconds == seconds
-    assert [lag.long_wait_seconds for lag in measured.lags] == [seconds, None]
+    assert measured is not None and measured.long_waits == (1, seconds, (1,))
+    assert [lag.long_waits.number for lag in measured.lags] == [1, 0]
 
 
 def bursts(steps: int) -> Diagnosis:
@@ -124,3 +127,43 @@ def test_few_steps_do_not_tell_whether_a_rank_is_slow() -> None:
     assert not job.findings
     (job,) = bursts(12).jobs
     assert "mostly for rank 1 (6000 ms behind" in words.pace(job)
+
+
+def saves(savers: Sequence[int]) -> Diagnosis:
+    """After each 20 steps, one of the ranks writes a checkpoint for 20 s, for which the others wait in a barrier."""
+
+    def process(number: int) -> Process:
+        entries, at = [], T0_US
+        for step in range(20 * len(savers) + 5):
+            at += 240_000
+            entries.append((len(entries) + 1, LOSS, at + number * 1000, False))
+            if step % 20 == 19 and step // 20 < len(savers):
+                entries.append(
+                    (len(entries) + 1, BARRIER, at + 10_000 + 20_000_000 * (number == savers[step // 20]), False)
+                )
+                at += 20_000_000
+        forms: dict[CallForm, int] = {}
+        group = history_of(entries, wall_us=at, forms=forms, before=len(entries) - 3)
+        return replace(trains(number), recorder=recorder(group, forms=forms))
+
+    wall_us = T0_US + len(savers) * 20_000_000 + (20 * len(savers) + 5) * 240_000
+    return diagnose(snapshot(*map(process, range(4)), silence=0.0, wall_us=wall_us))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_few_long_waits_for_one_rank_name_it(count: int) -> None:
+    """The ranks waited for 76 % of the time, and no single rank slowed the others much."""
+    (job,) = saves([0] * count).jobs
+    assert job.pace is not None and job.pace.slowest is None and not job.findings
+    assert (job.pace.long_waits, job.pace.long_wait_seconds, job.pace.long_wait_ranks) == (count, 20.0, (0,))
+    assert job.pace.waited_share < 0.1
+    assert words.pace(job).endswith(
+        f"% of the time apart from {count} waits of up to 20 s for rank 0 in the run; these are too few calls to tell "
+        "whether one rank slows the others"
+    )
+
+
+def test_long_waits_for_different_ranks_are_waits_for_none_of_them() -> None:
+    (job,) = saves([0, 1, 2]).jobs
+    assert job.pace is not None and job.pace.long_waits == 0 and job.pace.waited_share > 0.5
+    assert " apart from " not in words.pace(job)

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnosis import RankView
-from hangdoc.phrases import apart_from_wait, duration, frequency, list_operations, milliseconds
+from hangdoc.phrases import apart_from_waits, duration, frequency, list_operations, milliseconds
 from hangdoc.reasoning.ledger.lags import Lag
 from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.snapshot import Host
@@ -51,7 +51,7 @@ def facts(model: ViewModel, view: RankView) -> Iterator[str]:
     pace, lag = model.poll.paces.get(model.job.id), _find_lag(model, view)
     if pace is not None and lag is not None:  # of all calls, whichever of them tell who is late
         before = " before it" * bool(ages)  # and not since
-        yield f"waited in collectives {lag.waited_share:.0%} of the time{before}{apart_from_wait(lag.long_wait_seconds)}"
+        yield f"waited in collectives {lag.waited_share:.0%} of the time{before}{apart_from_waits(*lag.long_waits)}"
 
 
 def pace_facts(model: ViewModel, view: RankView) -> Iterator[str]:

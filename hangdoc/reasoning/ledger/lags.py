@@ -28,8 +28,19 @@ _P90 = 0.9
 _RATE_US, _RATE_CALLS = 5_000_000.0, 20
 _LONG_PAUSE = 0.2
 """A pause that takes this share of the time in which calls are counted decides how many they are."""
-_LONG_WAIT = 0.1
-"""A single wait that takes a smaller share of the time decides no share of it."""
+_LONG_WAIT, _SHARE_OF_LONGEST = 0.1, 0.5
+"""A few waits that take a smaller share of the time decide no share of it. Each is at least this share of the longest one."""
+
+
+class LongWaits(NamedTuple):
+    """One wait for a later rank, or a few for the same ranks, that are longer than all other waits together: as for a rank that
+    was stopped for a while, or that alone writes checkpoints. There may be none."""
+
+    number: int
+    seconds: float
+    """The longest one."""
+    ranks: tuple[int, ...]
+    """Those that came late to each of these calls; empty if more came late than waited."""
 
 
 class Lag(NamedTuple):
@@ -42,9 +53,9 @@ class Lag(NamedTuple):
     last_share: float
     """Share of the calls that tell in which it was the last."""
     waited_share: float
-    """Share of the time that it waited for a later rank. Without that of `long_wait_seconds`."""
-    long_wait_seconds: float | None = None
-    """That of the pace, if this rank too waited for most of it."""
+    """Share of the time that it waited for a later rank. Without that of `long_waits`."""
+    long_waits: LongWaits = LongWaits(0, 0.0, ())
+    """Those of the pace for most of which this rank too waited."""
 
 
 class Pace(NamedTuple):
@@ -66,9 +77,7 @@ class Pace(NamedTuple):
     last rank has made one call to that of another one. It is the same time for all ranks."""
     told_us: dict[int, float]
     """By rank, when it made the last of the calls that tell, in microseconds of its own clock."""
-    long_wait_seconds: float | None
-    """For how long the ranks once waited for a later one, if that was for longer than in all other calls together, as for a rank
-    that was stopped for a while."""
+    long_waits: LongWaits
     clocks: str | None
     """What was assumed about the clocks of several hosts, as a clause; None for one host."""
 
@@ -105,15 +114,15 @@ def pace(group: GroupCalls) -> Pace | None:
     aligned = _aligned(compared, offsets or {})
     if aligned is None:
         return None
-    telling = _telling(aligned)
+    ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
+    long_waits = _find_long_waits(aligned, ordered)
+    telling = _telling(aligned, [wait.at for wait in long_waits])
     calls = len(aligned.numbers)
     last = Counter(max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling)
     first = aligned.times[min(aligned.times)]
-    ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
     start, end = _find_span([times[-1] for times in ordered])
-    long_wait = _find_long_wait(ordered)
     return Pace(
-        lags=tuple(_lag(rank, aligned, ordered, telling, last[rank], long_wait) for rank in sorted(aligned.times)),
+        lags=tuple(_lag(rank, aligned, ordered, telling, last[rank], long_waits) for rank in sorted(aligned.times)),
         calls=calls,
         seconds=(max(first) - min(first)) / 1e6,
         telling_calls=len(telling),
@@ -129,7 +138,7 @@ def pace(group: GroupCalls) -> Pace | None:
             for rank, made in compared.items()
             if telling and rank in aligned.times
         },
-        long_wait_seconds=long_wait.us / 1e6 if long_wait is not None else None,
+        long_waits=_sum_up(long_waits, len(aligned.times)),
         clocks=clocks,
     )
 
@@ -184,8 +193,9 @@ def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Alig
     )
 
 
-def _telling(aligned: _Aligned) -> list[int]:
-    """The positions of the calls whose ranks arrive the furthest apart."""
+def _telling(aligned: _Aligned, long_waits: Sequence[int]) -> list[int]:
+    """The positions of the calls whose ranks arrive the furthest apart. `long_waits`: those of the long ones. Where nothing
+    repeats, several of these tell, and a single one does not."""
     columns = list(aligned.times.values())
     apart = [_distance(columns, position) for position in range(len(aligned.numbers))]
     if places := _places(aligned):
@@ -193,8 +203,11 @@ def _telling(aligned: _Aligned) -> list[int]:
     few = _at_widest(_places(aligned, _FEW_CALLS), apart)
     if sum(apart[position] for position in few) > sum(apart) / 2:
         return few
-    enough = _SHARE_OF_WIDEST * sorted(apart)[int(len(apart) * _P90)]  # nothing repeats, or only one call does
-    return [position for position, distance in enumerate(apart) if distance >= enough]
+    if len(long_waits) > 1:
+        return list(long_waits)
+    rest = [at for at in range(len(apart)) if at not in long_waits]  # nothing repeats, or only one call does
+    enough = _SHARE_OF_WIDEST * sorted(apart[at] for at in rest)[int(len(rest) * _P90)]
+    return [at for at in rest if apart[at] >= enough]
 
 
 def _at_widest(places: Sequence[Sequence[int]], apart: Sequence[float]) -> list[int]:
@@ -232,16 +245,44 @@ class _LongWait(NamedTuple):
     at: int
     """The position of its call."""
     us: float
+    late: frozenset[int]
+    """The ranks that did not wait for most of it."""
 
 
-def _find_long_wait(ordered: Sequence[Sequence[float]]) -> _LongWait | None:
-    """The wait for a later rank that is longer than all others together; None if there is none, or if it is short. `ordered`: at
-    each call, the times of all ranks, ascending."""
+def _find_long_waits(aligned: _Aligned, ordered: Sequence[Sequence[float]]) -> list[_LongWait]:
+    """The waits that are longer than all others together, in the order of their calls: the longest, and those that are nearly as
+    long if they are few and for the same ranks. [] if there are none, or if they are short. `ordered`: at each call, the times of
+    all ranks, ascending."""
     waits = _list_waits([times[0] for times in ordered], ordered)
     longest = max(waits)
-    if longest <= sum(waits) / 2 or longest < _LONG_WAIT * (ordered[-1][-1] - ordered[0][0]):
-        return None
-    return _LongWait(waits.index(longest), longest)
+    places = [at for at, us in enumerate(waits) if us >= _SHARE_OF_LONGEST * longest]
+    if len(places) < min(_LEAST_CALLS, len(waits) / 2):
+        long = [_long_wait(aligned, ordered, at, waits[at]) for at in places]
+        if len({wait.late for wait in long}) == 1 and _outweigh(long, waits, ordered):
+            return long
+    single = [_long_wait(aligned, ordered, at, waits[at]) for at in (waits.index(longest),)]
+    return single if _outweigh(single, waits, ordered) else []
+
+
+def _outweigh(long: Iterable[_LongWait], waits: Iterable[float], ordered: Sequence[Sequence[float]]) -> bool:
+    """Whether these waits are longer than all others together, and take enough of the time."""
+    us = sum(wait.us for wait in long)
+    return us > sum(waits) / 2 and us >= _LONG_WAIT * (ordered[-1][-1] - ordered[0][0])
+
+
+def _long_wait(aligned: _Aligned, ordered: Sequence[Sequence[float]], at: int, us: float) -> _LongWait:
+    last = ordered[at][-1]
+    return _LongWait(at, us, frozenset(rank for rank, times in aligned.times.items() if last - times[at] <= us / 2))
+
+
+def _sum_up(long: Sequence[_LongWait], ranks: int) -> LongWaits:
+    """These long waits of so many ranks."""
+    if not long:
+        return LongWaits(0, 0.0, ())
+    late = long[0].late  # those of a few are the same
+    return LongWaits(
+        len(long), max(wait.us for wait in long) / 1e6, tuple(sorted(late)) if 2 * len(late) <= ranks else ()
+    )
 
 
 def _list_waits(made: Sequence[float], ordered: Sequence[Sequence[float]]) -> list[float]:
@@ -259,25 +300,25 @@ def _lag(
     ordered: Sequence[Sequence[float]],
     telling: Sequence[int],
     last: int,
-    long_wait: _LongWait | None,
+    long_waits: Sequence[_LongWait],
 ) -> Lag:
     """`ordered`: at each call, the times of all ranks, ascending. `last`: in how many of the calls that tell it was the last."""
     own = aligned.times[rank]
     late = sorted(own[at] - _median_without(ordered[at], own[at]) for at in telling)
     waits, seconds = _list_waits(own, ordered), own[-1] - own[0]
-    waited_long = long_wait is not None and waits[long_wait.at] > long_wait.us / 2
-    if long_wait is not None and waited_long:
-        end = ordered[long_wait.at][-1]
+    waited_long = [wait for wait in long_waits if waits[wait.at] > wait.us / 2]
+    for wait in waited_long:
+        end = ordered[wait.at][-1]
         # Of that at the first or the last call, a rank that came later has only a part in its time.
-        within = min(own[-1], end) - max(own[0], end - long_wait.us)
-        waits[long_wait.at], seconds = 0.0, seconds - max(0.0, within)
+        within = min(own[-1], end) - max(own[0], end - wait.us)
+        waits[wait.at], seconds = 0.0, seconds - max(0.0, within)
     return Lag(
         rank=rank,
         median_seconds=median(late) / 1e6,
         p90_seconds=late[min(len(late) - 1, int(len(late) * _P90))] / 1e6,
         last_share=last / len(telling),
         waited_share=min(1.0, sum(waits) / seconds) if seconds > 0 else 0.0,
-        long_wait_seconds=long_wait.us / 1e6 if long_wait is not None and waited_long else None,
+        long_waits=_sum_up(waited_long, len(aligned.times)),
     )
 
 

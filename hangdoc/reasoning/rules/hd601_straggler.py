@@ -64,7 +64,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from hangdoc.phrases import apart_from_wait, compared_calls, duration, milliseconds
+from hangdoc.phrases import apart_from_waits, compared_calls, duration, milliseconds
 from hangdoc.reasoning.causes import pace
 from hangdoc.reasoning.evidence import observed
 from hangdoc.reasoning.evidence.stack import short
@@ -326,7 +326,7 @@ def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
                 calls,
                 call_words.lateness(lag),
                 lag.waited_share,
-                apart_from_wait(lag.long_wait_seconds),
+                apart_from_waits(*lag.long_waits),
             ),
         )
         for lag in lags

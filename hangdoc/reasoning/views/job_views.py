@@ -96,7 +96,7 @@ def pace_view(run: Run) -> PaceView | None:
     rates = pace.call_rates(run, pace.paces_of(run))
     steps = pace.steps_per_second(run)
     stragglers = pace.stragglers(run, measured)
-    slowest = stragglers.slow[0] if stragglers is not None else None
+    slowest, long = stragglers.slow[0] if stragglers is not None else None, measured.long_waits
     return PaceView(
         calls_per_second=round(rates.most, 2),
         least_calls_per_second=round(rates.least, 2) if rates.least is not None else None,
@@ -109,7 +109,9 @@ def pace_view(run: Run) -> PaceView | None:
         tells_of_ranks=pace.tells_of_ranks(measured),
         of_calls=measured.calls,
         operations=tuple(sorted(measured.names)),
-        long_wait_seconds=round(measured.long_wait_seconds, 1) if measured.long_wait_seconds is not None else None,
+        long_wait_seconds=round(long.seconds, 1) if long.number else None,
+        long_waits=long.number,
+        long_wait_ranks=long.ranks,
     )
 
 

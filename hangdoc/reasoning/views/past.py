@@ -31,7 +31,7 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
     first = tuple(sorted(rank for rank, age in ages.items() if oldest - age < _EARLIER_SECONDS))
     earlier = stopped and oldest - newest >= _EARLIER_SECONDS and len(first) < len(ages)
     outstanding, rates = stragglers(run, pace), call_rates(run, [pace])
-    slowest = outstanding.slow[0] if outstanding is not None else None
+    slowest, long = outstanding.slow[0] if outstanding is not None else None, pace.long_waits
     return PastView(
         seconds=round(max(_age(run, calls, calls.made_us[0]) for calls in recorded), 1),
         calls_per_second=round(rates.most, 2),
@@ -49,7 +49,9 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         calls=pace.telling_calls,
         of_calls=pace.calls,
         operations=tuple(sorted(pace.names)),
-        long_wait_seconds=round(pace.long_wait_seconds, 1) if pace.long_wait_seconds is not None else None,
+        long_wait_seconds=round(long.seconds, 1) if long.number else None,
+        long_waits=long.number,
+        long_wait_ranks=long.ranks,
     )
 
 
