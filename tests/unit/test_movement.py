@@ -704,13 +704,14 @@ def test_a_wait_for_anything_else_has_its_name(kernel: dict[str, object], waits:
 
 
 def test_the_next_look_comes_when_a_known_sleep_is_over() -> None:
+    """Its end and that look are at different times."""
     kernel = {"syscall": "clock_nanosleep", "sleep_seconds": 21.0}
     once, polls = (
         rank(1, frame("hold", 9), kernel=kernel),
         polling(1, Loop(line=40, end_line=60, header="while True")),
     )
     (known,) = job(snapshot(in_loop(0, 4), once)).findings
-    assert known.remedy == "Run hangdoc again in 31 s, when this sleep is over, and compare."
+    assert known.remedy == "This sleep ends in 21 s. Run hangdoc again in 31 s, and compare."
     others = (Holder(pid=9, name="exporter", state="S", works=True),)
     (unknown,) = job(snapshot(in_loop(0, 4), replace(polls, others_at_work=others))).findings
     assert unknown.remedy.endswith("Run hangdoc again in a few minutes, and compare.")

@@ -7,8 +7,10 @@ import pytest
 from hangdoc.observe.access.deadline import Deadline
 from hangdoc.observe.access.observation import Observation
 from hangdoc.observe.kernel.clocks import CpuClocks
+from hangdoc.observe.kernel.sockets import Sockets
 from hangdoc.observe.look.probes import PROBES, Guard, in_closing_order, make_polled_probes, make_probes
 from hangdoc.observe.stacks.python_stacks import Stacks
+from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.procfs import ProcFS
 
 
@@ -86,3 +88,11 @@ def test_the_clocks_open_first_and_close_last() -> None:
     closed = in_closing_order(opened)
     assert isinstance(closed[0], Stacks) and isinstance(closed[-1], CpuClocks)
     assert len(closed) == len(opened)
+
+
+def test_a_silence_is_that_at_the_end_of_the_window() -> None:
+    """The memory of some twenty ranks was read after the sockets, on a busy host for 2 s: a rank was silent for 0.1 s, and its
+    last call was 2.2 s old."""
+    assert isinstance(in_closing_order(make_probes())[-2], Sockets)
+    polled = [type(probe) for probe in in_closing_order(make_polled_probes())]
+    assert polled.index(FlightRecorders) < polled.index(Sockets) == len(polled) - 2  # it tells whether they are kept

@@ -41,7 +41,7 @@ _UNDATED = (
     "the timeout of this call had passed."
 )
 _RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
-_AFTER_SLEEP = "Run hangdoc again in {left}, when this sleep is over, and compare."
+_AFTER_SLEEP = "This sleep ends in {left}. Run hangdoc again in {when}, and compare."
 _LOOK_SECONDS = 10.0
 """A look takes some seconds, and a person some to start it."""
 _AS_GOOD_AS_NONE = 365 * 86_400.0
@@ -164,7 +164,7 @@ def _remedy(blockage: Blockage, draft: Draft) -> str:
         return draft.remedy
     if blockage.ends == "by-itself":
         end = blockage.kind.seconds_left
-        return _RUN_AGAIN if end is None else _AFTER_SLEEP.format(left=minutes(end + _LOOK_SECONDS))
+        return _RUN_AGAIN if end is None else _AFTER_SLEEP.format(left=duration(end), when=minutes(end + _LOOK_SECONDS))
     if blockage.age_seconds is None:
         return _NO_AGE
     left = (blockage.hung_from_seconds or 0.0) - blockage.age_seconds
