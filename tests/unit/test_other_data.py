@@ -76,3 +76,18 @@ def test_a_run_that_trains_with_other_data_is_healthy() -> None:
     (job,) = diagnose(snapshot(trains(0, "--data-dir imgs"), trains(1, "--data-dir imgs_small"))).jobs
     assert (job.verdict, [(f.code, f.severity) for f in job.findings]) == ("healthy", [("HD501", "info")])
     assert "`data-dir` differs between ranks: imgs on rank 0; imgs_small on rank 1" in job.findings[0].summary
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("--data data0", "--data data0", "--data data1", "--data data1"), "If each node has a part of the data"),
+        (("--data data0", "--data data1", "--data data1", "--data data1"), "Start all ranks with the same"),
+        (("--batch-size 2", "--batch-size 2", "--batch-size 4", "--batch-size 4"), "Start all ranks with the same"),
+    ],
+)
+def test_each_node_may_have_data_of_its_own(words: tuple[str, ...], remedy: str) -> None:
+    """Each of two launchers started two ranks. With the same argument, the second node would read a folder of the first one."""
+    ranks = [rank(n, train(12), cpu=0.9, argv=started(words[n]), owner=40 + n // 2, world=4) for n in range(4)]
+    (found,) = diagnose(snapshot(*ranks)).jobs[0].findings
+    assert found.code == "HD501" and found.remedy.startswith(remedy)

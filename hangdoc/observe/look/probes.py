@@ -78,8 +78,9 @@ def make_polled_probes() -> tuple[PolledProbe, ...]:
 
 
 def in_closing_order(probes: Iterable[_P]) -> list[_P]:
-    """Some probes in the order in which they close: the stacks first, the clocks exactly at the end of the window, and the sockets
-    right before these. To read the memory of many ranks may take seconds on a busy host, and a silence is that at the end."""
+    """Some probes in the order in which they close: the stacks first, the clocks exactly at the end of the window, and the
+    sockets right before these. To read the memory of many ranks may take seconds on a busy host, and a silence is that at the
+    end."""
     last = (Sockets, CpuClocks)
     return sorted(
         probes, key=lambda probe: (not isinstance(probe, Stacks), isinstance(probe, last), isinstance(probe, CpuClocks))

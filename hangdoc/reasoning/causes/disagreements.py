@@ -81,8 +81,14 @@ def _options(run: Run) -> list[OptionDiffers]:
         if setting.kind == "data" and not _name_other_data(by_rank):
             continue
         if (values := differing_in(run, by_rank)) is not None:
-            different.append(_differs(OptionDiffers, name, values, setting))
+            different.append(_differs(OptionDiffers, name, values, setting, by_node=_is_equal_in_nodes(run, by_rank)))
     return sorted(different, key=lambda option: (not option.decisive, option.names_data, option.name))
+
+
+def _is_equal_in_nodes(run: Run, values: Mapping[int, str | None]) -> bool:
+    """Whether the ranks of each launcher have one value. Two nodes may be on one host."""
+    nodes = {rank: (run.ranks[rank].host, run.whole[rank].owner) for rank in values}
+    return len({(nodes[rank], value) for rank, value in values.items()}) == len(set(nodes.values()))
 
 
 def _variables(run: Run) -> list[VariableDiffers]:
@@ -170,12 +176,19 @@ def _versions(run: Run) -> list[VersionDiffers]:
     ]
 
 
-def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], setting: settings.Setting) -> _Kind:
+def _differs(
+    kind: type[_Kind],
+    name: str,
+    values: Agreement[str | None, int],
+    setting: settings.Setting,
+    *,
+    by_node: bool = False,
+) -> _Kind:
     decisive, names_data = setting.kind == "collectives", setting.kind == "data"
     certain = setting is not settings.POSITIONAL
     return kind(
         name=name, values=values, why=setting.why, decisive=decisive, names_data=names_data, certain=certain,
-        culprits=values.odd,
+        by_node=by_node, culprits=values.odd,
     )  # fmt: skip
 
 

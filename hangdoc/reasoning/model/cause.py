@@ -26,7 +26,7 @@ class Cause(Struct, frozen=True):
 
 class Differs(Cause, frozen=True, kw_only=True):
     """A setting that differs between ranks. `decisive`: it changes which collectives are called. `names_data`: it may change how
-    often. `certain`: its name says what it is for."""
+    often. `certain`: its name says what it is for. `by_node`: all ranks of a node have the same value."""
 
     NAME = "differs"
     name: str
@@ -35,6 +35,7 @@ class Differs(Cause, frozen=True, kw_only=True):
     decisive: bool = True
     names_data: bool = False
     certain: bool = True
+    by_node: bool = False
 
     def value_of(self, rank: int) -> str | None:
         """The value of one rank."""

@@ -37,7 +37,8 @@ And launch all nodes with the same command.
 It compares command lines, rank by rank. A built-in table lists what each option
 decides. Of a path, only the last part counts. Options that name data, and words
 that belong to no option, are an `info`: they change how often collectives are
-called, if at all.
+called, if at all. Where all ranks of a node name the same data, each node may
+have a part of it at a place of its own, on purpose.
 
 ## When it can be wrong
 

@@ -359,6 +359,10 @@ ARGUMENTS = Wording(
     missing="{name}=(not given)",
     remedy="Start all ranks with the same arguments.",
 )
+_DATA_OF_NODES = (
+    "If each node has a part of the data at a place of its own, give each the same amount. Otherwise, start all ranks with the "
+    "same arguments."
+)
 
 
 def draft_of_settings(
@@ -383,7 +387,7 @@ def draft_of_settings(
             *(line for setting in settings[:_SHOWN] for line in _values(wording, setting)),
             *words.class_evidence(waiting),
         ],
-        remedy=wording.remedy.format(name=first.name),
+        remedy=_DATA_OF_NODES if first.names_data and first.by_node else wording.remedy.format(name=first.name),
         commands=(),
     )
 
