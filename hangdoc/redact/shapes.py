@@ -185,15 +185,16 @@ def identity(value: str, *, random: bool = False) -> str:
 def is_path_like(value: str) -> bool:
     """Whether a text is written like a path: absolute, relative to a named directory, or a file with a known suffix."""
     if "<" in value:
-        value = value.replace(REDACTED, "x").replace(NOT_STORED, "x")
+        value = _FILTERED.sub("x", value)
     if len(value) > LONGEST or _PATH.fullmatch(value) is None:
         return False
     return value.startswith(("/", "~/", "./", "../")) or _SUFFIX.search(value.removesuffix("...")) is not None
 
 
 def path(value: str) -> str:
-    """A path, without its parts that look random or like a secret."""
-    parts = _RANDOM_FOLDERS.sub(REDACTED, value).split("/")
+    """A path, without its parts that look random or like a secret. Of a random folder of torchrun, a digest of 16 bits is kept:
+    those of two launchers stay two."""
+    parts = _RANDOM_FOLDERS.sub(lambda folder: f"<redacted {_digest(folder[0])}>", value).split("/")
     if len(parts) == 2 and not parts[0] and _SUFFIX.search(value) is None:
         return value if is_plain(parts[1], 1) else f"/{NOT_STORED}"
     return "/".join(map(_path_part, parts))
@@ -208,7 +209,8 @@ def _path_part(part: str) -> str:
     name, equals, _ = part.partition("=")
     if equals and secrecy(name) != NONE:
         return f"{name}={REDACTED}"
-    return REDACTED if " " in part and not all(map(is_plain, part.split())) else text(part)
+    words = _FILTERED.sub("", part)
+    return REDACTED if " " in words and not all(map(is_plain, words.split())) else text(part)
 
 
 def _is_random_name(run: str) -> bool:

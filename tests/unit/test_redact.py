@@ -4,6 +4,7 @@ import ast
 import json
 import tracemalloc
 from collections.abc import Callable
+from hashlib import sha256
 
 import msgspec
 import pytest
@@ -508,7 +509,23 @@ def test_programs_whose_names_do_not_look_like_words(name: str, shown: str) -> N
 
 @pytest.mark.parametrize("made", ["0_2f1eau", "5mfsfngg", "abcdefgh", "a1b2c3d4"])
 def test_folders_of_torchrun_are_shown_alike_whether_or_not_their_names_look_random(made: str) -> None:
-    found = redact.variable("TORCHELASTIC_ERROR_FILE", f"/tmp/torchelastic_{made}/none_{made}/attempt_0/1/error.json")
-    assert found == "/tmp/torchelastic_<redacted>/none_<redacted>/attempt_0/1/error.json"
-    given = redact.variable("TORCHELASTIC_ERROR_FILE", f"/logs/my_run_{made}/attempt_0/1/error.json")
-    assert given == "/logs/my_run_<redacted>/attempt_0/1/error.json"
+    name, shown = "TORCHELASTIC_ERROR_FILE", f"<redacted {sha256(made.encode()).hexdigest()[:4]}>"
+    found = redact.variable(name, f"/tmp/torchelastic_{made}/none_{made}/attempt_0/1/error.json")
+    assert found == f"/tmp/torchelastic_{shown}/none_{shown}/attempt_0/1/error.json"
+    given = redact.variable(name, f"/logs/my_run_{made}/attempt_0/1/error.json")
+    assert given == f"/logs/my_run_{shown}/attempt_0/1/error.json"
+    assert [redact.variable(name, path) for path in (found, given)] == [found, given]
+
+
+def test_the_folders_of_two_launchers_stay_two() -> None:
+    """One value was shown for the ranks of both."""
+    paths = [f"/tmp/torchelastic_{made}/none_{made}/attempt_0/0/error.json" for made in ("f_srnitu", "1wr87cws")]
+    assert len({redact.variable("TORCHELASTIC_ERROR_FILE", path) for path in paths}) == 2
+
+
+@pytest.mark.parametrize(
+    "secret", ["pass_<redacted 3f2a>word=hunter2", "k3Jq9Zt7Lm2Xw8Rv<redacted 3f2a>", "<redacted 3f2a> hunter2 pw"]
+)
+def test_a_part_of_a_path_is_filtered_around_what_was(secret: str) -> None:
+    kept = redact.path(f"/a/{secret}/b")
+    assert "hunter2" not in kept and "k3Jq9Zt7Lm2Xw8Rv" not in kept
