@@ -18,7 +18,7 @@ from hangdoc.reasoning.model.ledger import RankCalls
 from hangdoc.render import words
 from hangdoc.timeline import CELLS, WORDS, Cell, Row
 from hangdoc_tui import behind, calls, cells, ranks
-from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar, describe_no_count, list_points
+from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar, describe_no_count, list_corners, list_points
 from hangdoc_tui.grid import Column, _fitted
 from hangdoc_tui.head import finding_line
 from hangdoc_tui.history import History, Track
@@ -278,6 +278,18 @@ def test_a_number_is_plotted_at_the_time_when_it_was_read() -> None:
         seen = job(view(0, batches_done=50 + second, batches_seconds_ago=age))
         history.add(began + datetime.timedelta(seconds=second), seen)
     assert list_points(history, 0) == [(-30.0, 50), (-20.0, 80)]
+
+
+def test_no_batch_is_plotted_between_two_readings() -> None:
+    """All ranks stood in a barrier from the first to nearly the second, and the line rose meanwhile."""
+    assert list_corners([(-8.0, 19), (-2.0, 23), (0.0, 24)]) == [
+        (-8.0, 19),
+        (-2.0, 19),
+        (-2.0, 23),
+        (0.0, 23),
+        (0.0, 24),
+    ]
+    assert list_corners([(0.0, 19)]) == [(0.0, 19)]
 
 
 def test_a_rank_that_hangs_had_its_number_when_it_stopped() -> None:

@@ -1,6 +1,7 @@
 """Batches by rank: a bar for those done of those expected, and a plot over time if the run makes progress."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
@@ -148,7 +149,7 @@ class Batches(Vertical):
         plot.clear_figure()
         tracks = {rank: list_points(model.history, rank) for rank in lines}
         for rank, track in tracks.items():
-            times, done = [seconds for seconds, _ in track], [batches for _, batches in track]
+            times, done = zip(*list_corners(track), strict=True)
             plot.plot(times, done, label=f"rank {rank}", color="orange+" if rank in model.culprits else None)
         low, high = _bounds(batches for track in tracks.values() for _, batches in track)
         plot.ylim(low, high)
@@ -163,6 +164,13 @@ class Batches(Vertical):
 def list_points(history: History, rank: int) -> list[tuple[float, int]]:
     """(seconds since the newest poll, at most 0; batches done) of each reading of a rank. The last may be older than the poll."""
     return [(seconds - history.seconds, done) for seconds, done in history.tracks[rank].batches]
+
+
+def list_corners(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """The points of a line that keeps each number until the next reading: when a number changed in between is not known, and a
+    slope would be progress at a time at which the run may have stood still."""
+    corners = [corner for (at, done), (later, _) in pairwise(points) for corner in ((at, done), (later, done))]
+    return [*corners, points[-1]]
 
 
 def _make_bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:
