@@ -335,6 +335,8 @@ class Starter(DocumentPart, frozen=True, kw_only=True):
     """Of its user; no name, because looking it up may block on a network service."""
     directory: str | None
     """Its working directory."""
+    pids: tuple[int, ...] = ()
+    """Those of all launchers on its host that started ranks of the run, as of two nodes on one host. Empty for a single one."""
 
 
 class Job(DocumentPart, frozen=True, kw_only=True):

@@ -162,7 +162,7 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         named = {report.node for report in reports if origin in {missing.origin for missing in report.missing_data}}
         missing = [node for node, source in sources.items() if source is None and node not in named]
         seen = {node: source for node, source in sources.items() if source is not None}
-        counts = {node: f"{source.files} files" for node, source in seen.items()}
+        counts = {node: amount(source.files, "file") for node, source in seen.items()}
         where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
         if missing and len(reports) > 1:
             yield Check(name="data", status="warn", nodes=tuple(missing),

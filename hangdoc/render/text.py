@@ -271,11 +271,12 @@ def _add_details(table: RenderableType, details: list[RenderableType]) -> Table:
 
 def _describe_rank(rank: RankView) -> Iterator[RenderableType]:
     where = words.place(rank.where)
-    where = f"last call at {where}" if words.is_last_call(rank) else where
+    where = f"{words.name_last_call(rank)}{where}" if words.is_last_call(rank) else where
     parts = [part for part in (words.operation(rank.operation), where) if part]
     if parts:
         maker = f", made by {words.clean(rank.made_by)}" if rank.made_by is not None else ""
-        yield _add_label(f"rank {rank.rank}", " at ".join(parts) + maker)
+        left = "; its stack was not read" if words.is_last_call(rank) and words.is_old(rank) else ""
+        yield _add_label(f"rank {rank.rank}", " at ".join(parts) + maker + left)
     if rank.where is not None and rank.where.source:
         yield _indent(Text(words.clean(rank.where.source), "dim"), 8)
 

@@ -36,6 +36,7 @@ CULPRIT_STYLE = "bold dark_orange"
 LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
 _MOST_HOSTS = 3
 _HOSTS_SHOWN = 8
+_PIDS_SHOWN = 4
 _TELLING_SECONDS = 0.001
 _A_LOOK = 1.0
 _DAY_SECONDS = 86_400
@@ -71,6 +72,16 @@ def place(where: Where | None) -> str:
 def is_last_call(rank: RankView) -> bool:
     """Whether the place of a rank is that of its last call, which it has left: where it is now was not read."""
     return rank.where_source == "recorder" and rank.operation is None
+
+
+def is_old(rank: RankView) -> bool:
+    """Whether the place of a rank is older than this look."""
+    return (rank.stack_seconds_ago or 0.0) >= THIS_LOOK
+
+
+def name_last_call(rank: RankView) -> str:
+    """`last call at `, `last call 5.4 s ago at `: before the place of a rank that has left that call."""
+    return f"last call {duration(rank.stack_seconds_ago or 0.0)} ago at " if is_old(rank) else "last call at "
 
 
 def label_and_state(rank: RankView) -> str:
@@ -115,10 +126,18 @@ def origin(job: Job) -> str:
     """`--job none@node1:29500, pid 4711 on node1, uid 1000, in /home/me/run`."""
     parts = [f"--job {shlex.quote(job.id)}"]
     if job.started_by is not None:
-        parts.append(f"pid {job.started_by.pid} on {job.started_by.host}")
+        parts.append(f"{_name_pids(job.started_by.pids or (job.started_by.pid,))} on {job.started_by.host}")
         parts += [f"uid {job.started_by.uid}"] if job.started_by.uid is not None else []
         parts += [f"in {job.started_by.directory}"] if job.started_by.directory is not None else []
     return clean(", ".join(parts))
+
+
+def _name_pids(pids: Sequence[int]) -> str:
+    """`pid 7`, `pids 7, 8`, `pids 7, 8, 9, 10 and 3 more`."""
+    more = len(pids) - _PIDS_SHOWN
+    return f"pid{'s' * (len(pids) > 1)} {', '.join(map(str, pids[:_PIDS_SHOWN]))}" + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
 def without_finding(job: Job) -> str:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Exit, Process
-from tests.rules.shapes import behind_loop, in_loop
+from tests.rules.shapes import behind_loop, data, in_loop
 from tests.unit.builders import LOOP, backward, c10d, frame, local, native_backward, rank, snapshot, train
 
 ENDS_EARLY = replace(LOOP, exits=(Exit(statement="break", line=14, conditions=("loss < target",)),))
@@ -91,3 +91,8 @@ def test_each_node_may_have_data_of_its_own(words: tuple[str, ...], remedy: str)
     ranks = [rank(n, train(12), cpu=0.9, argv=started(words[n]), owner=40 + n // 2, world=4) for n in range(4)]
     (found,) = diagnose(snapshot(*ranks)).jobs[0].findings
     assert found.code == "HD501" and found.remedy.startswith(remedy)
+
+
+def test_one_file_is_no_files() -> None:
+    ranks = in_loop(0, 4, data=data(2, "a")), behind_loop(1, 3, data=data(1, "b"))
+    assert "(1 file vs. 2 on rank 0)" in diagnose(snapshot(*ranks)).jobs[0].findings[0].summary

@@ -189,6 +189,31 @@ def test_verbose_says_that_the_page_has_no_stacks_of_ranks_that_move() -> None:
     assert "--html has the stacks, but not of ranks that move (--stacks reads them), --json" in out.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("age", "shown"),
+    [(0.4, "last call at t.py:34 in main"), (5.8, "last call 5.8 s ago at t.py:34 in main; its stack was not read")],
+)
+def test_the_place_of_an_old_call_has_its_age(age: float, shown: str) -> None:
+    """A rank that had slept for 5 s in its checkpoint was shown at the line of its last call."""
+    found = diagnose(fires("HD203"))
+    left = {"label": "computing", "where_source": "recorder", "operation": None, "stack_seconds_ago": age}
+    ranks = (replace(found.jobs[0].ranks[0], **left, where=Where(file="t.py", line=34, function="main")),)
+    out = io.StringIO()
+    report(replace(found, jobs=(replace(found.jobs[0], ranks=ranks),)), Console(file=out, width=200))
+    assert f"rank 0  {shown}\n" in out.getvalue()
+
+
+def test_the_pids_of_all_launchers_of_a_run_are_listed() -> None:
+    """Of two nodes on one host, `--pid` with one of them gave half of the run."""
+    agent = rank(0, pid=50, role="launcher", identity=None, parent_argv=(), owner=None)
+    ranks = [rank(n, *c10d("all_reduce"), frame("main", 5), owner=50 + n // 2, world=4) for n in range(4)]
+    (job,) = diagnose(snapshot(agent, replace(agent, pid=51), *ranks, silence=None)).jobs
+    assert job.started_by is not None and (job.started_by.pid, job.started_by.pids) == (50, (50, 51))
+    assert ", pids 50, 51 on h0" in words.origin(job)
+    (one,) = diagnose(snapshot(agent, *(replace(each, owner=50) for each in ranks), silence=None)).jobs
+    assert ", pid 50 on h0" in words.origin(one)
+
+
 def test_verbose_shows_all_findings_whole_or_says_that_there_is_no_more() -> None:
     whole = io.StringIO()
     report(diagnose(fires("HD203")), Console(file=whole, width=200), verbose=True)

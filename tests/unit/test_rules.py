@@ -234,6 +234,10 @@ def test_ranks_of_another_user_are_neither_waiting_nor_dead() -> None:
     assert {unseen.rank for unseen in found.unseen} == {0, 1}
     assert all("another user's" in unseen.why and unseen.unreadable for unseen in found.unseen)
     assert without_finding(found).startswith("No rank of this run could be read. Processes of its launcher are alive")
+    two = job(snapshot(launcher, replace(launcher, pid=51)))  # two nodes on one host: the count was that of one of them
+    assert {unseen.why for unseen in two.unseen} == {
+        "another user's processes of the run on h0 cannot be read (4 below its launchers): run hangdoc as that user or as root"
+    }
     ended = job(snapshot(replace(AGENT_ALONE, unreadable_below=0), unread=(4711,)))
     assert without_finding(ended).startswith("No rank of this run was observed: all have just ended")
     partly = job(snapshot(replace(launcher, unreadable_below=1), rank(0, *c10d("all_reduce"), train(15), owner=50)))

@@ -1,5 +1,8 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from msgspec import structs
 
 from hangdoc.reasoning.evidence.kernel import how_it_ended
@@ -27,7 +30,9 @@ def add_missing_ranks(
     if folder is not None:  # no process was looked for
         return {number: Unlooked(f"no dump of rank {number} in {folder}", elsewhere=True) for number in missing}
     members = run.by_rank
-    unreadable = {host.name: process.unreadable_below for host, process in run.launchers if process.unreadable_below}
+    unreadable = Counter[str]()
+    for host, process in run.launchers:  # of a host too, there may be several
+        unreadable += Counter({host.name: process.unreadable_below})
     restricted = any(host.restricted for host, _ in run.members)
     arrived = any(has_met(process) for _, process in run.members)
     # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
@@ -90,14 +95,14 @@ def _dead(
 
 
 def _unlooked(
-    host: str | None, unreadable: dict[str, int], unreached: tuple[Unreached, ...], *, restricted: bool
+    host: str | None, unreadable: Mapping[str, int], unreached: tuple[Unreached, ...], *, restricted: bool
 ) -> Unlooked:
     """Why a rank was not observed. `unreadable`: how many processes may not be read, by host."""
     if unreadable and (host is None or host in unreadable):
         hidden = host or next(iter(unreadable))
         return Unlooked(
-            f"another user's processes of the launcher on {hidden} cannot be read "
-            f"({unreadable[hidden]}): run hangdoc as that user or as root",
+            f"another user's processes of the run on {hidden} cannot be read ({unreadable[hidden]} below its launchers): run "
+            "hangdoc as that user or as root",
             unreadable=True,
         )
     if host is not None:

@@ -75,6 +75,7 @@ data with an uneven split is HD102.
   https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
+from hangdoc.phrases import amount
 from hangdoc.program import END_OF_DATA
 from hangdoc.reasoning.causes.loops import CountedOut, DataEnded, NoData, OtherData, RanOut
 from hangdoc.reasoning.evidence.stack import name_line
@@ -104,14 +105,16 @@ _START_AGAIN = (
     "ReduceOp.MIN."
 )
 
+_UNITS = {"batches": ("batch", "es"), "files": ("file", "s")}
+
 
 @about(RanOut)
 def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
     left, strongest = cause.left, cause.left.differences[0]
     short, inside = left.short.first, left.inside.first
     total = count_rounds(inside)[1] if count_rounds(short)[0] is not None else None
-    unit = f" {strongest.unit}" if strongest.unit else ""
-    amounts_of_both = f"{strongest.fewer}{unit} vs. {strongest.more} on rank {inside.rank}"
+    fewer = amount(strongest.fewer, *_UNITS[strongest.unit]) if strongest.unit else f"{strongest.fewer}"
+    amounts_of_both = f"{fewer} vs. {strongest.more} on rank {inside.rank}"
     expected = f"rank {inside.rank} expects {total}" if total is not None else amounts_of_both
     length = amounts.find_equal_length(short, inside)
     alike = f"its dataset is as long as that of rank {inside.rank} ({length}), so its dataloader makes other batches"
@@ -188,10 +191,10 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
     rank, waiting = blockage.awaited[0].first, blockage.waiting[0].first
     who = blockage.culprits
     loader = words.verb(who, "its dataloader, which has", "their dataloaders, which have")
-    amount = "no" if not cause.fewest else "too little"
+    of_it = "no" if not cause.fewest else "too little"
     return Draft(
         confidence=0.93 if blockage.ends == "never" else 0.75,  # with little data, the loader may only be slow
-        summary=words.and_victims(f"{words.do(who, 'spins', 'spin')} in {loader} {amount} data", blockage),
+        summary=words.and_victims(f"{words.do(who, 'spins', 'spin')} in {loader} {of_it} data", blockage),
         evidence=[
             Evidence(rank.rank, "cpu", f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives"),
             *cause.evidence,

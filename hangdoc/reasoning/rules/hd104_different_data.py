@@ -53,6 +53,7 @@ Directories whose path contains the rank's own number are not compared.
 import re
 from collections.abc import Iterator
 
+from hangdoc.phrases import amount
 from hangdoc.reasoning.model.agreement import Agreement, compare_values
 from hangdoc.reasoning.model.rank import Rank
 from hangdoc.reasoning.ranks import amounts
@@ -81,14 +82,19 @@ def _own_part(rank: Rank, source: DataSource) -> bool:
     return bool(re.search(rf"(?i)(rank|part|split|worker)[-_=]?0*{rank.rank}(?!\d)", source.path))
 
 
+def _describe(source: DataSource) -> str:
+    return f"{amount(source.files, 'file')}, {source.bytes} bytes, digest {source.digest[:12]}"
+
+
 def _draft(origin: str, values: Agreement[str, int], mine: dict[int, DataSource]) -> Draft:
     shown = [(mine[ranks[0]], ranks) for _, ranks in values.values[:4]]
     same_number = len({source.files for source, _ in shown}) == 1
-    listed = "; ".join(f"{source.files} files in {source.path} on {words.ranks(ranks)}" for source, ranks in shown)
-    text = "{} files, {} bytes, digest {} in {} ({})"
+    listed = "; ".join(
+        f"{amount(source.files, 'file')} in {source.path} on {words.ranks(ranks)}" for source, ranks in shown
+    )
     lines = [
-        Evidence(ranks[0], "data", text.format(d.files, d.bytes, d.digest[:12], d.path, origin) + words.also(ranks))
-        for d, ranks in shown
+        Evidence(ranks[0], "data", f"{_describe(source)} in {source.path} ({origin}){words.also(ranks)}")
+        for source, ranks in shown
     ]
     return Draft(
         confidence=0.7 if same_number else 0.6,
