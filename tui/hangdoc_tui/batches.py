@@ -168,7 +168,7 @@ def list_points(history: History, rank: int) -> list[tuple[float, int]]:
 
 def list_corners(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     """The points of a line that keeps each number until the next reading: when a number changed in between is not known, and a
-    slope would be progress at a time at which the run may have stood still."""
+    slope would be progress at a time at which the run may have made none."""
     corners = [corner for (at, done), (later, _) in pairwise(points) for corner in ((at, done), (later, done))]
     return [*corners, points[-1]]
 
